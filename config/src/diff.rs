@@ -55,6 +55,10 @@ fn flatten(config: &Config) -> BTreeMap<String, String> {
     if let Some(tls) = &config.tls {
         add("tls", toml::Value::try_from(tls));
     }
+    add("api", toml::Value::try_from(&config.api));
+    for parent in &config.volumes.parents {
+        add(&format!("volumes parent {}", parent.dataset), toml::Value::try_from(parent));
+    }
     for interface in &config.interfaces {
         add(&format!("interface {}", interface.address), toml::Value::try_from(interface));
     }
@@ -91,7 +95,7 @@ pub(crate) fn effect_of(key: &str) -> Effect {
     if LIVE.contains(&key) {
         return Effect::Live;
     }
-    if ["server.", "rdma.", "interface ", "iscsi."].iter().any(|table| key.starts_with(table)) {
+    if ["server.", "rdma.", "interface ", "iscsi.", "api.listen", "api.socket"].iter().any(|table| key.starts_with(table)) {
         return Effect::Restart;
     }
     // Values that a client learns once, when it mounts (FSINFO, maxread) or
@@ -121,6 +125,11 @@ pub fn after_reload(running: &Config, new: Config) -> Config {
             ..running.server.clone()
         },
         rdma: running.rdma.clone(),
+        api: crate::ApiConfig {
+            socket: running.api.socket.clone(),
+            listen: running.api.listen.clone(),
+            ..new.api
+        },
         interfaces: running.interfaces.clone(),
         iscsi: crate::IscsiConfig { discovery_chap, ..running.iscsi.clone() },
         ..new

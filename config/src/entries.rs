@@ -89,6 +89,7 @@ impl Entries {
             ("server", Value::try_from(&config.server)),
             ("rdma", Value::try_from(&config.rdma)),
             ("iscsi", Value::try_from(&config.iscsi)),
+            ("api", Value::try_from(&config.api)),
         ];
         for (name, table) in tables {
             if let Ok(table) = table {
@@ -97,6 +98,10 @@ impl Entries {
         }
         if let Some(tls) = &config.tls {
             entries.add("tls", "tls", "certificate", tls);
+        }
+        for parent in &config.volumes.parents {
+            let name = format!("volumes parent {}", parent.dataset);
+            entries.add(&name, &name, "dataset", parent);
         }
         for interface in &config.interfaces {
             let name = format!("interface {}", interface.address);

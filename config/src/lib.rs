@@ -1,6 +1,7 @@
 //! The configuration file: schema, parsing, validation, differences. Depends on
 //! no other crate of the workspace.
 
+mod api;
 mod deserialize;
 mod diff;
 mod document;
@@ -22,7 +23,9 @@ mod text;
 mod tls;
 mod validate;
 mod validate_target;
+mod volumes;
 
+pub use api::ApiConfig;
 pub use diff::{Change, Effect, after_reload, diff};
 pub use entries::{EntryChange, EntryEvent, changed_entries};
 pub use files::ConfigFiles;
@@ -43,3 +46,4 @@ pub use target::{
 };
 pub use tls::{ClientTransport, TlsConfig};
 pub use validate_target::{initiator_problems, lun_problems};
+pub use volumes::{VolumeParent, VolumesSection};

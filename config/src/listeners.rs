@@ -33,6 +33,7 @@ fn all(config: &Config) -> Vec<Listener> {
         add(place.key("listen"), "iscsi.group listen", &group.listen, false);
         add(place.key("iser_listen"), "iscsi.group iser_listen", &group.iser_listen, true);
     }
+    add(Place::root("api").key("listen"), "api.listen", &config.api.listen, false);
     add(Place::root("rdma").key("listen"), "rdma.listen", &config.rdma.listen, true);
     if config.rdma.listen.is_empty() {
         for (index, interface) in config.interfaces.iter().enumerate() {

@@ -1,11 +1,13 @@
 //! Keys of the file and their defaults.
 
+use crate::api::ApiConfig;
 use crate::interface::InterfaceConfig;
 use crate::rdma::RdmaConfig;
 use crate::snapshot::SnapshotConfig;
 use crate::target::{DirectChoice, IscsiConfig, TargetConfig};
 use crate::text::{Textual, as_text};
 use crate::tls::{ClientTransport, TlsConfig};
+use crate::volumes::VolumesSection;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -440,6 +442,12 @@ pub struct Config {
     /// `[tls]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsConfig>,
+    /// `[api]`.
+    #[serde(default)]
+    pub api: ApiConfig,
+    /// `[volumes]`.
+    #[serde(default)]
+    pub volumes: VolumesSection,
     /// `[[interface]]`.
     #[serde(default, rename = "interface")]
     pub interfaces: Vec<InterfaceConfig>,

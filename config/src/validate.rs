@@ -27,6 +27,8 @@ pub(crate) fn problems(config: &Config, complete: bool) -> Vec<Problem> {
     crate::validate_target::problems(config, &mut found);
     crate::listeners::problems(config, &mut found);
     crate::snapshot::problems(config, &mut found);
+    crate::api::problems(config, &mut found);
+    crate::volumes::problems(config, &mut found);
     found.problems
 }
 
@@ -126,7 +128,7 @@ fn check_export(export: &ExportConfig, has_rdma: bool, place: &Place, found: &mu
     }
 }
 
-fn check_pseudo(pseudo: &str, place: Place, found: &mut Findings) {
+pub(crate) fn check_pseudo(pseudo: &str, place: Place, found: &mut Findings) {
     let parts = || pseudo[1..].split('/');
     let normal = pseudo == "/"
         || pseudo.starts_with('/') && parts().all(|part| !matches!(part, "" | "." | ".."));

@@ -27,7 +27,7 @@ pub struct GatewaySettings {
     /// Name, part of the ids of its volumes. It stays for good.
     pub name: String,
     /// Address of its API: `https://host:port`, or `unix:` and the path of the
-    /// admin socket.
+    /// API's socket.
     pub url: String,
     /// Address that nodes use where the gateway listens on all; by default the
     /// host of the URL.

@@ -1,4 +1,4 @@
-//! The API over HTTP: TLS with a token or a certificate, or the admin socket. Each
+//! The API over HTTP: TLS with a token or a certificate, or the API's socket. Each
 //! request has a connection of its own, so that none waits behind another and none
 //! is left over from before a gateway's restart.
 
@@ -44,11 +44,11 @@ impl HttpGateway {
         Self { settings }
     }
 
-    /// Host and port of the URL; a Unix socket has the host `zgate`.
+    /// Host and port of the URL; that of a Unix socket is `localhost`.
     fn authority(&self) -> &str {
         match self.settings.url.strip_prefix("https://") {
             Some(rest) => rest.split('/').next().unwrap_or(rest),
-            None => "zgate",
+            None => "localhost",
         }
     }
 

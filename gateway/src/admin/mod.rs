@@ -252,7 +252,7 @@ impl Drop for RunningRequest {
 
 /// Binds the socket in a private directory and moves it into place once its
 /// mode is set, so that no other user can ever connect.
-fn bind_private(path: &Path) -> io::Result<UnixListener> {
+pub(crate) fn bind_private(path: &Path) -> io::Result<UnixListener> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let private = parent.unwrap_or(Path::new(".")).join(format!(".zgate-{}", std::process::id()));
     std::fs::DirBuilder::new().mode(0o700).create(&private)?;

@@ -2,12 +2,14 @@
 //! existing datasets.
 
 use super::absent::{AbsentItem, AbsentKind, Fault};
+use super::granted::{GrantedDisk, ParentPlan};
 use super::settings::{ExportSet, ExportSettings};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use zgate_config::{Config, VolumesConfig};
+use zgate_control::volume::VolumeRecord;
 use zgate_control::{Dataset, DatasetName, DatasetPattern, PoolName};
 
 /// Dataset that an export follows.
@@ -51,6 +53,7 @@ pub(crate) struct Plan {
     fixed: Vec<ExportSettings>,
     exports: Vec<ExportPattern>,
     volumes: Vec<VolumePattern>,
+    parents: Vec<ParentPlan>,
     away: Duration,
     pub rescan: Duration,
 }
@@ -65,6 +68,8 @@ struct Served {
 /// Present datasets and mounts.
 pub(crate) struct Inventory<'a> {
     pub datasets: &'a [Dataset],
+    /// Volumes that the API made.
+    pub made: &'a [VolumeRecord],
     pub pools: &'a BTreeSet<PoolName>,
     pub now: Instant,
 }
@@ -84,6 +89,8 @@ pub(crate) struct Memory {
     served: BTreeMap<(usize, u64), Served>,
     /// Zvols that were found, by their guids.
     volumes: BTreeMap<u64, Volume>,
+    /// Disks of the API that were found, by their guids.
+    granted: BTreeMap<u64, GrantedDisk>,
     pub(crate) holds: BTreeMap<u64, Hold>,
 }
 
@@ -91,6 +98,8 @@ pub(crate) struct Memory {
 pub(crate) struct Outcome {
     pub exports: ExportSet,
     pub volumes: Vec<Volume>,
+    /// Disks that the API made and gave nodes access to.
+    pub granted: Vec<GrantedDisk>,
     /// Set if a zvol has no device yet, which appears a moment later.
     pub pending: bool,
 }
@@ -134,10 +143,12 @@ impl Plan {
                 });
             }
         }
+        let parents = config.volumes.parents.iter().map(ParentPlan::of);
         Ok(Self {
             fixed,
             exports,
             volumes,
+            parents: parents.collect::<io::Result<_>>()?,
             away: Duration::from_secs(config.server.away_seconds.into()),
             rescan: Duration::from_secs(config.server.rescan_seconds.into()),
         })
@@ -150,9 +161,15 @@ impl Plan {
         let all: BTreeSet<_> = exports
             .chain(self.volumes.iter().map(|volumes| &volumes.pattern))
             .map(DatasetPattern::base)
+            .chain(self.parents.iter().map(|parent| &parent.dataset))
             .collect();
         let covered = |base: &DatasetName| all.iter().any(|b| *b != base && base.is_within(b));
         all.iter().filter(|base| !covered(base)).map(|base| (*base).clone()).collect()
+    }
+
+    /// Returns the parents of volumes that the API makes.
+    pub(crate) fn parents(&self) -> &[ParentPlan] {
+        &self.parents
     }
 
     /// Returns the first name in the configuration, for messages.
@@ -161,10 +178,12 @@ impl Plan {
             .exports
             .first()
             .map(|export| format!("export {}: {}", export.template.pseudo_path, export.pattern));
-        export.or_else(|| {
+        let zvols = || {
             let volumes = self.volumes.first()?;
             Some(format!("target {}: {}", volumes.target_name, volumes.pattern))
-        })
+        };
+        let parent = || Some(format!("volumes parent {}", self.parents.first()?.dataset));
+        export.or_else(zvols).or_else(parent)
     }
 
     /// Returns exports of a single dataset that is not served.
@@ -202,9 +221,10 @@ impl Plan {
                 }
             }
         }
+        self.serve_made(memory, inventory, &mut served);
         for (key, before) in std::mem::take(&mut memory.served) {
             if !served.contains_key(&key)
-                && key.0 < self.exports.len()
+                && key.0 < self.exports.len() + self.parents.len()
                 && let Some(kept) = self.keep_away(before, key.1, inventory)
             {
                 served.insert(key, kept);
@@ -213,7 +233,66 @@ impl Plan {
         memory.served = served;
         let (volumes, pending) = self.volumes(memory, inventory);
         memory.volumes = volumes.iter().map(|volume| (volume.guid, volume.clone())).collect();
-        Outcome { exports: self.arrange(memory), volumes, pending }
+        let (granted, awaited) = self.granted(memory, inventory);
+        memory.granted = granted.iter().map(|disk| (disk.guid, disk.clone())).collect();
+        let pending = pending || awaited;
+        Outcome { exports: self.arrange(memory), volumes, granted, pending }
+    }
+
+    /// Adds the exports of file systems that the API made. Their keys follow
+    /// those of the entries.
+    fn serve_made(
+        &self,
+        memory: &Memory,
+        inventory: &Inventory<'_>,
+        served: &mut BTreeMap<(usize, u64), Served>,
+    ) {
+        for (parent, volume, dataset) in self.made(inventory) {
+            let number = number_of(dataset.guid);
+            let export = self.parents[parent].export_of(volume, dataset, number);
+            if let Some(mut settings) = export {
+                let held = memory.holds.contains_key(&dataset.guid);
+                if held && let Some(followed) = &mut settings.dataset {
+                    followed.away = true;
+                }
+                let key = (self.exports.len() + parent, dataset.guid);
+                served.insert(key, Served { settings, away_since: None });
+            }
+        }
+    }
+
+    /// Returns the volumes of parents with their parents and datasets.
+    fn made<'a>(
+        &'a self,
+        inventory: &Inventory<'a>,
+    ) -> impl Iterator<Item = (usize, &'a VolumeRecord, &'a Dataset)> {
+        let datasets: BTreeMap<u64, &Dataset> =
+            inventory.datasets.iter().map(|dataset| (dataset.guid, dataset)).collect();
+        inventory.made.iter().filter_map(move |volume| {
+            let above = volume.dataset.parent()?;
+            let parent = self.parents.iter().position(|parent| parent.dataset == above)?;
+            Some((parent, volume, *datasets.get(&volume.guid)?))
+        })
+    }
+
+    fn granted(&self, memory: &Memory, inventory: &Inventory<'_>) -> (Vec<GrantedDisk>, bool) {
+        let mut pending = false;
+        let mut found = Vec::new();
+        for (parent, volume, dataset) in self.made(inventory) {
+            let Some(disk) = self.parents[parent].disk_of(volume, dataset) else { continue };
+            if memory.holds.contains_key(&dataset.guid) {
+                continue;
+            }
+            if disk.device.exists() {
+                found.push(disk);
+                continue;
+            }
+            pending = true;
+            // After a rename the device has the old name for a moment.
+            let before = memory.granted.get(&disk.guid);
+            found.extend(before.map(|known| GrantedDisk { grants: disk.grants, ..known.clone() }));
+        }
+        (found, pending)
     }
 
     /// Keeps an export whose dataset is not mounted for some time, unless the
@@ -429,7 +508,7 @@ mod tests {
         /// Returns `pseudo path` of every export, followed by `away` if it is.
         fn see(&mut self, lines: &[&str]) -> Vec<String> {
             let found = datasets(lines);
-            let inventory = Inventory { datasets: &found, pools: &self.pools, now: self.now };
+            let inventory = Inventory { datasets: &found, made: &[], pools: &self.pools, now: self.now };
             let outcome = self.plan.apply(&mut self.memory, &inventory);
             let show = |export: &ExportSettings| {
                 let away = export.dataset.as_ref().is_some_and(|dataset| dataset.away);
@@ -525,7 +604,7 @@ mod tests {
         let line = "zfast/vm/d\tvolume\t8\t1\t10\t90\t10\t-\t16384\t65536\talways\tlatency\toff\t0\t-\t-\t0\t0\toff\t-\toff\t-\t-\t-\t-\n";
         let found = zgate_control::datasets::parse(OutputForm::Columns, line).unwrap();
         let pools = BTreeSet::new();
-        let inventory = Inventory { datasets: &found, pools: &pools, now: Instant::now() };
+        let inventory = Inventory { datasets: &found, made: &[], pools: &pools, now: Instant::now() };
         let mut memory = Memory::default();
         let outcome = plan.apply(&mut memory, &inventory);
         assert!(outcome.pending && outcome.volumes.is_empty());

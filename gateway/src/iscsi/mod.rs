@@ -20,6 +20,7 @@ pub(crate) mod connection;
 pub(crate) mod execute;
 pub(crate) mod flush;
 mod full_feature;
+pub(crate) mod granted;
 mod in_use;
 pub(crate) mod iser;
 pub(crate) mod limits;

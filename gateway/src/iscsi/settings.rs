@@ -89,6 +89,8 @@ pub(crate) struct TargetSettings {
     pub luns: Vec<LunConfig>,
     /// LUNs of zvols found by a pattern.
     pub followed: std::collections::BTreeSet<u16>,
+    /// Set for the target of a disk that the API made.
+    pub granted: bool,
 }
 
 /// One entry of a target's access list.
@@ -152,6 +154,7 @@ fn target(target: &TargetConfig) -> io::Result<TargetSettings> {
         rules: rules.collect::<io::Result<_>>().map_err(named)?,
         luns: target.luns.clone(),
         followed: std::collections::BTreeSet::new(),
+        granted: false,
     })
 }
 

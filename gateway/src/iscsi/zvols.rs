@@ -18,7 +18,7 @@ impl IscsiService {
     /// If a target does not exist.
     pub(crate) fn replace_followed(&self, settings: &IscsiSettings) -> io::Result<()> {
         let rules = self.rules();
-        for wanted in &settings.targets {
+        for wanted in settings.targets.iter().filter(|target| !target.granted) {
             let followed = |lun: &&LunConfig| wanted.followed.contains(&lun.number);
             let luns: Vec<LunConfig> = wanted.luns.iter().filter(followed).cloned().collect();
             let same = rules.catalog.targets.get(&wanted.name).is_some_and(|target| {

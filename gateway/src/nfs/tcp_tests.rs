@@ -73,7 +73,7 @@ pub(super) fn gateway_for(dir: &std::path::Path, transport: &str) -> Gateway {
         &settings,
         &ExportSet { exports: vec![export], ..ExportSet::default() },
         &IscsiSettings::default(),
-        &[],
+        (&[], &[]),
         Opening::StrictStart,
     )
     .unwrap()

@@ -5,7 +5,7 @@
 use super::throttle::Throttle;
 use ahash::RandomState;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zgate_store::HostKey;
@@ -16,7 +16,7 @@ use zgate_store::HostKey;
 const LIMITS: usize = 256;
 
 /// Party that asks for a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Asker {
     /// A process that is connected to the admin socket.
     Process {
@@ -24,6 +24,13 @@ pub(crate) enum Asker {
         uid: u32,
         /// Its number.
         pid: i32,
+    },
+    /// A client of the API over TCP.
+    Remote {
+        /// Its address.
+        peer: SocketAddr,
+        /// Name in its certificate; otherwise that it has a token.
+        name: String,
     },
     /// A connection whose other end the kernel does not name.
     Unknown,
@@ -35,6 +42,7 @@ impl fmt::Display for Asker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Process { uid, pid } => write!(f, "uid {uid} pid {pid}"),
+            Self::Remote { peer, name } => write!(f, "{name} at {peer}"),
             Self::Unknown => f.write_str("unknown"),
             Self::Signal => f.write_str("SIGHUP"),
         }
@@ -43,7 +51,7 @@ impl fmt::Display for Asker {
 
 /// Logs the outcome of a change that an administrator asked for. Texts are
 /// escaped by the log.
-pub(crate) fn change(by: Asker, what: &str, outcome: Result<&str, &str>) {
+pub(crate) fn change(by: &Asker, what: &str, outcome: Result<&str, &str>) {
     match outcome {
         Ok(outcome) => tracing::info!(target: "audit", %by, what, outcome, "change"),
         Err(reason) => tracing::warn!(target: "audit", %by, what, reason, "change refused"),
@@ -144,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_network_of_one_host_is_one_host() {
-        let host = |text: &str| HostKey::from(text.parse().unwrap());
+        let host = |text: &str| HostKey::from(text.parse::<IpAddr>().unwrap());
         assert_eq!(host("2001:db8::1"), host("2001:db8::ffff:1"));
         assert_ne!(host("2001:db8::1"), host("2001:db8:0:1::1"));
         assert_eq!(host("::ffff:192.0.2.1"), host("192.0.2.1"));

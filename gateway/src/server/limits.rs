@@ -24,6 +24,48 @@ pub(crate) const MIN_TOKEN_BYTES: usize = 16;
 /// Longest file of a token, in bytes.
 pub(crate) const MAX_TOKEN_FILE_BYTES: u64 = 4096;
 
+/// Most requests of the API that are read or answered at once; more connections
+/// wait.
+pub(crate) const MAX_API_CONNECTIONS: usize = 128;
+/// Most of these over TCP from one host.
+pub(crate) const MAX_API_CONNECTIONS_PER_HOST: usize = 64;
+/// Most changes and queries of the API that run at once; more wait.
+pub(crate) const MAX_API_JOBS: usize = 32;
+/// Largest body of a request, in bytes.
+pub(crate) const MAX_API_BODY_BYTES: usize = 64 << 10;
+/// Longest head of a request, in bytes: ids of volumes are in its path.
+pub(crate) const MAX_API_HEAD_BYTES: usize = 16 << 10;
+/// Time limit for the head of a request, and for a TLS handshake.
+pub(crate) const API_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit for the body of a request.
+pub(crate) const API_BODY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit of an answer. What has not ended by then goes on, and the same
+/// request completes or finds it.
+pub(crate) const API_ANSWER_TIMEOUT: Duration = Duration::from_secs(25);
+/// Time limit of a connection, until its client has taken the whole answer.
+pub(crate) const API_CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time limit of each `zfs` of the API, in seconds.
+pub(crate) const API_TOOL_SECONDS: u64 = 15;
+/// Time for which a change waits for others of its pool.
+pub(crate) const POOL_PATIENCE: Duration = Duration::from_secs(20);
+/// Attempts at the destruction of a busy dataset, and the pause between them.
+pub(crate) const BUSY_ATTEMPTS: u32 = 20;
+pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(100);
+/// Attempts to serve a volume whose device has not appeared, and the pause
+/// between them.
+pub(crate) const DEVICE_ATTEMPTS: u32 = 40;
+pub(crate) const DEVICE_PAUSE: Duration = Duration::from_millis(100);
+
+const _: () = assert!(POOL_PATIENCE.as_secs() < API_ANSWER_TIMEOUT.as_secs());
+const _: () = assert!(API_TOOL_SECONDS < API_ANSWER_TIMEOUT.as_secs());
+const _: () = assert!(
+    API_HEAD_TIMEOUT.as_secs() + API_BODY_TIMEOUT.as_secs() + API_ANSWER_TIMEOUT.as_secs()
+        < API_CONNECTION_TIMEOUT.as_secs()
+);
+const _: () = assert!(MAX_API_CONNECTIONS_PER_HOST < MAX_API_CONNECTIONS);
+const _: () = assert!(BUSY_PAUSE.as_millis() as u64 * (BUSY_ATTEMPTS as u64) < 5_000);
+const _: () = assert!(DEVICE_PAUSE.as_millis() as u64 * (DEVICE_ATTEMPTS as u64) < 10_000);
+const _: () = assert!(zgate_api::volume::MAX_PAGE_ITEMS <= MAX_API_ROWS);
 const _: () = assert!(HISTORY_STEP.as_secs() * HISTORY_POINTS as u64 == 3600);
 const _: () = assert!(MAX_PAGE_ROWS <= MAX_API_ROWS);
 const _: () = assert!(crate::observe::http::ANSWER_TIMEOUT.as_secs() < COLLECT_TIMEOUT.as_secs());

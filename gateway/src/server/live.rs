@@ -2,6 +2,7 @@
 //! at a time.
 
 use super::absent::{AbsentView, Source};
+use super::api::credentials;
 use super::kept::{ConfDirLock, Kept};
 use super::reconcile::Reconciler;
 use super::run::Gateway;
@@ -104,7 +105,7 @@ impl LiveConfig {
     ///
     /// # Errors
     /// The reason for which nothing has changed.
-    pub(super) fn reload(&self, by: Asker, force: bool) -> io::Result<Reloaded> {
+    pub(super) fn reload(&self, by: &Asker, force: bool) -> io::Result<Reloaded> {
         let what = if force { "reload --force" } else { "reload" };
         let reloaded = self.try_reload(force);
         match &reloaded {
@@ -132,9 +133,11 @@ impl LiveConfig {
         in_effect.conf_dir.hold(&self.path)?;
         let token = access::configured(&new)?;
         let certificates = super::serve::certificates(&new)?;
+        let api_credentials = credentials::configured(&new)?;
         self.reconciler.replace(&new, |prepared| {
             let outcome = &prepared.outcome;
-            self.gateway.replace(&outcome.exports, &prepared.block, &outcome.volumes, force)
+            let disks = (outcome.volumes.as_slice(), outcome.granted.as_slice());
+            self.gateway.replace(&outcome.exports, &prepared.block, disks, force)
         })?;
         for change in changes.iter().filter(|change| change.effect == Effect::Restart) {
             tracing::warn!(
@@ -148,6 +151,7 @@ impl LiveConfig {
         shared.network.tls.replace(certificates);
         shared.absent.update(Source::Datasets, self.reconciler.missing());
         shared.access.set_token(token);
+        shared.set_api_credentials(api_credentials);
         self.schedule.replace(policies);
         in_effect.config = zgate_config::after_reload(&in_effect.config, new);
         let ended = std::mem::take(&mut in_effect.runtime_only);

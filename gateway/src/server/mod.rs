@@ -3,6 +3,7 @@
 
 pub(crate) mod absent;
 mod activity;
+mod api;
 pub(crate) mod check;
 mod client_metrics;
 mod cores;
@@ -30,5 +31,6 @@ pub(crate) mod status;
 pub(crate) mod systemd;
 pub(crate) mod throughput;
 pub(crate) mod verdict;
-pub(crate) mod watch;
+pub(crate) mod volumes;
+mod watch;
 pub(crate) mod web;

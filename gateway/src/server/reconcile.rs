@@ -4,6 +4,7 @@
 
 use crate::exports::absent::AbsentItem;
 use crate::exports::dataset::known::KnownDatasets;
+use crate::exports::granted::GrantedDisk;
 use crate::exports::plan::{DatasetRef, Inventory, Memory, Outcome, Plan, Volume};
 use crate::exports::settings::ExportSettings;
 use crate::iscsi::settings::{IscsiSettings, settings};
@@ -11,8 +12,9 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use zgate_config::{Config, LiveChange};
+use zgate_config::{Config, ExportClient, LiveChange};
 use zgate_control::tool::SystemTool;
+use zgate_control::volume::{self, VolumeRecord};
 use zgate_control::{Dataset, Discovery, PoolName, Tool, ToolError};
 use zgate_iscsi::names::IscsiName;
 
@@ -36,19 +38,35 @@ pub(super) struct State {
 /// State from which a change is detected.
 #[derive(Default, PartialEq)]
 pub(super) struct Shown {
-    pub(super) exports: Vec<(String, std::path::PathBuf, Option<DatasetRef>, bool)>,
+    pub(super) exports: Vec<ShownExport>,
     pub(super) volumes: Vec<Volume>,
+    pub(super) granted: Vec<GrantedDisk>,
+}
+
+/// Parts of an export that datasets change.
+#[derive(PartialEq)]
+pub(super) struct ShownExport {
+    pub(super) pseudo_path: String,
+    pub(super) path: std::path::PathBuf,
+    pub(super) dataset: Option<DatasetRef>,
+    read_only: bool,
+    /// Nodes with access, of a volume that the API made.
+    clients: Vec<ExportClient>,
 }
 
 impl Shown {
     pub(super) fn of(outcome: &Outcome) -> Self {
-        let export = |export: &ExportSettings| {
-            let (pseudo, path) = (export.pseudo_path.clone(), export.path.clone());
-            (pseudo, path, export.dataset.clone(), export.read_only)
+        let export = |export: &ExportSettings| ShownExport {
+            pseudo_path: export.pseudo_path.clone(),
+            path: export.path.clone(),
+            dataset: export.dataset.clone(),
+            read_only: export.read_only,
+            clients: export.clients.clone(),
         };
         Self {
             exports: outcome.exports.iter().map(export).collect(),
             volumes: outcome.volumes.clone(),
+            granted: outcome.granted.clone(),
         }
     }
 }
@@ -56,6 +74,8 @@ impl Shown {
 /// Result of a search for datasets.
 pub(super) struct Found {
     pub(super) datasets: Vec<Dataset>,
+    /// Volumes that the API made.
+    made: Vec<VolumeRecord>,
     pools: BTreeSet<PoolName>,
 }
 
@@ -162,7 +182,7 @@ impl Reconciler {
     pub(super) fn find(&self, plan: &Plan) -> Result<Found, ToolError> {
         let bases = plan.bases();
         if bases.is_empty() {
-            return Ok(Found { datasets: Vec::new(), pools: BTreeSet::new() });
+            return Ok(Found { datasets: Vec::new(), made: Vec::new(), pools: BTreeSet::new() });
         }
         let listed = self.discovery.tool().run("zpool", &["list", "-H", "-o", "name"])?;
         let listed: BTreeSet<&str> = listed.lines().collect();
@@ -170,12 +190,19 @@ impl Reconciler {
         for base in &bases {
             datasets.extend(self.discovery.datasets_below(base)?);
         }
+        let mut made = Vec::new();
+        for parent in plan.parents() {
+            match volume::list(self.tool(), &parent.dataset) {
+                Err(error) if error.is_absent() => {}
+                found => made.extend(found?),
+            }
+        }
         // Last: while a pool is being exported, the pool is listed but some or
         // all of its datasets are not. If the pool's root can be opened
         // afterwards, datasets that were not listed do not exist.
         let mut pools: BTreeSet<PoolName> = bases.iter().map(|base| base.pool()).collect();
         pools.retain(|pool| listed.contains(pool.as_str()) && self.is_open(pool));
-        Ok(Found { datasets, pools })
+        Ok(Found { datasets, made, pools })
     }
 
     fn is_open(&self, pool: &PoolName) -> bool {
@@ -202,7 +229,7 @@ impl Reconciler {
 
 impl Found {
     pub(super) fn inventory(&self, now: Instant) -> Inventory<'_> {
-        Inventory { datasets: &self.datasets, pools: &self.pools, now }
+        Inventory { datasets: &self.datasets, made: &self.made, pools: &self.pools, now }
     }
 }
 

@@ -16,10 +16,12 @@ use crate::exports::absent::{AbsentItem, AbsentKind, refusal};
 use crate::exports::attempts::Wake;
 use crate::exports::dataset::known::KnownDatasets;
 use crate::exports::dataset::store::DatasetTree;
+use crate::exports::granted::GrantedDisk;
 use crate::exports::open::{Opened, Opener, Opening, place_datasets};
 use crate::exports::plan::Volume;
 use crate::exports::settings::ExportSet;
 use crate::exports::stores::OpenStores;
+use crate::iscsi::granted::with_granted;
 use crate::iscsi::luns::numbers::with_volumes;
 use crate::iscsi::luns::unit::UnitHome;
 use crate::iscsi::luns::volumes::Volumes;
@@ -61,6 +63,8 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Gateway {
     pub shared: Arc<Shared>,
     pub addresses: Vec<SocketAddr>,
+    /// Addresses of NFS over RDMA.
+    pub(super) rdma_addresses: Vec<SocketAddr>,
     threads: std::sync::Mutex<Vec<JoinHandle<()>>>,
     stop: tokio::sync::watch::Sender<bool>,
     pub(super) opener: Opener,
@@ -93,13 +97,13 @@ impl Gateway {
         settings: &Settings,
         exports: &ExportSet,
         block: &IscsiSettings,
-        volumes: &[Volume],
+        (volumes, granted): (&[Volume], &[GrantedDisk]),
         how: Opening,
     ) -> io::Result<Self> {
         raise_descriptor_limit();
         drop_cap_sys_resource();
         let state_dir = Arc::new(StateDir::open(&settings.state_dir)?);
-        let block = &with_volumes(block, volumes, &state_dir)?;
+        let block = &with_granted(with_volumes(block, volumes, &state_dir)?, granted);
         let engine = zgate_io::IoEngine::new(settings.engine, settings.worker_threads)?;
         let kind = engine.kind();
         tracing::info!(engine = ?kind, reason = engine.reason(), "io engine");
@@ -190,6 +194,7 @@ impl Gateway {
         Ok(Self {
             shared,
             addresses,
+            rdma_addresses: settings.rdma.listen.clone(),
             threads: threads.into(),
             stop,
             opener,
@@ -212,10 +217,10 @@ impl Gateway {
         &self,
         exports: &ExportSet,
         block: &IscsiSettings,
-        volumes: &[Volume],
+        (volumes, granted): (&[Volume], &[GrantedDisk]),
         force: bool,
     ) -> io::Result<()> {
-        let block = &with_volumes(block, volumes, &self.state_dir)?;
+        let block = &with_granted(with_volumes(block, volumes, &self.state_dir)?, granted);
         let mut stores = self.stores();
         let opened = self.opener.open(exports, self.generation(), &stores, Opening::Reload)?;
         let prepared = self.shared.iscsi.prepare(block, Opening::Reload)?;
@@ -408,5 +413,6 @@ fn build(
         schedules: Arc::default(),
         datasets: KnownDatasets::default(),
         absent: AbsentList::default(),
+        api: std::sync::RwLock::default(),
     }))
 }

@@ -2,8 +2,10 @@
 
 use super::absent::Source;
 use super::activity;
+use super::api::{self, CarryOut, credentials};
 use super::check::absent_now;
 use super::kept::ConfDirLock;
+use super::limits::API_TOOL_SECONDS;
 use super::live::LiveConfig;
 use super::reconcile::{Prepared, Reconciler};
 use super::retry::Retrier;
@@ -12,6 +14,8 @@ use super::settings::settings;
 use super::shared::Shared;
 use super::status;
 use super::systemd::{notify, start_watchdog};
+use super::volumes::VolumeService;
+use super::volumes::serving::LiveServing;
 use super::watch::DatasetWatcher;
 use super::web::{self, access};
 use crate::admin::{self, Client, Handler, Reply, Request};
@@ -30,6 +34,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use zgate_config::{Config, InitiatorConfig, LiveChange};
 use zgate_control::Tool;
 use zgate_control::snapshot::Policy;
+use zgate_control::tool::SystemTool;
 
 /// Event for the main thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +48,8 @@ pub struct Running {
     gateway: Arc<Gateway>,
     reconciler: Arc<Reconciler>,
     http: Http,
+    /// Routes of the status address, without its access rules.
+    reading: axum::Router,
 }
 
 impl Running {
@@ -58,8 +65,8 @@ impl Running {
         let reconciler = Reconciler::new();
         let prepared = reconciler.prepare(config)?;
         let Prepared { block, outcome, .. } = &prepared;
-        let gateway =
-            Gateway::start(&settings(config), &outcome.exports, block, &outcome.volumes, how)?;
+        let disks = (outcome.volumes.as_slice(), outcome.granted.as_slice());
+        let gateway = Gateway::start(&settings(config), &outcome.exports, block, disks, how)?;
         gateway.shared.network.tls.replace(certificates);
         reconciler.adopt(prepared);
         gateway.shared.absent.update(Source::Datasets, reconciler.missing());
@@ -78,9 +85,10 @@ impl Running {
             );
         }
         shared.access.set_token(token);
-        let routes = web::routes(shared)?;
-        let http = http::start(listener, Arc::clone(shared), routes).map_err(named)?;
-        Ok(Self { gateway: Arc::new(gateway), reconciler, http })
+        shared.set_api_credentials(credentials::configured(config)?);
+        let web::Routes { guarded, reading } = web::routes(shared, api::document::with_changes)?;
+        let http = http::start(listener, Arc::clone(shared), guarded).map_err(named)?;
+        Ok(Self { gateway: Arc::new(gateway), reconciler, http, reading })
     }
 
     /// Returns the addresses of NFS.
@@ -130,7 +138,7 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
     let mut conf_dir = ConfDirLock::default();
     conf_dir.hold(&path)?;
     let running = Running::start(&config, strict)?;
-    let Running { gateway, reconciler, http } = &running;
+    let Running { gateway, reconciler, http, .. } = &running;
     pools::start(&gateway.shared.pools, config.server.pool_sample_seconds)?;
     let (events, happened) = mpsc::channel();
     let schedule = {
@@ -143,10 +151,11 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
     let retrier = Retrier::start(reconciler, gateway)?;
     let live =
         Arc::new(LiveConfig::new(gateway, reconciler, schedule, path, config.clone(), conf_dir));
-    let handler = handler(Arc::clone(&live), events.clone());
+    let carry_out = carry_out(Arc::clone(&live), events.clone());
     // First: whoever finds the socket may send a signal.
     watch_signals(events)?;
-    admin::start(&config.server.admin_socket, handler)?;
+    admin::start(&config.server.admin_socket, handler(Arc::clone(&carry_out)))?;
+    start_api(&running, &config, carry_out)?;
     tracing::info!(
         addresses = ?gateway.addresses,
         exports = config.exports.len(),
@@ -167,7 +176,7 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
         match event {
             Event::Stop => break,
             Event::Reload => {
-                if let Err(error) = live.reload(Asker::Signal, false) {
+                if let Err(error) = live.reload(&Asker::Signal, false) {
                     tracing::error!(%error, "cannot reload the configuration; nothing changed");
                 }
                 notify("READY=1");
@@ -185,26 +194,54 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
     tracing::info!("stopped");
     // The socket of a stopped gateway is of no use any more.
     let _ = std::fs::remove_file(&config.server.admin_socket);
+    let _ = std::fs::remove_file(config.api.socket_path(&config));
     Ok(true)
 }
 
-fn handler(live: Arc<LiveConfig>, events: mpsc::Sender<Event>) -> Handler {
+/// Carries out requests of the admin socket and of the API.
+fn carry_out(live: Arc<LiveConfig>, events: mpsc::Sender<Event>) -> CarryOut {
     let events = Mutex::new(events);
-    Arc::new(move |request, client| {
-        let by = client.map_or(Asker::Unknown, |Client { uid, pid }| Asker::Process { uid, pid });
+    Arc::new(move |request, by| {
         let what = requested(&request);
-        let answer = answer(&live, &events, request, by);
+        let answer = answer(&live, &events, request, &by);
         if let Some(what) = what {
             match &answer {
-                Ok(answer) => audit::change(by, &what, Ok(&outcome(answer))),
-                Err(error) => audit::change(by, &what, Err(&error.to_string())),
+                Ok(answer) => audit::change(&by, &what, Ok(&outcome(answer))),
+                Err(error) => audit::change(&by, &what, Err(&error.to_string())),
             }
         }
-        match answer {
+        answer
+    })
+}
+
+fn handler(carry_out: CarryOut) -> Handler {
+    Arc::new(move |request, client| {
+        let by = client.map_or(Asker::Unknown, |Client { uid, pid }| Asker::Process { uid, pid });
+        match carry_out(request, by) {
             Ok(value) => Reply::Ok(value),
             Err(error) => Reply::Error(error.to_string()),
         }
     })
+}
+
+/// Opens the listeners of the API.
+fn start_api(running: &Running, config: &Config, carry_out: CarryOut) -> io::Result<()> {
+    let Running { gateway, reconciler, reading, .. } = running;
+    let mut listeners = Vec::new();
+    for address in &config.api.listen {
+        // As for other listeners: an address may come later.
+        let listener = gateway.awaited.listen("API", *address, Opening::StrictStart)?;
+        listener.set_nonblocking(true)?;
+        tracing::info!(address = %listener.local_addr()?, "the API listens with TLS");
+        listeners.push(listener);
+    }
+    let tool = Arc::new(SystemTool { limit_seconds: API_TOOL_SECONDS });
+    let serving = Arc::new(LiveServing::new(gateway, reconciler));
+    let volumes = VolumeService::new(tool, serving);
+    let router = api::router(volumes, carry_out, reading.clone());
+    let shared = Arc::clone(&gateway.shared);
+    let credentials = Arc::new(move || shared.api_credentials());
+    api::start(&config.api.socket_path(config), listeners, credentials, router)
 }
 
 /// Returns the words of the audit line of a request; none if it changes nothing,
@@ -265,7 +302,7 @@ fn answer(
     live: &LiveConfig,
     events: &Mutex<mpsc::Sender<Event>>,
     request: Request,
-    by: Asker,
+    by: &Asker,
 ) -> io::Result<serde_json::Value> {
     let LiveConfig { gateway, reconciler, schedule, .. } = live;
     Ok(match request {
@@ -287,7 +324,9 @@ fn answer(
         }
         Request::Schedules => serde_json::to_value(schedule.views())?,
         Request::Reload { force } => {
-            let unchanged = |error| io::Error::other(format!("nothing changed: {error}"));
+            let unchanged = |error: io::Error| {
+                io::Error::new(error.kind(), format!("nothing changed: {error}"))
+            };
             serde_json::to_value(live.reload(by, force).map_err(unchanged)?)?
         }
         Request::Drain => {

@@ -1,6 +1,7 @@
 //! State shared by all cores and by everything that shows the gateway.
 
 use super::absent::AbsentList;
+use super::api::credentials::Credentials;
 use super::descriptors::Descriptors;
 use super::health::Health;
 use super::recent::Recent;
@@ -12,7 +13,7 @@ use crate::nfs::service::Nfs;
 use crate::observe::pools::PoolWatch;
 use crate::schedule::Views;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
 /// State of the process.
@@ -46,4 +47,18 @@ pub(crate) struct Shared {
     pub schedules: Views,
     /// Items that are configured, but absent.
     pub absent: AbsentList,
+    /// Certificates, tokens and names of the API over TCP.
+    pub api: RwLock<Option<Arc<Credentials>>>,
+}
+
+impl Shared {
+    /// Uses these credentials for connections to the API from now on.
+    pub(crate) fn set_api_credentials(&self, credentials: Option<Arc<Credentials>>) {
+        *self.api.write().unwrap_or_else(PoisonError::into_inner) = credentials;
+    }
+
+    /// Returns the credentials of new connections to the API.
+    pub(crate) fn api_credentials(&self) -> Option<Arc<Credentials>> {
+        self.api.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }

@@ -1,10 +1,9 @@
 //! A thread that waits for changes and puts them into effect.
 
 use super::absent::Source;
-use super::reconcile::{Reconciler, Shown};
+use super::reconcile::{Reconciler, Shown, ShownExport};
 use super::run::Gateway;
 use crate::exports::open::Opening;
-use crate::exports::plan::DatasetRef;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -225,6 +224,10 @@ impl Reconciler {
             tracing::info!(zvols = shown.volumes.len(), "zvols have changed");
             gateway.replace_volumes(&block, &outcome.volumes)?;
         }
+        if shown.granted != state.shown.granted {
+            tracing::info!(disks = shown.granted.len(), "disks of the API have changed");
+            gateway.shared.iscsi.replace_granted(&outcome.granted);
+        }
         state.shown = shown;
         let missing = plan.missing(&state.memory).collect();
         gateway.shared.absent.update(Source::Datasets, missing);
@@ -233,19 +236,19 @@ impl Reconciler {
 }
 
 fn report(before: &Shown, now: &Shown) {
-    for (pseudo, path, dataset, _) in &now.exports {
+    for ShownExport { pseudo_path: pseudo, path, dataset, .. } in &now.exports {
         let Some(dataset) = dataset else { continue };
         let old = before
             .exports
             .iter()
-            .find(|old| old.2.as_ref().is_some_and(|old| old.guid == dataset.guid));
+            .find(|old| old.dataset.as_ref().is_some_and(|old| old.guid == dataset.guid));
         let (name, path) = (&dataset.name, path.display());
         match old {
             None => tracing::info!(export = pseudo, dataset = %name, %path, "exported"),
-            Some(old) if old.0 != *pseudo => {
-                tracing::info!(export = pseudo, before = old.0, dataset = %name, "moved");
+            Some(old) if old.pseudo_path != *pseudo => {
+                tracing::info!(export = pseudo, before = old.pseudo_path, dataset = %name, "moved");
             }
-            Some(old) if old.2.as_ref() != Some(dataset) => {
+            Some(old) if old.dataset.as_ref() != Some(dataset) => {
                 let away = dataset.away;
                 tracing::info!(export = pseudo, dataset = %name, away, "datasets were added or \
                     removed");
@@ -253,10 +256,10 @@ fn report(before: &Shown, now: &Shown) {
             Some(_) => {}
         }
     }
-    for (pseudo, _, dataset, _) in &before.exports {
+    for ShownExport { pseudo_path: pseudo, dataset, .. } in &before.exports {
         let Some(dataset) = dataset else { continue };
-        let still = |new: &&(String, _, Option<DatasetRef>, bool)| {
-            new.2.as_ref().is_some_and(|new| new.guid == dataset.guid)
+        let still = |new: &&ShownExport| {
+            new.dataset.as_ref().is_some_and(|new| new.guid == dataset.guid)
         };
         if !now.exports.iter().any(|new| still(&new)) {
             tracing::info!(export = pseudo, dataset = %dataset.name, "no longer exported");

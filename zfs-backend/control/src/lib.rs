@@ -21,6 +21,7 @@ pub mod properties;
 pub mod provision;
 pub mod snapshot;
 pub mod tool;
+pub mod volume;
 pub mod watch;
 
 pub use datasets::{Dataset, DatasetKind};

@@ -20,6 +20,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "zgate top --json --interval 10 >> load.jsonl",
         ],
     ),
+    (
+        "api",
+        &[
+            "zgate api GET volumes",
+            "zgate api GET capacity?parent=tank/k8s",
+            "zgate api DELETE volumes/tank%2Fk8s%2Fpvc-1?owner=csi",
+        ],
+    ),
     ("exports", &["zgate exports", "zgate exports --json"]),
     ("clients", &["zgate clients", "zgate clients --json"]),
     ("targets", &["zgate targets", "zgate targets --json"]),

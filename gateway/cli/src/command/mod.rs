@@ -1,6 +1,7 @@
 //! The command line: parsing, logging, exit codes. 0: done, 1: failed, 2:
 //! invalid arguments.
 
+mod api;
 mod block;
 mod config;
 mod dataset;
@@ -101,8 +102,12 @@ enum Command {
     Reload(live::ReloadArgs),
     /// Make a running gateway finish its requests and exit
     Drain(live::LiveArgs),
+    /// Send one request to the HTTP API of a running gateway
+    Api(api::ApiArgs),
     /// Show the commands that mount an export or attach a target
     MountHint(mount_hint::HintArgs),
+    /// Serve volumes of gateways to Kubernetes (Container Storage Interface)
+    Csi(zgate_csi::serve::CsiArgs),
     /// Client process of the demo
     #[command(hide = true)]
     DemoClient(demo::ClientArgs),
@@ -146,11 +151,11 @@ fn end_when_nobody_reads() {
 pub(crate) fn main() -> ExitCode {
     let matches = examples::add_to(Cli::command()).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    if !matches!(cli.command, Command::Serve(_)) {
+    if !matches!(cli.command, Command::Serve(_) | Command::Csi(_)) {
         end_when_nobody_reads();
     }
     let otherwise = match &cli.command {
-        Command::Serve(_) => "info",
+        Command::Serve(_) | Command::Csi(_) => "info",
         // A demo runs without root and on a scratch directory by design.
         Command::Demo(_) => "warn,zgate_posix::open=error",
         _ => "warn",
@@ -182,7 +187,11 @@ pub(crate) fn main() -> ExitCode {
         Command::Resume(args) => dataset::resume(args),
         Command::Reload(args) => live::reload(args),
         Command::Drain(args) => live::run(args, &Request::Drain),
+        Command::Api(args) => api::run(args),
         Command::MountHint(args) => mount_hint::run(args),
+        Command::Csi(args) => {
+            zgate_csi::serve::run(args).map(|()| true).map_err(|error| error.to_string().into())
+        }
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

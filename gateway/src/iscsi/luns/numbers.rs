@@ -91,7 +91,7 @@ fn free(numbers: &Numbers, fixed: &BTreeSet<u16>, volume: &Volume) -> Option<u16
 }
 
 /// Returns serial number and NAA identifier of a zvol, the same on every host.
-fn identity(guid: u64) -> (String, NaaId) {
+pub(in crate::iscsi) fn identity(guid: u64) -> (String, NaaId) {
     let digest = Sha256::digest(format!("zgate zvol\0{guid}").as_bytes());
     let mut naa = [0; 16];
     naa.copy_from_slice(&digest[..16]);

@@ -31,7 +31,7 @@ impl Token {
         Self(Sha256::digest(token).into())
     }
 
-    fn is(&self, offered: &[u8]) -> bool {
+    pub(crate) fn is(&self, offered: &[u8]) -> bool {
         self.0.ct_eq(&Self::of(offered).0).into()
     }
 

@@ -144,8 +144,8 @@ async fn history(State(web): State<Arc<WebState>>) -> Response {
     get, path = "/api/v1/openapi.json", tag = "gateway", summary = "This document",
     responses((status = 200, description = "OpenAPI 3.1", content_type = "application/json", body = Object))
 )]
-async fn document() -> Response {
-    json(&Document::openapi())
+async fn document(State(web): State<Arc<WebState>>) -> Response {
+    json(&web.document)
 }
 
 /// The OpenAPI document.
@@ -153,8 +153,9 @@ async fn document() -> Response {
 #[openapi(
     info(
         title = "zgate",
-        description = "Read-only status of a zgate gateway. Answers come from memory; the header \
-            `Age` has their age in seconds.",
+        description = "Status of a zgate gateway, and changes of it. The status is read only, at \
+            the status address, too: answers come from memory; the header `Age` has their age in \
+            seconds. Changes are possible at the Unix socket of the API and at `api.listen`.",
     ),
     paths(
         status, health, exports, clients, targets, sessions, pools, snapshots, history, document

@@ -28,12 +28,18 @@ use overview::Overview;
 use state::WebState;
 use std::io;
 use std::sync::Arc;
+use utoipa::openapi::OpenApi;
 
 /// Returns the routes, and starts the thread that collects the status.
+/// `with_changes` adds to the OpenAPI document what other listeners serve.
 ///
 /// # Errors
 /// If the thread cannot be started.
-pub(crate) fn routes(shared: &Arc<Shared>) -> io::Result<Router> {
+pub(crate) fn routes(
+    shared: &Arc<Shared>,
+    with_changes: impl FnOnce(OpenApi) -> OpenApi,
+) -> io::Result<Routes> {
+    let document = with_changes(<api::Document as utoipa::OpenApi>::openapi());
     let pings = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let (history, access) = (Arc::clone(&shared.recent.history), Arc::clone(&shared.access));
     let shared = Arc::clone(shared);
@@ -41,17 +47,31 @@ pub(crate) fn routes(shared: &Arc<Shared>) -> io::Result<Router> {
         let silent = pings.block_on(shared.health.silent_cores(ANSWER_TIMEOUT));
         Overview::of(status::status(&shared, &silent))
     };
-    Ok(router(WebState { latest: Latest::start(collect)?, history, access }))
+    let latest = Latest::start(collect)?;
+    let state = Arc::new(WebState { latest, history, access, document });
+    Ok(Routes { guarded: router(&state), reading: reading().with_state(state) })
 }
 
-fn router(state: WebState) -> Router {
-    let access = Arc::clone(&state.access);
-    let mut router = Router::new()
-        .route("/", get(page::page))
-        .route("/page.css", get(page::style))
-        .route("/page.js", get(page::script));
+/// Routes, with the access rules of the status address and without.
+pub(crate) struct Routes {
+    pub guarded: Router,
+    /// The API alone.
+    pub reading: Router,
+}
+
+fn reading() -> Router<Arc<WebState>> {
+    let mut router = Router::new();
     for (path, method) in api::routes() {
         router = router.route(path, method);
     }
-    router.route_layer(from_fn_with_state(access, guard::guard)).with_state(Arc::new(state))
+    router
+}
+
+fn router(state: &Arc<WebState>) -> Router {
+    let access = Arc::clone(&state.access);
+    let router = reading()
+        .route("/", get(page::page))
+        .route("/page.css", get(page::style))
+        .route("/page.js", get(page::script));
+    router.route_layer(from_fn_with_state(access, guard::guard)).with_state(Arc::clone(state))
 }

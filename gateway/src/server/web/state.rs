@@ -11,12 +11,15 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
+use utoipa::openapi::OpenApi;
 
 /// Latest status, history and access rules.
 pub(super) struct WebState {
     pub(super) latest: Latest<Overview>,
     pub(super) history: Arc<History>,
     pub(super) access: Arc<Access>,
+    /// The OpenAPI document.
+    pub(super) document: OpenApi,
 }
 
 impl WebState {

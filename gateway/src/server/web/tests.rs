@@ -37,7 +37,9 @@ fn start(clients: usize) -> (SocketAddr, Arc<Access>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     access.set_address(listener.local_addr().unwrap());
-    let routes = router(WebState { latest, history, access: Arc::clone(&access) });
+    let document = <super::api::Document as utoipa::OpenApi>::openapi();
+    let state = WebState { latest, history, access: Arc::clone(&access), document };
+    let routes = router(&Arc::new(state));
     (http::start(listener, Arc::new(Fixed), routes).unwrap().address, access)
 }
 

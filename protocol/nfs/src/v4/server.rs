@@ -184,9 +184,14 @@ impl Server {
     /// unmounted.
     pub fn replace_namespace(&self, namespace: Namespace) {
         let namespace = Arc::new(namespace);
-        *self.namespace.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&namespace);
+        let before = {
+            let mut current = self.namespace.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *current, Arc::clone(&namespace))
+        };
         self.replacements.fetch_add(1, Ordering::Release);
-        self.state.close_vanished(&namespace, self.runtime.now().seconds());
+        let now_seconds = self.runtime.now().seconds();
+        self.state.close_vanished(&namespace, now_seconds);
+        self.state.close_excluded(&before, &namespace, now_seconds);
     }
 
     /// To be called about once a second: ends grace, expires clients, revokes

@@ -1,7 +1,7 @@
 //! Timeouts: expiry of leases, unanswered recalls, end of grace.
 
 use super::State;
-use crate::namespace::FileKey;
+use crate::namespace::{FileKey, Namespace};
 use crate::v4::tables::Tables;
 use crate::v4::tables::pending_work::PendingWork;
 use zgate_nfs_wire::v4::ClientId;
@@ -71,7 +71,7 @@ impl State {
 impl State {
     /// Removes state of clients in exports that `namespace` no longer has. They
     /// learn of it at the next use: the file handle is stale.
-    pub(crate) fn close_vanished(&self, namespace: &crate::namespace::Namespace, now_seconds: u64) {
+    pub(crate) fn close_vanished(&self, namespace: &Namespace, now_seconds: u64) {
         let mut tables = self.lock();
         let vanished = |file: &FileKey| namespace.export(file.export).is_none();
         let (opens, delegations): (Vec<_>, Vec<_>) = tables
@@ -87,6 +87,35 @@ impl State {
             self.remove_open(&mut tables, key, now_seconds);
         }
         for key in delegations.into_iter().flatten() {
+            self.remove_delegation(&mut tables, key, now_seconds);
+        }
+    }
+
+    /// Removes state of clients in exports that named their hosts before, and
+    /// do not any longer: their requests are refused, so that they could not
+    /// return it, and others would wait for it.
+    pub(crate) fn close_excluded(&self, old: &Namespace, new: &Namespace, now_seconds: u64) {
+        let changed = |file: &FileKey| {
+            let (before, now) = (old.export(file.export)?, new.export(file.export)?);
+            (before.clients != now.clients).then_some((before, now))
+        };
+        let mut tables = self.lock();
+        let excluded = |file: &FileKey, client: ClientId| {
+            let address = tables.clients.get(&client)?.address.parse().ok()?;
+            let (before, now) = changed(file)?;
+            (before.names_host(address) && !now.names_host(address)).then_some(())
+        };
+        let opens = tables.opens.iter();
+        let opens = opens.filter(|(_, open)| excluded(&open.file, open.client).is_some());
+        let opens: Vec<_> = opens.map(|(key, _)| *key).collect();
+        let delegations = tables.delegations.iter();
+        let delegations =
+            delegations.filter(|(_, held)| excluded(&held.file, held.client).is_some());
+        let delegations: Vec<_> = delegations.map(|(key, _)| *key).collect();
+        for key in opens {
+            self.remove_open(&mut tables, key, now_seconds);
+        }
+        for key in delegations {
             self.remove_delegation(&mut tables, key, now_seconds);
         }
     }

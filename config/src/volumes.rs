@@ -1,0 +1,141 @@
+//! `[volumes]`: the datasets below which the API may make volumes.
+
+use crate::problem::{Findings, Place};
+use crate::schema::{Config, SquashMode};
+use serde::{Deserialize, Serialize};
+
+/// Longest beginning of a target's name, in bytes: a colon and sixteen digits
+/// follow (RFC 7143 §4.2.7.1: 223 bytes).
+const MAX_TARGET_PREFIX_BYTES: usize = 200;
+
+const fn yes() -> bool {
+    true
+}
+
+const fn nobody_is_squashed() -> SquashMode {
+    SquashMode::None
+}
+
+/// `[volumes]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct VolumesSection {
+    /// Parents of volumes.
+    #[serde(rename = "parent", skip_serializing_if = "Vec::is_empty")]
+    pub parents: Vec<VolumeParent>,
+}
+
+/// A dataset below which the API may make, change and delete volumes. It
+/// touches nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeParent {
+    /// The dataset. It must exist; volumes are made directly below it.
+    pub dataset: String,
+    /// Path below which clients find its file systems over NFS; absent: no file
+    /// systems can be made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pseudo: Option<String>,
+    /// Beginning of the names of targets of its block devices; absent: none can
+    /// be made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// Block devices take space as they are written.
+    #[serde(default = "yes")]
+    pub thin: bool,
+    /// Identities that are mapped on file systems. A node with access mounts for
+    /// many users, and its root prepares the volume for them.
+    #[serde(default = "nobody_is_squashed")]
+    pub squash: SquashMode,
+    /// Datasets, or patterns of them, of the same pool, that volumes may be
+    /// cloned from although the API did not make them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<String>,
+}
+
+/// Adds the problems of all parents.
+pub(crate) fn problems(config: &Config, found: &mut Findings) {
+    let parents = &config.volumes.parents;
+    for (index, parent) in parents.iter().enumerate() {
+        let place = Place::root("volumes").key("parent").item(index);
+        if parent.dataset.contains('*') {
+            let next = "name one dataset";
+            found.add(place.key("dataset"), "a pattern is no parent", next);
+        }
+        crate::validate::check_pattern(&parent.dataset, place.key("dataset"), found);
+        for (source, text) in parent.sources.iter().enumerate() {
+            crate::validate::check_pattern(text, place.key("sources").item(source), found);
+        }
+        if let Some(pseudo) = &parent.pseudo {
+            crate::validate::check_pseudo(pseudo, place.key("pseudo"), found);
+        }
+        if let Some(target) = &parent.target {
+            check_target(config, target, &place, found);
+        }
+        if parent.pseudo.is_none() && parent.target.is_none() {
+            let next = "set pseudo for file systems, target for block devices, or both";
+            found.absent(place.clone(), "no volumes could be made", next);
+        }
+        let overlaps = |other: &crate::VolumeParent| {
+            let below = |a: &str, b: &str| {
+                a.strip_prefix(b).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            below(&parent.dataset, &other.dataset) || below(&other.dataset, &parent.dataset)
+        };
+        if let Some(other) = parents[..index].iter().find(|other| overlaps(other)) {
+            let problem = format!("it overlaps with parent {}", other.dataset);
+            found.add(place.key("dataset"), problem, "keep one of them");
+        }
+        if parent.pseudo.is_some()
+            && let Some(other) = parents[..index].iter().find(|one| one.pseudo == parent.pseudo)
+        {
+            let problem = format!("parent {} has it already", other.dataset);
+            found.add(place.key("pseudo"), problem, "choose another path");
+        }
+    }
+}
+
+fn check_target(config: &Config, target: &str, place: &Place, found: &mut Findings) {
+    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.:".contains(c);
+    let is_name = target.starts_with("iqn.") && target.chars().all(legal);
+    if !is_name || target.len() > MAX_TARGET_PREFIX_BYTES {
+        let next = "write one in small letters, for example \"iqn.2026-11.org.example:k8s\"";
+        found.add(place.key("target"), "not the beginning of an iSCSI name", next);
+    }
+    if config.iscsi.tcp_listen().next().is_none() && config.iscsi.iser_listen().next().is_none() {
+        let next = "set iscsi.listen, or leave target out";
+        found.absent(place.key("target"), "there is no iSCSI portal", next);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::parse;
+    use std::path::Path;
+
+    #[test]
+    fn parents_are_checked() {
+        let said = |text: &str| {
+            let error = parse(text, Path::new("zgate.toml")).err();
+            error.map(|error| error.to_string()).unwrap_or_default()
+        };
+        let parent = "[[volumes.parent]]\ndataset = \"tank/k8s\"\n";
+        assert!(said(parent).contains("no volumes could be made"));
+        let files = format!("{parent}pseudo = \"/k8s\"\n");
+        assert_eq!(said(&files), "");
+        let config = parse(&files, Path::new("x")).unwrap();
+        assert!(config.volumes.parents[0].thin);
+        let disks = format!("{parent}target = \"iqn.2026-11.test:k8s\"\n");
+        assert!(said(&disks).contains("no iSCSI portal"));
+        assert_eq!(said(&format!("{disks}[iscsi]\nlisten = [\"127.0.0.1:3260\"]\n")), "");
+        let twice = format!("{files}{}", files.replace("/k8s\"\np", "/k8s/x\"\np"));
+        assert!(said(&twice).contains("overlaps") && said(&twice).contains("has it already"));
+        for (from, to, problem) in [
+            ("tank/k8s", "tank/*", "a pattern is no parent"),
+            ("\"/k8s\"", "\"k8s\"", "not a normal path"),
+            ("pseudo = \"/k8s\"", "target = \"iqn.2026-11.Test\"", "not the beginning"),
+        ] {
+            assert!(said(&files.replace(from, to)).contains(problem), "{problem}");
+        }
+    }
+}

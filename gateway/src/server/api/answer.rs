@@ -1,0 +1,110 @@
+//! Answers and bodies as JSON.
+
+use crate::server::limits::{API_BODY_TIMEOUT, MAX_API_BODY_BYTES};
+use axum::body::Body;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io;
+use zgate_api::{ApiError, ErrorAnswer, ErrorCode};
+
+/// Seconds after which a request that was answered `busy` may be sent again.
+const RETRY_SECONDS: u32 = 2;
+
+/// Outcome of a handler.
+pub(super) type Outcome = Result<Response, Failure>;
+
+/// An error on its way into an answer.
+pub(super) struct Failure(pub ApiError);
+
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let code = self.0.code;
+        let status = StatusCode::from_u16(code.http_status());
+        let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut answer = json(status, &ErrorAnswer { error: self.0 });
+        let headers = answer.headers_mut();
+        if code == ErrorCode::Busy {
+            headers.insert(RETRY_AFTER, RETRY_SECONDS.into());
+        }
+        if code == ErrorCode::Unauthorized {
+            let scheme = HeaderValue::from_static("Bearer realm=\"zgate\"");
+            headers.insert(WWW_AUTHENTICATE, scheme);
+        }
+        answer
+    }
+}
+
+/// Answers with JSON.
+pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response {
+    match serde_json::to_string(value) {
+        Ok(body) => {
+            let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
+            (status, headers, body).into_response()
+        }
+        Err(error) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("no answer: {error}\n")).into_response()
+        }
+    }
+}
+
+/// Reads the body of a request; an empty one is `{}`.
+pub(super) async fn body<T: DeserializeOwned>(body: Body) -> Result<T, Failure> {
+    let invalid = |message: String, next: &str| ApiError::new(ErrorCode::Invalid, message, next);
+    let read = axum::body::to_bytes(body, MAX_API_BODY_BYTES);
+    let Ok(read) = tokio::time::timeout(API_BODY_TIMEOUT, read).await else {
+        let message = format!("no whole body in {} s", API_BODY_TIMEOUT.as_secs());
+        return Err(invalid(message, "send it at once").into());
+    };
+    let bytes = read.map_err(|_| {
+        let message = format!("the body is not readable, or longer than {MAX_API_BODY_BYTES} bytes");
+        invalid(message, "send less")
+    })?;
+    let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
+    serde_json::from_slice(text).map_err(|error| {
+        invalid(format!("the body: {error}"), "see /api/v1/openapi.json").into()
+    })
+}
+
+/// Gives an answer to a path or query that could not be read the form of all
+/// errors.
+pub(super) async fn as_error(answer: Response) -> Response {
+    let is_json = answer.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
+    if is_json || !answer.status().is_client_error() {
+        return answer;
+    }
+    let read = axum::body::to_bytes(answer.into_body(), MAX_API_BODY_BYTES).await;
+    let message = String::from_utf8_lossy(&read.unwrap_or_default()).trim_end().to_owned();
+    let next = "see /api/v1/openapi.json";
+    Failure(ApiError::new(ErrorCode::Invalid, message, next)).into_response()
+}
+
+/// Names the fault of a change of the command line.
+pub(super) fn of_change(error: &io::Error) -> ApiError {
+    let (code, next) = match error.kind() {
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => {
+            (ErrorCode::Invalid, "correct the request")
+        }
+        io::ErrorKind::NotFound => (ErrorCode::NotFound, "check the name"),
+        io::ErrorKind::ResourceBusy => (ErrorCode::InUse, "end its users, or use force"),
+        _ => (ErrorCode::Storage, "see the gateway's log"),
+    };
+    ApiError::new(code, error.to_string(), next)
+}
+
+pub(super) async fn no_such_path() -> Failure {
+    Failure(ApiError::new(ErrorCode::NotFound, "there is no such path", "see /api/v1/openapi.json"))
+}
+
+pub(super) async fn no_such_method() -> Failure {
+    let message = "this path has other methods";
+    Failure(ApiError::new(ErrorCode::Invalid, message, "see /api/v1/openapi.json"))
+}

@@ -1,0 +1,222 @@
+//! Listeners of the API: a Unix socket, and TCP with TLS. A connection carries
+//! one request; its number, size and time are bounded.
+
+use super::credentials::Credentials;
+use super::guard::Connection;
+use crate::admin::bind_private;
+use crate::observe::audit::Asker;
+use crate::server::limits::{
+    API_CONNECTION_TIMEOUT, API_HEAD_TIMEOUT, MAX_API_CONNECTIONS, MAX_API_CONNECTIONS_PER_HOST,
+    MAX_API_HEAD_BYTES,
+};
+use axum::{Extension, Router};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::TlsAcceptor;
+use zgate_store::HostKey;
+
+/// Most header fields of a request.
+const MAX_HEADERS: usize = 64;
+/// Pause after a connection could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Source of the credentials in effect.
+pub(crate) type Source = Arc<dyn Fn() -> Option<Arc<Credentials>> + Send + Sync>;
+
+/// Room for connections, in total and for each host.
+#[derive(Clone)]
+struct Room {
+    all: Arc<Semaphore>,
+    of_hosts: Arc<Mutex<HashMap<HostKey, usize>>>,
+}
+
+/// Right of one connection over TCP; returned on drop.
+struct HostSlot {
+    room: Room,
+    host: HostKey,
+}
+
+impl Room {
+    fn new() -> Self {
+        Self { all: Arc::new(Semaphore::new(MAX_API_CONNECTIONS)), of_hosts: Arc::default() }
+    }
+
+    fn host(&self, peer: SocketAddr) -> Option<HostSlot> {
+        let host = HostKey::from(peer.ip().to_canonical());
+        let mut hosts = self.of_hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = hosts.entry(host).or_default();
+        if *count >= MAX_API_CONNECTIONS_PER_HOST {
+            return None;
+        }
+        *count += 1;
+        Some(HostSlot { room: self.clone(), host })
+    }
+}
+
+impl Drop for HostSlot {
+    fn drop(&mut self) {
+        let mut hosts = self.room.of_hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        match hosts.get_mut(&self.host) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(hosts.remove(&self.host)),
+        }
+    }
+}
+
+/// Opens the socket, and serves it and the listeners on a thread of their own.
+///
+/// # Errors
+/// The path or address, the reason and the next step.
+pub(crate) fn start(
+    socket: &Path,
+    listeners: Vec<std::net::TcpListener>,
+    credentials: Source,
+    router: Router,
+) -> io::Result<()> {
+    let named = |error: io::Error| {
+        let reason = format!("api socket {}: {error}; set api.socket", socket.display());
+        io::Error::new(error.kind(), reason)
+    };
+    if StdUnixStream::connect(socket).is_ok() {
+        let taken = io::Error::new(io::ErrorKind::AddrInUse, "another gateway answers there");
+        return Err(named(taken));
+    }
+    match std::fs::remove_file(socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(named(error)),
+        _ => {}
+    }
+    let local = bind_private(socket).map_err(named)?;
+    local.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name("zgate-api".to_owned()).spawn(move || {
+        runtime.block_on(async move {
+            let room = Room::new();
+            for listener in listeners {
+                match TcpListener::from_std(listener) {
+                    Ok(listener) => {
+                        let all = (room.clone(), Arc::clone(&credentials), router.clone());
+                        tokio::spawn(serve_tcp(listener, all));
+                    }
+                    Err(error) => tracing::error!(%error, "cannot serve the API"),
+                }
+            }
+            match UnixListener::from_std(local) {
+                Ok(listener) => serve_local(listener, room, router).await,
+                Err(error) => tracing::error!(%error, "cannot serve the API's socket"),
+            }
+        });
+    })?;
+    Ok(())
+}
+
+async fn serve_local(listener: UnixListener, room: Room, router: Router) {
+    loop {
+        let Ok(permit) = Arc::clone(&room.all).acquire_owned().await else { return };
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let router = router.clone().layer(Extension(Connection::Local(asker(&stream))));
+        tokio::spawn(answer(stream, router, permit));
+    }
+}
+
+fn asker(stream: &UnixStream) -> Asker {
+    match stream.peer_cred() {
+        Ok(known) => Asker::Process { uid: known.uid(), pid: known.pid().unwrap_or_default() },
+        Err(_) => Asker::Unknown,
+    }
+}
+
+async fn serve_tcp(listener: TcpListener, (room, source, router): (Room, Source, Router)) {
+    loop {
+        let Ok(permit) = Arc::clone(&room.all).acquire_owned().await else { return };
+        let Ok((stream, peer)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        // A host with too many is closed at once.
+        if let Some(slot) = room.host(peer) {
+            let (source, router) = (Arc::clone(&source), router.clone());
+            tokio::spawn(async move {
+                let _slot = slot;
+                answer_tls(stream, peer, &source, router, permit).await;
+            });
+        }
+    }
+}
+
+async fn answer_tls(
+    stream: TcpStream,
+    peer: SocketAddr,
+    source: &Source,
+    router: Router,
+    permit: OwnedSemaphorePermit,
+) {
+    let Some(credentials) = source() else { return };
+    let _ = stream.set_nodelay(true);
+    let handshake = TlsAcceptor::from(Arc::clone(&credentials.tls)).accept(stream);
+    let stream = match tokio::time::timeout(API_HEAD_TIMEOUT, handshake).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(%peer, %error, "api: no handshake");
+            return;
+        }
+        Err(_) => {
+            tracing::debug!(%peer, "api: no handshake in time");
+            return;
+        }
+    };
+    let leaf = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let certificate = leaf.and_then(|leaf| credentials.of_certificate(leaf));
+    let connection = Connection::Remote { peer, credentials, certificate };
+    answer(stream, router.layer(Extension(connection)), permit).await;
+}
+
+/// Answers one request and closes the connection.
+async fn answer<S>(stream: S, router: Router, permit: OwnedSemaphorePermit)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let _permit = permit;
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(API_HEAD_TIMEOUT)
+        .max_buf_size(MAX_API_HEAD_BYTES)
+        .max_headers(MAX_HEADERS)
+        .keep_alive(false)
+        .half_close(true)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    match tokio::time::timeout(API_CONNECTION_TIMEOUT, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "api"),
+        Err(_) => tracing::debug!("api: the client did not take its answer in time"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_host_cannot_take_all_connections() {
+        let room = Room::new();
+        let peer = |last: u8| SocketAddr::from(([192, 0, 2, last], 1));
+        let held: Vec<_> = std::iter::from_fn(|| room.host(peer(1))).collect();
+        assert_eq!(held.len(), MAX_API_CONNECTIONS_PER_HOST);
+        assert!(room.host(peer(2)).is_some());
+        drop(held);
+        assert!(room.of_hosts.lock().unwrap().is_empty());
+    }
+}

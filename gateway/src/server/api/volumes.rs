@@ -1,0 +1,323 @@
+//! Routes of volumes, their snapshots and the access of nodes.
+
+use super::ApiState;
+use super::answer::{Outcome, body, json};
+use super::guard::Caller;
+use crate::observe::audit;
+use crate::server::volumes::{Page, VolumeService};
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post, put};
+use serde::Deserialize;
+use std::sync::Arc;
+use utoipa::IntoParams;
+use zgate_api::{
+    Access, ApiError, Capacity, ChangeVolume, CreateGroupSnapshot, CreateSnapshot, CreateVolume,
+    GrantAccess, GroupSnapshot, Snapshot, SnapshotPage, Volume, VolumePage,
+};
+
+type Api = State<Arc<ApiState>>;
+
+pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Arc<ApiState>>)> {
+    vec![
+        ("/api/v1/volumes", get(list).post(create)),
+        ("/api/v1/volumes/{id}", get(show).patch(change).delete(delete)),
+        ("/api/v1/volumes/{id}/access/{node}", put(grant).delete(withdraw)),
+        ("/api/v1/volumes/{id}/snapshots/{name}", put(snapshot).delete(delete_snapshot)),
+        ("/api/v1/volume-snapshots", post(group_snapshot).get(list_snapshots)),
+        ("/api/v1/capacity", get(capacity)),
+    ]
+}
+
+/// Selection of a page.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PageQuery {
+    /// Only below this parent.
+    parent: Option<String>,
+    /// Only of this owner.
+    owner: Option<String>,
+    /// Only snapshots of this volume.
+    volume: Option<String>,
+    /// Id after which the page begins: `next` of the page before.
+    after: Option<String>,
+    /// Most items, 1 to 1000.
+    limit: Option<usize>,
+}
+
+impl From<PageQuery> for Page {
+    fn from(query: PageQuery) -> Self {
+        let PageQuery { parent, owner, volume, after, limit } = query;
+        Self { parent, owner, volume, after, limit }
+    }
+}
+
+/// Owner of what is to be deleted.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct OwnerQuery {
+    /// Owner of the volume.
+    owner: String,
+}
+
+/// Parent whose capacity is asked for.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ParentQuery {
+    /// The parent.
+    parent: String,
+}
+
+impl ApiState {
+    async fn query<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&VolumeService) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let volumes = Arc::clone(&self.volumes);
+        self.jobs.run(move || query(&volumes)).await
+    }
+
+    /// Runs a change, and writes its audit line when it has ended, also if its
+    /// client has given up by then.
+    async fn change<T: Send + 'static>(
+        &self,
+        caller: Caller,
+        what: String,
+        change: impl FnOnce(&VolumeService) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let volumes = Arc::clone(&self.volumes);
+        self.jobs
+            .run(move || {
+                let outcome = change(&volumes);
+                match &outcome {
+                    Ok(_) => audit::change(&caller.by, &what, Ok("done")),
+                    Err(error) => audit::change(&caller.by, &what, Err(&error.to_string())),
+                }
+                outcome
+            })
+            .await
+    }
+}
+
+fn made<T: serde::Serialize>((value, is_new): &(T, bool)) -> Response {
+    json(if *is_new { StatusCode::CREATED } else { StatusCode::OK }, value)
+}
+
+fn gone() -> Response {
+    StatusCode::NO_CONTENT.into_response()
+}
+
+#[utoipa::path(
+    post, path = "/api/v1/volumes", tag = "volumes", summary = "Make a volume",
+    request_body = CreateVolume,
+    responses(
+        (status = 201, description = "It was made", body = Volume),
+        (status = 200, description = "It exists already, as asked for", body = Volume),
+    )
+)]
+async fn create(State(api): Api, Extension(caller): Extension<Caller>, text: Body) -> Outcome {
+    let asked: CreateVolume = body(text).await?;
+    let what = format!("volume create {}/{} for {}", asked.parent, asked.name, asked.owner);
+    Ok(made(&api.change(caller, what, move |volumes| volumes.create(&asked)).await?))
+}
+
+#[utoipa::path(
+    get, path = "/api/v1/volumes", tag = "volumes", summary = "Volumes", params(PageQuery),
+    responses((status = 200, description = "A page, in the order of ids", body = VolumePage))
+)]
+async fn list(State(api): Api, Query(page): Query<PageQuery>) -> Outcome {
+    let page = page.into();
+    Ok(json(StatusCode::OK, &api.query(move |volumes| volumes.list(&page)).await?))
+}
+
+#[utoipa::path(
+    get, path = "/api/v1/volumes/{id}", tag = "volumes", summary = "One volume",
+    params(("id" = String, Path, description = "Id, percent-encoded as one segment")),
+    responses((status = 200, description = "The volume", body = Volume))
+)]
+async fn show(State(api): Api, Path(id): Path<String>) -> Outcome {
+    Ok(json(StatusCode::OK, &api.query(move |volumes| volumes.get(&id)).await?))
+}
+
+#[utoipa::path(
+    patch, path = "/api/v1/volumes/{id}", tag = "volumes", summary = "Grow, or set properties",
+    params(("id" = String, Path, description = "Id, percent-encoded as one segment")),
+    request_body = ChangeVolume,
+    responses((status = 200, description = "The volume as it is now", body = Volume))
+)]
+async fn change(
+    State(api): Api,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+    text: Body,
+) -> Outcome {
+    let asked: ChangeVolume = body(text).await?;
+    let size = asked.size_bytes.map(|size| format!(" to {size} bytes")).unwrap_or_default();
+    let what = format!("volume change {id}{size}");
+    let changed = api.change(caller, what, move |volumes| volumes.change(&id, &asked)).await?;
+    Ok(json(StatusCode::OK, &changed))
+}
+
+#[utoipa::path(
+    delete, path = "/api/v1/volumes/{id}", tag = "volumes", summary = "Delete a volume",
+    params(
+        ("id" = String, Path, description = "Id, percent-encoded as one segment"),
+        OwnerQuery
+    ),
+    responses((status = 204, description = "There is no such volume any more"))
+)]
+async fn delete(
+    State(api): Api,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+    Query(OwnerQuery { owner }): Query<OwnerQuery>,
+) -> Outcome {
+    let what = format!("volume delete {id}");
+    api.change(caller, what, move |volumes| volumes.delete(&id, &owner)).await?;
+    Ok(gone())
+}
+
+#[utoipa::path(
+    put, path = "/api/v1/volumes/{id}/access/{node}", tag = "volumes",
+    summary = "Give a node access",
+    params(
+        ("id" = String, Path, description = "Id, percent-encoded as one segment"),
+        ("node" = String, Path, description = "Name of the node"),
+    ),
+    request_body = GrantAccess,
+    responses((status = 200, description = "It is in effect", body = Access))
+)]
+async fn grant(
+    State(api): Api,
+    Extension(caller): Extension<Caller>,
+    Path((id, node)): Path<(String, String)>,
+    text: Body,
+) -> Outcome {
+    let asked: GrantAccess = body(text).await?;
+    let initiator = asked.initiator.as_deref().unwrap_or_default();
+    let what = format!("volume grant {id} to {node} {:?} {initiator}", asked.addresses);
+    let access = api.change(caller, what, move |volumes| volumes.grant(&id, &node, &asked)).await?;
+    Ok(json(StatusCode::OK, &access))
+}
+
+#[utoipa::path(
+    delete, path = "/api/v1/volumes/{id}/access/{node}", tag = "volumes",
+    summary = "Withdraw a node's access",
+    params(
+        ("id" = String, Path, description = "Id, percent-encoded as one segment"),
+        ("node" = String, Path, description = "Name of the node"),
+        OwnerQuery
+    ),
+    responses((status = 204, description = "The node has no access any more, and its sessions have ended"))
+)]
+async fn withdraw(
+    State(api): Api,
+    Extension(caller): Extension<Caller>,
+    Path((id, node)): Path<(String, String)>,
+    Query(OwnerQuery { owner }): Query<OwnerQuery>,
+) -> Outcome {
+    let what = format!("volume withdraw {id} from {node}");
+    api.change(caller, what, move |volumes| volumes.withdraw(&id, &node, &owner)).await?;
+    Ok(gone())
+}
+
+#[utoipa::path(
+    put, path = "/api/v1/volumes/{id}/snapshots/{name}", tag = "volumes",
+    summary = "Take a snapshot",
+    params(
+        ("id" = String, Path, description = "Id of the volume, percent-encoded as one segment"),
+        ("name" = String, Path, description = "Name of the snapshot"),
+    ),
+    request_body = CreateSnapshot,
+    responses(
+        (status = 201, description = "It was taken", body = Snapshot),
+        (status = 200, description = "It exists already", body = Snapshot),
+    )
+)]
+async fn snapshot(
+    State(api): Api,
+    Extension(caller): Extension<Caller>,
+    Path((id, name)): Path<(String, String)>,
+    text: Body,
+) -> Outcome {
+    let CreateSnapshot { owner } = body(text).await?;
+    let what = format!("volume snapshot {id}@{name}");
+    let taken = api.change(caller, what, move |volumes| volumes.snapshot(&id, &name, &owner));
+    Ok(made(&taken.await?))
+}
+
+#[utoipa::path(
+    delete, path = "/api/v1/volumes/{id}/snapshots/{name}", tag = "volumes",
+    summary = "Delete a snapshot",
+    params(
+        ("id" = String, Path, description = "Id of the volume, percent-encoded as one segment"),
+        ("name" = String, Path, description = "Name of the snapshot"),
+        OwnerQuery
+    ),
+    responses((status = 204, description = "It is not listed any more"))
+)]
+async fn delete_snapshot(
+    State(api): Api,
+    Extension(caller): Extension<Caller>,
+    Path((id, name)): Path<(String, String)>,
+    Query(OwnerQuery { owner }): Query<OwnerQuery>,
+) -> Outcome {
+    let what = format!("volume snapshot delete {id}@{name}");
+    api.change(caller, what, move |volumes| volumes.delete_snapshot(&id, &name, &owner)).await?;
+    Ok(gone())
+}
+
+#[utoipa::path(
+    post, path = "/api/v1/volume-snapshots", tag = "volumes",
+    summary = "Take snapshots of several volumes at one moment",
+    request_body = CreateGroupSnapshot,
+    responses(
+        (status = 201, description = "They were taken", body = GroupSnapshot),
+        (status = 200, description = "They exist already", body = GroupSnapshot),
+    )
+)]
+async fn group_snapshot(
+    State(api): Api,
+    Extension(caller): Extension<Caller>,
+    text: Body,
+) -> Outcome {
+    let asked: CreateGroupSnapshot = body(text).await?;
+    let what = format!("volume snapshot {} of {} volumes", asked.name, asked.volumes.len());
+    let taken = api.change(caller, what, move |volumes| volumes.group_snapshot(&asked));
+    Ok(made(&taken.await?))
+}
+
+#[utoipa::path(
+    get, path = "/api/v1/volume-snapshots", tag = "volumes", summary = "Snapshots of volumes",
+    params(PageQuery),
+    responses((status = 200, description = "A page, in the order of ids", body = SnapshotPage))
+)]
+async fn list_snapshots(State(api): Api, Query(page): Query<PageQuery>) -> Outcome {
+    let page = page.into();
+    Ok(json(StatusCode::OK, &api.query(move |volumes| volumes.list_snapshots(&page)).await?))
+}
+
+#[utoipa::path(
+    get, path = "/api/v1/capacity", tag = "volumes", summary = "Space below a parent",
+    params(ParentQuery),
+    responses((status = 200, description = "Space at this moment", body = Capacity))
+)]
+async fn capacity(
+    State(api): Api,
+    Query(ParentQuery { parent }): Query<ParentQuery>,
+) -> Outcome {
+    Ok(json(StatusCode::OK, &api.query(move |volumes| volumes.capacity(&parent)).await?))
+}
+
+pub(super) mod described {
+    //! The operations, for the document.
+    pub(crate) use super::{
+        __path_capacity, __path_change, __path_create, __path_delete, __path_delete_snapshot,
+        __path_grant, __path_group_snapshot, __path_list, __path_list_snapshots, __path_show,
+        __path_snapshot, __path_withdraw,
+    };
+}

@@ -1,0 +1,117 @@
+//! Access of nodes. It is in effect when it is answered.
+
+use super::{Answer, VolumeService, absent, error, not_served};
+use crate::exports::granted::ParentPlan;
+use crate::server::limits::{DEVICE_ATTEMPTS, DEVICE_PAUSE};
+use zgate_api::access::Portal;
+use zgate_api::{Access, ApiError, ErrorCode, GrantAccess, Reach, Transport};
+use zgate_control::volume::{self, Grant, VolumeKind, VolumeRecord};
+
+impl VolumeService {
+    /// Gives a node access; it replaces what the node had.
+    pub(crate) fn grant(&self, id: &str, node: &str, asked: &GrantAccess) -> Answer<Access> {
+        let (dataset, parent) = self.parent_of(id)?;
+        let lock = self.locks.lock(&dataset.pool())?;
+        let volume = self.owned(&dataset, &asked.owner)?.ok_or_else(|| absent(&dataset))?;
+        let grant = Grant {
+            node: node.to_owned(),
+            addresses: asked.addresses.iter().map(|address| address.to_canonical()).collect(),
+            initiator: asked.initiator.as_ref().map(|name| name.to_lowercase()),
+            read_only: asked.read_only,
+        };
+        check(&volume, &grant)?;
+        volume::grant(self.tool(), &volume, &grant).map_err(error)?;
+        if volume.kind == VolumeKind::Filesystem && volume.mounted_at.is_none() {
+            // A restart of the machine, or a crash after it was made.
+            let mounted = self.tool().run("zfs", &["mount", dataset.as_str()]);
+            mounted.map_err(|failed| error(failed.into()))?;
+        }
+        drop(lock);
+        self.in_effect(&parent, &volume, &grant)
+    }
+
+    /// Waits until the grant is in effect: a zvol's device appears a moment
+    /// after the zvol.
+    fn in_effect(
+        &self,
+        parent: &ParentPlan,
+        volume: &VolumeRecord,
+        grant: &Grant,
+    ) -> Answer<Access> {
+        for attempt in 0..DEVICE_ATTEMPTS {
+            if attempt > 0 {
+                std::thread::sleep(DEVICE_PAUSE);
+            }
+            self.serving.apply().map_err(|error| not_served(&error))?;
+            if let Some(reach) = self.reach(parent, volume, grant) {
+                let portals = match &reach {
+                    Reach::Nfs { portals, .. } | Reach::Iscsi { portals, .. } => portals,
+                };
+                let mut transports: Vec<Transport> =
+                    portals.iter().map(|portal| portal.transport).collect();
+                transports.sort_unstable();
+                transports.dedup();
+                let is_nfs = volume.kind == VolumeKind::Filesystem;
+                return Ok(Access {
+                    volume: volume.dataset.to_string(),
+                    node: grant.node.clone(),
+                    read_only: volume.read_only || is_nfs && grant.read_only,
+                    reach,
+                    transports,
+                });
+            }
+        }
+        Err(ApiError::new(
+            ErrorCode::Storage,
+            format!("volume {}: access is granted, but it is not served yet", volume.dataset),
+            "send the same request again; the gateway's log has the reason",
+        ))
+    }
+
+    fn reach(&self, parent: &ParentPlan, volume: &VolumeRecord, grant: &Grant) -> Option<Reach> {
+        let portals: Vec<Portal> = self.serving.portals(volume.kind);
+        match volume.kind {
+            VolumeKind::Filesystem => {
+                let path = parent.pseudo_path(volume)?;
+                let is_open = |address| self.serving.exports_to(&path, address);
+                grant.addresses.iter().all(|address| is_open(*address)).then_some(())?;
+                Some(Reach::Nfs { path, portals })
+            }
+            VolumeKind::Block => {
+                let target = parent.target(volume)?;
+                let naa = self.serving.served_to(&target, grant.initiator.as_deref()?)?;
+                Some(Reach::Iscsi { target, lun: crate::iscsi::granted::LUN, naa, portals })
+            }
+        }
+    }
+
+    /// Withdraws the access of a node, and ends its use of the volume; nothing
+    /// if it has none.
+    pub(crate) fn withdraw(&self, id: &str, node: &str, owner: &str) -> Answer<()> {
+        let (dataset, _) = self.parent_of(id)?;
+        let lock = self.locks.lock(&dataset.pool())?;
+        let Some(volume) = self.owned(&dataset, owner)? else { return Ok(()) };
+        volume::withdraw(self.tool(), &volume, node).map_err(error)?;
+        drop(lock);
+        // Also if the property is gone already: an earlier request may have
+        // ended in between.
+        self.serving.apply().map_err(|error| not_served(&error))
+    }
+}
+
+fn check(volume: &VolumeRecord, grant: &Grant) -> Answer<()> {
+    let invalid = |what: &str, next: &str| {
+        let message = format!("node {}: {what}", grant.node);
+        Err(ApiError::new(ErrorCode::Invalid, message, next))
+    };
+    match volume.kind {
+        VolumeKind::Filesystem if grant.addresses.is_empty() => {
+            invalid("no address", "give the addresses that it mounts from")
+        }
+        VolumeKind::Block if grant.initiator.is_none() => {
+            let next = "give the InitiatorName of /etc/iscsi/initiatorname.iscsi";
+            invalid("no initiator name", next)
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,118 @@
+//! Pages of volumes and snapshots, and capacity.
+
+use super::{Answer, VolumeService, absent, error, outside, view};
+use crate::exports::granted::ParentPlan;
+use zgate_api::volume::MAX_PAGE_ITEMS;
+use zgate_api::{ApiError, Capacity, ErrorCode, SnapshotPage, Volume, VolumePage};
+use zgate_control::DatasetName;
+use zgate_control::volume;
+
+/// Selection of a page.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Page {
+    /// Parent; none: all of them.
+    pub parent: Option<String>,
+    /// Owner; none: all of them.
+    pub owner: Option<String>,
+    /// Volume of snapshots; none: all of them.
+    pub volume: Option<String>,
+    /// Id after which the page begins.
+    pub after: Option<String>,
+    /// Most items.
+    pub limit: Option<usize>,
+}
+
+impl Page {
+    fn limit(&self) -> Answer<usize> {
+        match self.limit.unwrap_or(MAX_PAGE_ITEMS) {
+            limit @ 1..=MAX_PAGE_ITEMS => Ok(limit),
+            limit => Err(ApiError::new(
+                ErrorCode::Invalid,
+                format!("limit {limit} is not from 1 to {MAX_PAGE_ITEMS}"),
+                "ask for pages",
+            )),
+        }
+    }
+
+    fn begins_after(&self, id: &str) -> bool {
+        self.after.as_deref().is_none_or(|after| id > after)
+    }
+
+    fn is_owner(&self, owner: &str) -> bool {
+        self.owner.as_deref().is_none_or(|wanted| wanted == owner)
+    }
+}
+
+/// Cuts a page, and returns where the next one begins.
+fn cut<T>(items: &mut Vec<T>, limit: usize, id: impl Fn(&T) -> &str) -> Option<String> {
+    let more = items.len() > limit;
+    items.truncate(limit);
+    items.last().filter(|_| more).map(|last| id(last).to_owned())
+}
+
+impl VolumeService {
+    fn parents(&self, wanted: Option<&str>) -> Answer<Vec<ParentPlan>> {
+        let mut parents = self.serving.parents();
+        let Some(wanted) = wanted else { return Ok(parents) };
+        let name: DatasetName = wanted.parse().map_err(|error| {
+            ApiError::new(ErrorCode::Invalid, format!("{error}"), "name a parent")
+        })?;
+        parents.retain(|parent| parent.dataset == name);
+        if parents.is_empty() { Err(outside(&name)) } else { Ok(parents) }
+    }
+
+    /// Returns a page of volumes.
+    pub(crate) fn list(&self, page: &Page) -> Answer<VolumePage> {
+        let limit = page.limit()?;
+        let mut items = Vec::new();
+        for parent in self.parents(page.parent.as_deref())? {
+            let found = volume::list(self.tool(), &parent.dataset);
+            let found = found.map_err(|failed| error(failed.into()))?;
+            let wanted = found.into_iter().filter(|volume| {
+                page.is_owner(&volume.owner) && page.begins_after(volume.dataset.as_str())
+            });
+            items.extend(wanted.map(|volume| self.view(&parent, volume)));
+        }
+        items.sort_by(|a, b| a.id.cmp(&b.id));
+        let next = cut(&mut items, limit, |volume| &volume.id);
+        Ok(VolumePage { items, next })
+    }
+
+    /// Returns one volume.
+    pub(crate) fn get(&self, id: &str) -> Answer<Volume> {
+        let (dataset, parent) = self.parent_of(id)?;
+        let found = volume::read(self.tool(), &dataset).map_err(error)?;
+        Ok(self.view(&parent, found.ok_or_else(|| absent(&dataset))?))
+    }
+
+    /// Returns a page of snapshots.
+    pub(crate) fn list_snapshots(&self, page: &Page) -> Answer<SnapshotPage> {
+        let limit = page.limit()?;
+        let mut items = Vec::new();
+        let mut add = |found: Vec<volume::VolumeSnapshot>| {
+            let wanted = found.into_iter().filter(|one| {
+                one.listed && page.is_owner(&one.owner) && page.begins_after(one.snapshot.as_str())
+            });
+            items.extend(wanted.map(view::snapshot));
+        };
+        if let Some(id) = &page.volume {
+            let (dataset, _) = self.parent_of(id)?;
+            add(volume::snapshots_of(self.tool(), &dataset).map_err(error)?);
+        } else {
+            for parent in self.parents(page.parent.as_deref())? {
+                add(volume::snapshots(self.tool(), &parent.dataset).map_err(error)?);
+            }
+        }
+        items.sort_by(|a, b| a.id.cmp(&b.id));
+        let next = cut(&mut items, limit, |snapshot| &snapshot.id);
+        Ok(SnapshotPage { items, next })
+    }
+
+    /// Returns the space below a parent.
+    pub(crate) fn capacity(&self, parent: &str) -> Answer<Capacity> {
+        let parents = self.parents(Some(parent))?;
+        let space = volume::capacity(self.tool(), &parents[0].dataset).map_err(error)?;
+        let (available_bytes, total_bytes) = (space.available_bytes, space.total_bytes);
+        Ok(Capacity { available_bytes, total_bytes })
+    }
+}

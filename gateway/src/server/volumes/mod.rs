@@ -1,0 +1,279 @@
+//! Volumes for programs: each request of the API about them. `zfs` has the
+//! record ([`zgate_control::volume`]); what is served follows from it
+//! ([`serving`]). A request that was cut short anywhere is completed by the same
+//! request.
+
+mod access;
+mod list;
+mod pool_locks;
+pub(crate) mod serving;
+mod snapshots;
+#[cfg(test)]
+pub(crate) mod tests;
+mod view;
+
+use crate::exports::granted::ParentPlan;
+use crate::server::limits::{BUSY_ATTEMPTS, BUSY_PAUSE};
+pub(crate) use list::Page;
+use pool_locks::PoolLocks;
+use serving::Serving;
+use std::io;
+use std::sync::Arc;
+use zgate_api::{ApiError, ChangeVolume, CreateVolume, ErrorCode, Source, Volume};
+use zgate_control::volume::{
+    self, Change, Fault, NewVolume, Origin, VolumeError, VolumeKind, VolumeRecord,
+};
+use zgate_control::{DatasetName, DatasetPattern, SnapshotName, Tool};
+
+/// Requests about volumes.
+pub(crate) struct VolumeService {
+    tool: Arc<dyn Tool>,
+    serving: Arc<dyn Serving>,
+    locks: PoolLocks,
+}
+
+type Answer<T> = Result<T, ApiError>;
+
+pub(super) fn error(found: VolumeError) -> ApiError {
+    let code = match found.fault {
+        Fault::Invalid => ErrorCode::Invalid,
+        Fault::Forbidden => ErrorCode::Forbidden,
+        Fault::NotFound => ErrorCode::NotFound,
+        Fault::Exists => ErrorCode::Exists,
+        Fault::InUse => ErrorCode::InUse,
+        Fault::NoSpace => ErrorCode::NoSpace,
+        Fault::Storage => ErrorCode::Storage,
+    };
+    ApiError::new(code, found.message, found.next_step)
+}
+
+fn not_served(found: &io::Error) -> ApiError {
+    let message = format!("the change is made, but what is served could not follow: {found}");
+    ApiError::new(ErrorCode::Storage, message, "send the same request again")
+}
+
+fn absent(id: &DatasetName) -> ApiError {
+    ApiError::new(ErrorCode::NotFound, format!("there is no volume {id}"), "check its id")
+}
+
+impl VolumeService {
+    /// Creates the service on `zfs` as `tool` runs it.
+    pub(crate) fn new(tool: Arc<dyn Tool>, serving: Arc<dyn Serving>) -> Self {
+        Self { tool, serving, locks: PoolLocks::default() }
+    }
+
+    fn tool(&self) -> &dyn Tool {
+        &*self.tool
+    }
+
+    /// Returns the parent of a volume's id.
+    fn parent_of(&self, id: &str) -> Answer<(DatasetName, ParentPlan)> {
+        let name: DatasetName = id.parse().map_err(|error| {
+            ApiError::new(ErrorCode::Invalid, format!("{error}"), "give the id of a volume")
+        })?;
+        let above = name.parent();
+        let parents = self.serving.parents();
+        let found = parents.into_iter().find(|parent| Some(&parent.dataset) == above.as_ref());
+        found.map(|parent| (name.clone(), parent)).ok_or_else(|| outside(&name))
+    }
+
+    /// Reads a volume of this owner.
+    fn owned(&self, id: &DatasetName, owner: &str) -> Answer<Option<VolumeRecord>> {
+        let found = volume::read(self.tool(), id).map_err(error)?;
+        if let Some(volume) = &found {
+            volume.check_owner(owner).map_err(error)?;
+        }
+        Ok(found)
+    }
+
+    fn flush(&self, dataset: &DatasetName) -> Result<(), VolumeError> {
+        self.serving.flush(dataset).map_err(|error| {
+            VolumeError::new(
+                Fault::Storage,
+                format!("{dataset}: acknowledged writes cannot be flushed: {error}"),
+                "check the pool, then send the request again",
+            )
+        })
+    }
+
+    /// Makes a volume, or finds it. True: it is new.
+    pub(crate) fn create(&self, asked: &CreateVolume) -> Answer<(Volume, bool)> {
+        let id = format!("{}/{}", asked.parent, asked.name);
+        volume::check_name("volume", &asked.name).map_err(error)?;
+        let (dataset, parent) = self.parent_of(&id)?;
+        let kind = match asked.kind {
+            zgate_api::VolumeKind::Filesystem => VolumeKind::Filesystem,
+            zgate_api::VolumeKind::Block => VolumeKind::Block,
+        };
+        let (has, key) = match kind {
+            VolumeKind::Filesystem => (parent.config.pseudo.is_some(), "pseudo"),
+            VolumeKind::Block => (parent.config.target.is_some(), "target"),
+        };
+        if !has {
+            let message = format!("parent {} has no volumes of this kind", parent.dataset);
+            let next = format!("set `{key}` of its [[volumes.parent]], or choose another parent");
+            return Err(ApiError::new(ErrorCode::Invalid, message, next));
+        }
+        let _one = self.locks.lock(&dataset.pool())?;
+        let new = NewVolume {
+            origin: self.origin(asked, &dataset, &parent)?,
+            source: asked.source.as_ref().map(view::source_text),
+            name: asked.name.clone(),
+            owner: asked.owner.clone(),
+            kind,
+            size_bytes: asked.size_bytes,
+            properties: asked.properties.clone(),
+            read_only: asked.read_only,
+            thin: parent.config.thin,
+            dataset,
+        };
+        let made = volume::create(self.tool(), &new, &mut |origin| self.flush(origin));
+        let made = made.map_err(error)?;
+        Ok((self.view(&parent, made.volume), !made.existed))
+    }
+
+    /// Checks the source of a volume.
+    fn origin(
+        &self,
+        asked: &CreateVolume,
+        dataset: &DatasetName,
+        parent: &ParentPlan,
+    ) -> Answer<Option<Origin>> {
+        let Some(source) = &asked.source else { return Ok(None) };
+        let (text, made_here) = match source {
+            Source::Volume(text) | Source::Snapshot(text) => (text, true),
+            Source::Dataset(text) => (text, false),
+        };
+        let invalid = |error: zgate_control::NameError| {
+            ApiError::new(ErrorCode::Invalid, format!("source: {error}"), "check its id")
+        };
+        let origin = match text.contains('@') {
+            true => Origin::Snapshot(text.parse::<SnapshotName>().map_err(invalid)?),
+            false => Origin::Dataset(text.parse().map_err(invalid)?),
+        };
+        let from = match &origin {
+            Origin::Snapshot(snapshot) => snapshot.dataset(),
+            Origin::Dataset(dataset) => dataset.clone(),
+        };
+        if from.pool() != dataset.pool() {
+            let message = format!("source {text} is in another pool than {dataset}");
+            let next = "choose a parent of the pool of the source";
+            return Err(ApiError::new(ErrorCode::Invalid, message, next));
+        }
+        // A repeated request finds its volume, also when the source is gone.
+        let exists = volume::read(self.tool(), dataset).map_err(error)?;
+        if exists.is_some_and(|volume| volume.owner == asked.owner) {
+            return Ok(Some(origin));
+        }
+        if made_here {
+            self.check_own_source(&origin, &from, &asked.owner)?;
+        } else if !parent.config.sources.iter().any(|text| matches(text, &from)) {
+            let message = format!("source {text} is not allowed");
+            let next = format!("add it to `sources` of parent {}", parent.dataset);
+            return Err(ApiError::new(ErrorCode::Forbidden, message, next));
+        }
+        Ok(Some(origin))
+    }
+
+    fn check_own_source(&self, origin: &Origin, from: &DatasetName, owner: &str) -> Answer<()> {
+        self.parent_of(from.as_str())?;
+        let gone = || {
+            let message = match origin {
+                Origin::Snapshot(snapshot) => format!("there is no snapshot {snapshot}"),
+                Origin::Dataset(dataset) => format!("there is no volume {dataset}"),
+            };
+            ApiError::new(ErrorCode::NotFound, message, "check the source")
+        };
+        self.owned(from, owner)?.ok_or_else(gone)?;
+        let Origin::Snapshot(snapshot) = origin else { return Ok(()) };
+        let all = volume::snapshots_of(self.tool(), from).map_err(error)?;
+        let found = all.iter().any(|one| one.listed && one.snapshot == *snapshot);
+        if found { Ok(()) } else { Err(gone()) }
+    }
+
+    /// Changes size and properties of a volume.
+    pub(crate) fn change(&self, id: &str, asked: &ChangeVolume) -> Answer<Volume> {
+        let (dataset, parent) = self.parent_of(id)?;
+        let lock = self.locks.lock(&dataset.pool())?;
+        let volume = self.owned(&dataset, &asked.owner)?.ok_or_else(|| absent(&dataset))?;
+        let wanted =
+            Change { size_bytes: asked.size_bytes, properties: asked.properties.clone() };
+        volume::change(self.tool(), &volume, &wanted).map_err(error)?;
+        let volume = self.owned(&dataset, &asked.owner)?.ok_or_else(|| absent(&dataset))?;
+        drop(lock);
+        // Also after a request whose reply was lost: initiators learn it now.
+        if asked.size_bytes.is_some()
+            && let Some(target) = parent.target(&volume)
+            && self.serving.serves(&target)
+        {
+            self.serving.resized(&target).map_err(|error| not_served(&error))?;
+        }
+        Ok(self.view(&parent, volume))
+    }
+
+    /// Deletes a volume that is not in use; nothing if there is none.
+    pub(crate) fn delete(&self, id: &str, owner: &str) -> Answer<()> {
+        let (dataset, parent) = self.parent_of(id)?;
+        let lock = self.locks.lock(&dataset.pool())?;
+        let Some(volume) = self.owned(&dataset, owner)? else { return Ok(()) };
+        self.refuse_if_used(&parent, &volume)?;
+        volume::refuse_if_snapshots(self.tool(), &volume).map_err(error)?;
+        let was_served = !volume.grants.is_empty();
+        for grant in &volume.grants {
+            volume::withdraw(self.tool(), &volume, &grant.node).map_err(error)?;
+        }
+        drop(lock);
+        if was_served {
+            self.serving.apply().map_err(|error| not_served(&error))?;
+        }
+        let _one = self.locks.lock(&dataset.pool())?;
+        // Files and devices of ended requests are closed a moment later.
+        for attempt in 1.. {
+            // It may be another volume by now.
+            let Some(now) = self.owned(&dataset, owner)? else { return Ok(()) };
+            if now.guid != volume.guid {
+                return Ok(());
+            }
+            match volume::delete(self.tool(), &now) {
+                Err(busy) if busy.fault == Fault::InUse && attempt < BUSY_ATTEMPTS => {
+                    if !busy.message.contains("busy") {
+                        return Err(error(busy));
+                    }
+                    std::thread::sleep(BUSY_PAUSE);
+                }
+                outcome => return outcome.map_err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse_if_used(&self, parent: &ParentPlan, volume: &VolumeRecord) -> Answer<()> {
+        let users = match volume.kind {
+            VolumeKind::Block => {
+                let target = parent.target(volume);
+                target.map(|target| self.serving.logged_in(&target)).unwrap_or_default()
+            }
+            VolumeKind::Filesystem => {
+                let path = parent.pseudo_path(volume);
+                path.map(|path| self.serving.holders(&path)).unwrap_or_default()
+            }
+        };
+        let Some(first) = users.first() else { return Ok(()) };
+        let message =
+            format!("volume {} is in use by {}, such as {first}", volume.dataset, users.len());
+        let next = "let them log out or close their files, or withdraw their access";
+        Err(ApiError::new(ErrorCode::InUse, message, next))
+    }
+}
+
+fn outside(name: &DatasetName) -> ApiError {
+    ApiError::new(
+        ErrorCode::Forbidden,
+        format!("{name} is not directly below a parent of volumes"),
+        "name a parent of [[volumes.parent]] in the configuration",
+    )
+}
+
+fn matches(pattern: &str, dataset: &DatasetName) -> bool {
+    pattern.parse::<DatasetPattern>().is_ok_and(|pattern| pattern.matches(dataset))
+}

@@ -1,0 +1,65 @@
+//! Snapshots of volumes.
+
+use super::{Answer, VolumeService, absent, error, view};
+use std::collections::BTreeSet;
+use zgate_api::snapshot::MAX_GROUP_VOLUMES;
+use zgate_api::{ApiError, CreateGroupSnapshot, ErrorCode, GroupSnapshot, Snapshot};
+use zgate_control::volume::{self, VolumeKind};
+
+impl VolumeService {
+    /// Takes a snapshot, or finds it. True: it is new.
+    pub(crate) fn snapshot(&self, id: &str, name: &str, owner: &str) -> Answer<(Snapshot, bool)> {
+        let group = CreateGroupSnapshot {
+            name: name.to_owned(),
+            owner: owner.to_owned(),
+            volumes: vec![id.to_owned()],
+        };
+        let (mut group, is_new) = self.group_snapshot(&group)?;
+        let one = group.items.pop();
+        let gone = || ApiError::new(ErrorCode::Storage, "the snapshot has vanished", "try again");
+        one.map(|one| (one, is_new)).ok_or_else(gone)
+    }
+
+    /// Takes snapshots of volumes at one moment, or finds them. True: they are
+    /// new.
+    pub(crate) fn group_snapshot(
+        &self,
+        asked: &CreateGroupSnapshot,
+    ) -> Answer<(GroupSnapshot, bool)> {
+        let invalid = |message: String| {
+            ApiError::new(ErrorCode::Invalid, message, "name each volume once, of one pool")
+        };
+        if !(1..=MAX_GROUP_VOLUMES).contains(&asked.volumes.len()) {
+            return Err(invalid(format!("a group has 1 to {MAX_GROUP_VOLUMES} volumes")));
+        }
+        let names = asked.volumes.iter().map(|id| self.parent_of(id).map(|(name, _)| name));
+        let names = names.collect::<Answer<Vec<_>>>()?;
+        if names.iter().collect::<BTreeSet<_>>().len() < names.len() {
+            return Err(invalid("a volume is named twice".to_owned()));
+        }
+        let _one = self.locks.lock(&names[0].pool())?;
+        let mut volumes = Vec::new();
+        for name in &names {
+            volumes.push(self.owned(name, &asked.owner)?.ok_or_else(|| absent(name))?);
+        }
+        let mut is_new = false;
+        for one in &volumes {
+            let all = volume::snapshots_of(self.tool(), &one.dataset).map_err(error)?;
+            is_new |= !all.iter().any(|known| known.snapshot.name() == asked.name);
+        }
+        if is_new {
+            for one in volumes.iter().filter(|one| one.kind == VolumeKind::Block) {
+                self.flush(&one.dataset).map_err(error)?;
+            }
+        }
+        let taken = volume::group_snapshot(self.tool(), &volumes, &asked.name).map_err(error)?;
+        Ok((GroupSnapshot { items: taken.into_iter().map(view::snapshot).collect() }, is_new))
+    }
+
+    /// Deletes a snapshot; nothing if there is none.
+    pub(crate) fn delete_snapshot(&self, id: &str, name: &str, owner: &str) -> Answer<()> {
+        let (dataset, _) = self.parent_of(id)?;
+        let _one = self.locks.lock(&dataset.pool())?;
+        volume::delete_snapshot(self.tool(), &dataset, name, owner).map_err(error)
+    }
+}

@@ -1,0 +1,296 @@
+//! Making a volume, empty or as a clone.
+
+use super::fault::{Fault, VolumeError};
+use super::properties::check_properties;
+use super::record::{OWNER, PENDING, SOURCE, VOLUME, VolumeRecord, capacity, read};
+use super::snapshot::{TEMPORARY, clone_snapshot_name, drop_clone_snapshots};
+use crate::name::{DatasetName, SnapshotName};
+use crate::tool::{Tool, ToolError};
+use std::collections::BTreeMap;
+
+/// Kind of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum VolumeKind {
+    /// A file system.
+    Filesystem,
+    /// A zvol.
+    Block,
+}
+
+/// Origin of a clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The present content of a file system or zvol.
+    Dataset(DatasetName),
+    /// A snapshot.
+    Snapshot(SnapshotName),
+}
+
+/// A volume to be made.
+#[derive(Clone, Debug)]
+pub struct NewVolume {
+    /// Its dataset.
+    pub dataset: DatasetName,
+    /// Its name.
+    pub name: String,
+    /// Party that it belongs to.
+    pub owner: String,
+    /// File system or block device.
+    pub kind: VolumeKind,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Native properties to set.
+    pub properties: BTreeMap<String, String>,
+    /// Content; none: empty.
+    pub origin: Option<Origin>,
+    /// The origin in the words of the request.
+    pub source: Option<String>,
+    /// Refuses every modification.
+    pub read_only: bool,
+    /// A block device takes space as it is written, not when it is made.
+    pub thin: bool,
+}
+
+/// A volume that exists as it was asked for.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// The volume.
+    pub volume: VolumeRecord,
+    /// Set if it existed before this request.
+    pub existed: bool,
+}
+
+/// Makes a volume, or finds it as it was asked for. `flush` brings acknowledged
+/// writes of an origin to its pool.
+///
+/// # Errors
+/// [`Fault::Exists`] if it exists with other parameters; others see [`Fault`].
+pub fn create(
+    tool: &dyn Tool,
+    new: &NewVolume,
+    flush: &mut dyn FnMut(&DatasetName) -> Result<(), VolumeError>,
+) -> Result<Made, VolumeError> {
+    super::check_name("volume", &new.name)?;
+    super::check_name("owner", &new.owner)?;
+    let properties = new.properties.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    check_properties(properties, new.kind, true)?;
+    if new.size_bytes == 0 || i64::try_from(new.size_bytes).is_err() {
+        return Err(VolumeError::invalid(
+            format!("volume {}: {} bytes is no size", new.dataset, new.size_bytes),
+            "ask for 1 byte or more",
+        ));
+    }
+    let existing = read(tool, &new.dataset)?;
+    let existed = existing.as_ref().is_some_and(|volume| volume.pending_bytes.is_none());
+    if let Some(volume) = &existing {
+        check_same(new, volume)?;
+    } else {
+        refuse_beyond_capacity(tool, new)?;
+        match &new.origin {
+            None => make_empty(tool, new)?,
+            Some(origin) => make_clone(tool, new, origin, flush)?,
+        }
+    }
+    let volume = found(tool, new)?;
+    if let Some(Origin::Dataset(origin)) = &new.origin {
+        // Also those of earlier requests, which a crash has left.
+        drop_clone_snapshots(tool, origin, &new.dataset)?;
+    }
+    if let Some(bytes) = volume.pending_bytes {
+        complete(tool, &volume, bytes)?;
+    }
+    Ok(Made { volume: found(tool, new)?, existed })
+}
+
+fn found(tool: &dyn Tool, new: &NewVolume) -> Result<VolumeRecord, VolumeError> {
+    read(tool, &new.dataset)?.ok_or_else(|| {
+        VolumeError::new(
+            Fault::Storage,
+            format!("volume {}: it was destroyed meanwhile", new.dataset),
+            "send the request again",
+        )
+    })
+}
+
+fn rounded(bytes: u64, block_bytes: Option<u64>) -> u64 {
+    match block_bytes {
+        Some(block @ 1..) => bytes.checked_next_multiple_of(block).unwrap_or(bytes),
+        _ => bytes,
+    }
+}
+
+/// Checks that a volume that exists is the one that is asked for.
+fn check_same(new: &NewVolume, volume: &VolumeRecord) -> Result<(), VolumeError> {
+    volume.check_owner(&new.owner)?;
+    let size = volume.pending_bytes.unwrap_or(volume.size_bytes);
+    // Written in several forms ("1M", "1048576"), so compared only in size.
+    let differs = if volume.kind != new.kind {
+        Some("kind")
+    } else if rounded(new.size_bytes, volume.block_bytes) != rounded(size, volume.block_bytes) {
+        Some("size_bytes")
+    } else if volume.source != new.source {
+        Some("source")
+    } else if volume.read_only != new.read_only {
+        Some("read_only")
+    } else if new.properties.keys().any(|name| !volume.properties.contains_key(name)) {
+        Some("properties")
+    } else {
+        None
+    };
+    match differs {
+        None => Ok(()),
+        Some(what) => Err(VolumeError::new(
+            Fault::Exists,
+            format!("volume {} exists, with another {what}", new.dataset),
+            "choose another name, or change the volume",
+        )),
+    }
+}
+
+/// Refuses a volume that could never be filled.
+fn refuse_beyond_capacity(tool: &dyn Tool, new: &NewVolume) -> Result<(), VolumeError> {
+    let Some(parent) = new.dataset.parent() else {
+        return Err(VolumeError::invalid("a pool is no volume", "name a parent"));
+    };
+    let space = capacity(tool, &parent)?;
+    if new.size_bytes <= space.total_bytes {
+        return Ok(());
+    }
+    Err(VolumeError::new(
+        Fault::NoSpace,
+        format!(
+            "volume {}: {} bytes are more than {parent} has ({} bytes)",
+            new.dataset, new.size_bytes, space.total_bytes
+        ),
+        "ask for less, or choose another parent",
+    ))
+}
+
+/// Returns `-o name=value` for each property of a new dataset.
+fn options(new: &NewVolume) -> Vec<String> {
+    let mut options = vec![format!("{OWNER}={}", new.owner), format!("{VOLUME}={}", new.name)];
+    options.extend(new.source.as_ref().map(|source| format!("{SOURCE}={source}")));
+    options.extend(new.read_only.then(|| "readonly=on".to_owned()));
+    options.extend(new.properties.iter().map(|(name, value)| format!("{name}={value}")));
+    options.into_iter().flat_map(|option| ["-o".to_owned(), option]).collect()
+}
+
+fn run(tool: &dyn Tool, arguments: &[String]) -> Result<(), ToolError> {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    tool.run("zfs", &arguments).map(drop)
+}
+
+fn make_empty(tool: &dyn Tool, new: &NewVolume) -> Result<(), VolumeError> {
+    let mut arguments = vec!["create".to_owned()];
+    match new.kind {
+        VolumeKind::Filesystem => {
+            arguments.extend(["-o".to_owned(), format!("refquota={}", new.size_bytes)]);
+        }
+        VolumeKind::Block => {
+            arguments.extend(new.thin.then(|| "-s".to_owned()));
+            // ZFS rounds it up to whole blocks.
+            arguments.extend(["-V".to_owned(), new.size_bytes.to_string()]);
+        }
+    }
+    arguments.extend(options(new));
+    arguments.push(new.dataset.to_string());
+    unless_made(tool, new, run(tool, &arguments))
+}
+
+/// Takes an error as success if the dataset exists nevertheless: it was made,
+/// but could not be mounted, or `zfs` died after making it.
+fn unless_made(
+    tool: &dyn Tool,
+    new: &NewVolume,
+    outcome: Result<(), ToolError>,
+) -> Result<(), VolumeError> {
+    let Err(error) = outcome else { return Ok(()) };
+    match read(tool, &new.dataset) {
+        Ok(Some(volume)) => check_same(new, &volume),
+        _ => Err(error.into()),
+    }
+}
+
+fn make_clone(
+    tool: &dyn Tool,
+    new: &NewVolume,
+    origin: &Origin,
+    flush: &mut dyn FnMut(&DatasetName) -> Result<(), VolumeError>,
+) -> Result<(), VolumeError> {
+    let (snapshot, is_temporary) = match origin {
+        Origin::Snapshot(snapshot) => (snapshot.clone(), false),
+        Origin::Dataset(dataset) => (clone_snapshot_name(dataset)?, true),
+    };
+    let least = origin_size(tool, &snapshot.dataset(), new.kind)?;
+    if new.size_bytes < least {
+        return Err(VolumeError::invalid(
+            format!("volume {}: its source has {least} bytes, more than it", new.dataset),
+            "ask for at least the size of the source",
+        ));
+    }
+    if is_temporary {
+        flush(&snapshot.dataset())?;
+        take_temporary(tool, &snapshot, new)?;
+    }
+    let mut arguments = vec!["clone".to_owned()];
+    arguments.extend(options(new));
+    let size = match new.kind {
+        VolumeKind::Filesystem => format!("refquota={}", new.size_bytes),
+        // A clone begins with the size of its origin.
+        VolumeKind::Block => format!("{PENDING}={}", new.size_bytes),
+    };
+    arguments.extend(["-o".to_owned(), size, snapshot.to_string(), new.dataset.to_string()]);
+    unless_made(tool, new, run(tool, &arguments))
+}
+
+/// Returns the least size of a clone, and checks that the origin is of this kind.
+fn origin_size(
+    tool: &dyn Tool,
+    origin: &DatasetName,
+    kind: VolumeKind,
+) -> Result<u64, VolumeError> {
+    let arguments = ["list", "-Hp", "-o", "type,refquota,volsize", origin.as_str()];
+    let text = match tool.run("zfs", &arguments) {
+        Err(error) if error.is_absent() => {
+            return Err(VolumeError::new(
+                Fault::NotFound,
+                format!("there is no source {origin}"),
+                "check its name",
+            ));
+        }
+        text => text?,
+    };
+    let fields: Vec<_> = text.trim_end().split('\t').collect();
+    let number = |index: usize| fields.get(index).and_then(|text| text.parse().ok()).unwrap_or(0);
+    match (fields[0], kind) {
+        ("filesystem", VolumeKind::Filesystem) => Ok(number(1)),
+        ("volume", VolumeKind::Block) => Ok(number(2)),
+        (found, _) => Err(VolumeError::invalid(
+            format!("source {origin} is a {found}, and the volume is to be another kind"),
+            "ask for the kind of the source",
+        )),
+    }
+}
+
+/// Takes the snapshot that a clone of the present content begins from.
+fn take_temporary(
+    tool: &dyn Tool,
+    snapshot: &SnapshotName,
+    new: &NewVolume,
+) -> Result<(), VolumeError> {
+    let (mark, owner) =
+        (format!("{TEMPORARY}={}", new.dataset), format!("{OWNER}={}", new.owner));
+    tool.run("zfs", &["snapshot", "-o", &mark, "-o", &owner, snapshot.as_str()])?;
+    Ok(())
+}
+
+/// Gives a clone its size.
+fn complete(tool: &dyn Tool, volume: &VolumeRecord, bytes: u64) -> Result<(), VolumeError> {
+    let bytes = rounded(bytes, volume.block_bytes);
+    if bytes > volume.size_bytes {
+        let size = format!("volsize={bytes}");
+        tool.run("zfs", &["set", &size, volume.dataset.as_str()])?;
+    }
+    tool.run("zfs", &["inherit", PENDING, volume.dataset.as_str()])?;
+    Ok(())
+}

@@ -1,0 +1,21 @@
+//! Limits on what a request may put into properties of a volume.
+
+/// Longest name of a volume, snapshot or owner, in bytes.
+pub const MAX_NAME_BYTES: usize = 128;
+/// Longest name of a node, in bytes: it is part of a property's name, which ZFS
+/// limits to 256 bytes.
+pub const MAX_NODE_BYTES: usize = 200;
+/// Most nodes with access to a volume.
+pub const MAX_NODES_PER_VOLUME: usize = 1024;
+/// Most addresses of a node.
+pub const MAX_NODE_ADDRESSES: usize = 16;
+/// Longest value of a native property, in bytes.
+pub(super) const MAX_VALUE_BYTES: usize = 32;
+/// Most snapshots in one `zfs destroy`.
+pub(super) const MAX_DESTROYED_AT_ONCE: usize = 64;
+/// Most clones that are promoted when a volume is deleted.
+pub(super) const MAX_PROMOTIONS: usize = 64;
+/// Longest property's name of ZFS, in bytes.
+const MAX_PROPERTY_NAME_BYTES: usize = 256;
+
+const _: () = assert!(super::grant::ACCESS.len() + MAX_NODE_BYTES < MAX_PROPERTY_NAME_BYTES);

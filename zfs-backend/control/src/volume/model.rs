@@ -1,0 +1,458 @@
+//! A model of ZFS behind [`Tool`], for tests: datasets, snapshots, clones and
+//! user properties, with the refusals of the real programs. Commands can be lost
+//! before or after they take effect.
+
+use crate::tool::{Tool, ToolError, command_line};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Space of the one pool, in bytes.
+const POOL_BYTES: u64 = 1 << 40;
+
+/// Fate of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It runs.
+    Runs,
+    /// It is not carried out, and times out.
+    LostBefore,
+    /// It is carried out, and times out.
+    LostAfter,
+}
+
+/// Decides about the fate of each command.
+pub type Fates = Box<dyn FnMut(&str) -> Fate + Send>;
+
+/// A file system or zvol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ModelDataset {
+    guid: u64,
+    volsize: Option<u64>,
+    properties: BTreeMap<String, String>,
+    /// Guid of the snapshot that it is a clone of.
+    origin: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ModelSnapshot {
+    /// Identity, and order of creation.
+    guid: u64,
+    properties: BTreeMap<String, String>,
+    deferred: bool,
+}
+
+#[derive(Default)]
+struct State {
+    datasets: BTreeMap<String, ModelDataset>,
+    snapshots: BTreeMap<String, ModelSnapshot>,
+    next: u64,
+    busy: Vec<String>,
+    commands: Vec<String>,
+    fates: Option<Fates>,
+}
+
+/// The model.
+#[derive(Default)]
+pub struct Model(Mutex<State>);
+
+type Said = Result<String, String>;
+
+impl Model {
+    /// Creates a model with these datasets, parents first.
+    #[must_use]
+    pub fn with(datasets: &[&str]) -> Self {
+        let model = Self::default();
+        for name in datasets {
+            model.state().make(name, None, BTreeMap::new(), None);
+        }
+        model
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets what decides about the fate of each command; none: all run.
+    pub fn set_fates(&self, fates: Option<Fates>) {
+        self.state().fates = fates;
+    }
+
+    /// Makes a dataset busy: it cannot be destroyed.
+    pub fn set_busy(&self, dataset: &str, busy: bool) {
+        let mut state = self.state();
+        state.busy.retain(|one| one != dataset);
+        if busy {
+            state.busy.push(dataset.to_owned());
+        }
+    }
+
+    /// Names of all datasets and snapshots.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let state = self.state();
+        state.datasets.keys().chain(state.snapshots.keys()).cloned().collect()
+    }
+
+    /// Commands so far.
+    #[must_use]
+    pub fn commands(&self) -> Vec<String> {
+        self.state().commands.clone()
+    }
+
+    /// Takes a snapshot as another program would.
+    pub fn foreign_snapshot(&self, name: &str) {
+        let mut state = self.state();
+        state.next += 1;
+        let guid = state.next;
+        let taken = ModelSnapshot { guid, properties: BTreeMap::new(), deferred: false };
+        state.snapshots.insert(name.to_owned(), taken);
+    }
+}
+
+impl Tool for Model {
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
+        let command = command_line(program, arguments);
+        let mut state = self.state();
+        state.commands.push(command.clone());
+        let fate = state.fates.as_mut().map_or(Fate::Runs, |fates| fates(&command));
+        let lost = || ToolError::TimedOut { command: command.clone(), seconds: 0 };
+        if fate == Fate::LostBefore {
+            return Err(lost());
+        }
+        let said = match program {
+            "zpool" => Ok("tank\n".to_owned()),
+            _ => state.zfs(arguments),
+        };
+        if fate == Fate::LostAfter {
+            return Err(lost());
+        }
+        said.map_err(|said| ToolError::Failed { command, status: Some(1), said })
+    }
+}
+
+/// Options and operands of a command.
+#[derive(Default)]
+struct Parsed<'a> {
+    options: BTreeMap<&'a str, Vec<&'a str>>,
+    operands: Vec<&'a str>,
+}
+
+impl<'a> Parsed<'a> {
+    fn of(arguments: &[&'a str], with_value: &[&str]) -> Self {
+        let mut parsed = Self::default();
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            if with_value.contains(argument) {
+                let value = rest.next().copied().unwrap_or_default();
+                parsed.options.entry(argument).or_default().push(value);
+            } else if argument.starts_with('-') {
+                parsed.options.entry(argument).or_default();
+            } else {
+                parsed.operands.push(argument);
+            }
+        }
+        parsed
+    }
+
+    fn one(&self, option: &str) -> Option<&'a str> {
+        self.options.get(option).and_then(|values| values.first().copied())
+    }
+
+    fn has(&self, option: &str) -> bool {
+        self.options.contains_key(option)
+    }
+
+    fn properties(&self) -> BTreeMap<String, String> {
+        let options = self.options.get("-o").into_iter().flatten();
+        let pairs = options.filter_map(|option| option.split_once('='));
+        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+}
+
+impl State {
+    fn zfs(&mut self, arguments: &[&str]) -> Said {
+        let rest = &arguments[1..];
+        match arguments[0] {
+            "create" => self.create(&Parsed::of(rest, &["-o", "-V"])),
+            "clone" => self.clone_of(&Parsed::of(rest, &["-o"])),
+            "snapshot" => self.snapshot(&Parsed::of(rest, &["-o"])),
+            "set" => self.set(rest),
+            "inherit" => self.inherit(rest),
+            "destroy" => self.destroy(&Parsed::of(rest, &[])),
+            "promote" => self.promote(rest[0]),
+            "rename" => self.rename(rest[0], rest[1]),
+            "mount" => Ok(String::new()),
+            "list" if rest.contains(&"-j") => Err("invalid option 'j'".to_owned()),
+            "list" => self.list(&Parsed::of(rest, &["-o", "-t", "-d", "-s"])),
+            "get" => self.get(&Parsed::of(rest, &["-o", "-t", "-d", "-s"])),
+            other => Err(format!("unrecognized command '{other}'")),
+        }
+    }
+
+    fn make(
+        &mut self,
+        name: &str,
+        volsize: Option<u64>,
+        properties: BTreeMap<String, String>,
+        origin: Option<u64>,
+    ) {
+        self.next += 1;
+        let dataset = ModelDataset { guid: self.next, volsize, properties, origin };
+        self.datasets.insert(name.to_owned(), dataset);
+    }
+
+    fn may_make(&self, name: &str) -> Result<(), String> {
+        if self.datasets.contains_key(name) {
+            return Err(format!("cannot create '{name}': dataset already exists"));
+        }
+        let parent = name.rsplit_once('/').map_or("", |(parent, _)| parent);
+        if !self.datasets.contains_key(parent) {
+            return Err(format!("cannot create '{name}': parent does not exist"));
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, parsed: &Parsed<'_>) -> Said {
+        let name = parsed.operands[0];
+        self.may_make(name)?;
+        let properties = parsed.properties();
+        let block: u64 =
+            properties.get("volblocksize").and_then(|text| text.parse().ok()).unwrap_or(16384);
+        let size = parsed.one("-V").and_then(|text| text.parse::<u64>().ok());
+        self.make(name, size.map(|size| size.next_multiple_of(block)), properties, None);
+        Ok(String::new())
+    }
+
+    fn clone_of(&mut self, parsed: &Parsed<'_>) -> Said {
+        let (from, name) = (parsed.operands[0], parsed.operands[1]);
+        let Some(guid) = self.snapshots.get(from).map(|one| one.guid) else {
+            return Err(format!("cannot open '{from}': dataset does not exist"));
+        };
+        self.may_make(name)?;
+        let dataset = from.split('@').next().unwrap_or_default();
+        let volsize = self.datasets.get(dataset).and_then(|one| one.volsize);
+        self.make(name, volsize, parsed.properties(), Some(guid));
+        Ok(String::new())
+    }
+
+    fn snapshot(&mut self, parsed: &Parsed<'_>) -> Said {
+        for name in &parsed.operands {
+            let dataset = name.split('@').next().unwrap_or_default();
+            if !self.datasets.contains_key(dataset) {
+                return Err(format!("cannot open '{dataset}': dataset does not exist"));
+            }
+            if self.snapshots.contains_key(*name) {
+                return Err(format!("cannot create snapshot '{name}': dataset already exists"));
+            }
+        }
+        for name in &parsed.operands {
+            self.next += 1;
+            let (guid, properties) = (self.next, parsed.properties());
+            let taken = ModelSnapshot { guid, properties, deferred: false };
+            self.snapshots.insert((*name).to_owned(), taken);
+        }
+        Ok(String::new())
+    }
+
+    fn properties(&mut self, name: &str) -> Result<&mut BTreeMap<String, String>, String> {
+        let found = match name.contains('@') {
+            true => self.snapshots.get_mut(name).map(|one| &mut one.properties),
+            false => self.datasets.get_mut(name).map(|one| &mut one.properties),
+        };
+        found.ok_or_else(|| format!("cannot open '{name}': dataset does not exist"))
+    }
+
+    fn set(&mut self, rest: &[&str]) -> Said {
+        let (name, settings) = rest.split_last().ok_or("usage")?;
+        for setting in settings {
+            let (property, value) = setting.split_once('=').ok_or("usage")?;
+            let properties = self.properties(name)?;
+            properties.insert(property.to_owned(), value.to_owned());
+            if property == "volsize"
+                && let Some(dataset) = self.datasets.get_mut(*name)
+            {
+                dataset.volsize = value.parse().ok();
+            }
+        }
+        Ok(String::new())
+    }
+
+    fn inherit(&mut self, rest: &[&str]) -> Said {
+        self.properties(rest[1])?.remove(rest[0]);
+        Ok(String::new())
+    }
+
+    fn clones(&self, guid: u64) -> Vec<&str> {
+        let clones = self.datasets.iter().filter(|(_, one)| one.origin == Some(guid));
+        clones.map(|(name, _)| name.as_str()).collect()
+    }
+
+    fn destroy(&mut self, parsed: &Parsed<'_>) -> Said {
+        let name = parsed.operands[0];
+        if let Some((dataset, snapshots)) = name.split_once('@') {
+            let names: Vec<String> =
+                snapshots.split(',').map(|one| format!("{dataset}@{one}")).collect();
+            for name in &names {
+                self.destroy_snapshot(name, parsed.has("-d"))?;
+            }
+            return Ok(String::new());
+        }
+        let Some(origin) = self.datasets.get(name).map(|one| one.origin) else {
+            return Err(format!("cannot open '{name}': dataset does not exist"));
+        };
+        let below = |other: &String| {
+            other.strip_prefix(name).is_some_and(|rest| rest.starts_with(['/', '@']))
+        };
+        if self.datasets.keys().chain(self.snapshots.keys()).any(below) {
+            return Err(format!("cannot destroy '{name}': filesystem has children"));
+        }
+        if self.busy.iter().any(|one| one == name) {
+            return Err(format!("cannot destroy '{name}': dataset is busy"));
+        }
+        self.datasets.remove(name);
+        // A deferred snapshot goes with its last clone.
+        if let Some(guid) = origin
+            && self.clones(guid).is_empty()
+        {
+            self.snapshots.retain(|_, one| one.guid != guid || !one.deferred);
+        }
+        Ok(String::new())
+    }
+
+    fn destroy_snapshot(&mut self, name: &str, deferred: bool) -> Result<(), String> {
+        let Some(guid) = self.snapshots.get(name).map(|one| one.guid) else {
+            return Err(format!("could not find any snapshots to destroy; '{name}'"));
+        };
+        if self.clones(guid).is_empty() {
+            self.snapshots.remove(name);
+        } else if !deferred {
+            return Err(format!("cannot destroy '{name}': snapshot has dependent clones"));
+        } else if let Some(found) = self.snapshots.get_mut(name) {
+            found.deferred = true;
+        }
+        Ok(())
+    }
+
+    fn promote(&mut self, clone: &str) -> Said {
+        let origin = self.datasets.get(clone).and_then(|one| one.origin);
+        let found = origin.and_then(|guid| {
+            let mut all = self.snapshots.iter();
+            all.find(|(_, one)| one.guid == guid).map(|(name, _)| name.clone())
+        });
+        let (Some(guid), Some(snapshot)) = (origin, found) else {
+            return Err(format!("cannot promote '{clone}': not a cloned filesystem"));
+        };
+        let former = snapshot.split('@').next().unwrap_or_default().to_owned();
+        let moves = |name: &str, one: &ModelSnapshot| {
+            name.split('@').next() == Some(former.as_str()) && one.guid <= guid
+        };
+        let names: Vec<String> = self
+            .snapshots
+            .iter()
+            .filter(|(name, one)| moves(name, one))
+            .map(|(name, _)| name.clone())
+            .collect();
+        let new_name = |name: &str| name.replacen(&format!("{former}@"), &format!("{clone}@"), 1);
+        if let Some(name) = names.iter().find(|name| self.snapshots.contains_key(&new_name(name))) {
+            return Err(format!("cannot promote '{clone}': snapshot name conflict: '{name}'"));
+        }
+        for name in names {
+            if let Some(one) = self.snapshots.remove(&name) {
+                self.snapshots.insert(new_name(&name), one);
+            }
+        }
+        let above = self.datasets.get(&former).and_then(|one| one.origin);
+        if let Some(one) = self.datasets.get_mut(clone) {
+            one.origin = above;
+        }
+        if let Some(one) = self.datasets.get_mut(&former) {
+            one.origin = Some(guid);
+        }
+        Ok(String::new())
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> Said {
+        if self.snapshots.contains_key(to) {
+            return Err(format!("cannot rename '{from}': dataset already exists"));
+        }
+        let one = self.snapshots.remove(from);
+        let one = one.ok_or_else(|| format!("cannot open '{from}': dataset does not exist"))?;
+        self.snapshots.insert(to.to_owned(), one);
+        Ok(String::new())
+    }
+
+    fn below(&self, parsed: &Parsed<'_>) -> Result<Vec<String>, String> {
+        let root = parsed.operands.last().copied().unwrap_or("tank");
+        if !self.datasets.contains_key(root) {
+            return Err(format!("cannot open '{root}': dataset does not exist"));
+        }
+        let depth: usize = match parsed.one("-d") {
+            Some(depth) => depth.parse().unwrap_or(0),
+            None if parsed.has("-r") => usize::MAX,
+            None => 0,
+        };
+        let within = |name: &&String| {
+            let rest = name.strip_prefix(root);
+            rest.is_some_and(|rest| {
+                (rest.is_empty() || rest.starts_with(['/', '@']))
+                    && rest.matches(['/', '@']).count() <= depth
+            })
+        };
+        if parsed.one("-t") == Some("snapshot") {
+            let mut names: Vec<_> = self.snapshots.keys().filter(within).cloned().collect();
+            names.sort_by_key(|name| self.snapshots[name].guid);
+            return Ok(names);
+        }
+        Ok(self.datasets.keys().filter(within).cloned().collect())
+    }
+
+    fn list(&self, parsed: &Parsed<'_>) -> Said {
+        let columns: Vec<&str> = parsed.one("-o").unwrap_or("name").split(',').collect();
+        let line = |name: String| {
+            let values: Vec<String> = columns.iter().map(|one| self.value(&name, one)).collect();
+            values.join("\t") + "\n"
+        };
+        Ok(self.below(parsed)?.into_iter().map(line).collect())
+    }
+
+    fn get(&self, parsed: &Parsed<'_>) -> Said {
+        let mut text = String::new();
+        for name in self.below(parsed)? {
+            for (property, value) in &self.datasets[&name].properties {
+                text += &format!("{name}\t{property}\t{value}\n");
+            }
+        }
+        Ok(text)
+    }
+
+    fn value(&self, name: &str, column: &str) -> String {
+        if let Some(one) = self.snapshots.get(name) {
+            let local = || one.properties.get(column).cloned();
+            let clones = || Some(self.clones(one.guid).join(",")).filter(|text| !text.is_empty());
+            return match column {
+                "name" => name.to_owned(),
+                "guid" | "creation" => one.guid.to_string(),
+                "clones" => clones().unwrap_or_else(|| "-".to_owned()),
+                _ => local().unwrap_or_else(|| "-".to_owned()),
+            };
+        }
+        let one = &self.datasets[name];
+        let size = one.volsize.map(|size| size.to_string());
+        let local = |else_: &str| one.properties.get(column).cloned().unwrap_or(else_.to_owned());
+        match column {
+            "name" => name.to_owned(),
+            "type" if one.volsize.is_some() => "volume".to_owned(),
+            "type" => "filesystem".to_owned(),
+            "guid" => one.guid.to_string(),
+            "used" | "referenced" => "4096".to_owned(),
+            "available" => (POOL_BYTES - 4096).to_string(),
+            "volsize" => size.unwrap_or_else(|| "-".to_owned()),
+            "volblocksize" if one.volsize.is_some() => local("16384"),
+            "refquota" if one.volsize.is_none() => local("0"),
+            "readonly" => local("off"),
+            "mounted" if one.volsize.is_none() => "yes".to_owned(),
+            "mountpoint" if one.volsize.is_none() => format!("/{name}"),
+            _ => local("-"),
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Snapshots of volumes.
+
+use super::fault::{Fault, VolumeError};
+use super::record::{OWNER, VolumeRecord};
+use crate::name::{DatasetName, SnapshotName};
+use crate::tool::{Tool, ToolError, command_line};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Name of the snapshot: the mark of one that was asked for.
+pub(super) const SNAPSHOT: &str = "zgate:snapshot";
+/// Size in bytes of a volume that is made from it.
+const SIZE: &str = "zgate:size";
+/// Mark of a snapshot that nobody asked for, or whose deletion has begun.
+pub(super) const TEMPORARY: &str = "zgate:temporary";
+/// Beginning of the name of a snapshot from which a clone is made.
+const CLONE_PREFIX: &str = "zgate-clone-";
+/// Beginning of the name of a deleted snapshot that clones still need.
+const DELETED_PREFIX: &str = "zgate-deleted-";
+
+const COLUMNS: &str = "name,guid,creation,clones,zgate:owner,zgate:snapshot,zgate:size,\
+    zgate:temporary";
+
+/// A snapshot of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeSnapshot {
+    /// Its name, with the dataset.
+    pub snapshot: SnapshotName,
+    /// Its identity.
+    pub guid: u64,
+    /// Time of its creation, in seconds since 1970.
+    pub created_unix_seconds: i64,
+    /// Clones of it.
+    pub clones: Vec<DatasetName>,
+    /// Party that it belongs to.
+    pub owner: String,
+    /// Size in bytes of a volume that is made from it.
+    pub size_bytes: u64,
+    /// Set if it was asked for and is not being deleted.
+    pub listed: bool,
+    /// Set if it was made for a clone, or its deletion has begun.
+    pub temporary: bool,
+    /// Clone that it was made for.
+    made_for: Option<String>,
+}
+
+impl VolumeSnapshot {
+    fn check_owner(&self, owner: &str) -> Result<(), VolumeError> {
+        if self.owner == owner && (self.listed || self.temporary) {
+            return Ok(());
+        }
+        Err(VolumeError::new(
+            Fault::Forbidden,
+            format!("snapshot {} belongs to another owner", self.snapshot),
+            "let its owner change it",
+        ))
+    }
+}
+
+/// Returns a new name for the snapshot from which a clone is made. It was never
+/// used before: an older snapshot of that name would have older content, and
+/// could prevent a promotion.
+pub(super) fn clone_snapshot_name(origin: &DatasetName) -> Result<SnapshotName, VolumeError> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let count = COUNT.fetch_add(1, Ordering::Relaxed) & 0xffff;
+    named(origin, &format!("{CLONE_PREFIX}{:x}-{count:x}", since.as_nanos()))
+}
+
+/// Lets the snapshots go that were taken for a clone: at once, or with it.
+///
+/// # Errors
+/// The error of `zfs`.
+pub(super) fn drop_clone_snapshots(
+    tool: &dyn Tool,
+    origin: &DatasetName,
+    clone: &DatasetName,
+) -> Result<(), VolumeError> {
+    let all = snapshots_of(tool, origin)?;
+    for one in all.iter().filter(|one| one.made_for.as_deref() == Some(clone.as_str())) {
+        match tool.run("zfs", &["destroy", "-d", one.snapshot.as_str()]) {
+            Err(error) if !error.is_absent() => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn named(dataset: &DatasetName, name: &str) -> Result<SnapshotName, VolumeError> {
+    format!("{dataset}@{name}").parse().map_err(|error: crate::name::NameError| {
+        VolumeError::invalid(error.to_string(), "choose a shorter name")
+    })
+}
+
+fn listing(
+    tool: &dyn Tool,
+    depth: &[&str],
+    dataset: &DatasetName,
+) -> Result<Vec<VolumeSnapshot>, ToolError> {
+    let mut arguments = vec!["list", "-Hp", "-t", "snapshot", "-o", COLUMNS];
+    arguments.extend(depth);
+    arguments.push(dataset.as_str());
+    let text = tool.run("zfs", &arguments)?;
+    let wrong = |line: &str| ToolError::Answer {
+        command: command_line("zfs", &arguments),
+        reason: format!("{line:?} cannot be parsed"),
+    };
+    text.lines().map(|line| parse(line).ok_or_else(|| wrong(line))).collect()
+}
+
+fn parse(line: &str) -> Option<VolumeSnapshot> {
+    let fields: Vec<&str> = line.split('\t').collect();
+    let &[name, guid, creation, clones, owner, snapshot, size, temporary] = fields.as_slice()
+    else {
+        return None;
+    };
+    let is_set = |field: &str| field != "-";
+    let clones = clones.split(',').filter(|clone| !matches!(*clone, "" | "-"));
+    Some(VolumeSnapshot {
+        snapshot: name.parse().ok()?,
+        guid: guid.parse().ok()?,
+        created_unix_seconds: creation.parse().ok()?,
+        clones: clones.map(|clone| clone.parse().ok()).collect::<Option<_>>()?,
+        owner: owner.to_owned(),
+        size_bytes: size.parse().unwrap_or(0),
+        listed: is_set(snapshot) && !is_set(temporary),
+        temporary: is_set(temporary),
+        made_for: is_set(temporary).then(|| temporary.to_owned()),
+    })
+}
+
+/// Lists all snapshots of the volumes directly below a parent.
+///
+/// # Errors
+/// The error of `zfs`.
+pub fn snapshots(
+    tool: &dyn Tool,
+    parent: &DatasetName,
+) -> Result<Vec<VolumeSnapshot>, VolumeError> {
+    Ok(listing(tool, &["-d", "2"], parent)?)
+}
+
+/// Lists the snapshots of a volume; nothing if there is no such dataset.
+///
+/// # Errors
+/// The error of `zfs`.
+pub fn snapshots_of(
+    tool: &dyn Tool,
+    volume: &DatasetName,
+) -> Result<Vec<VolumeSnapshot>, VolumeError> {
+    match listing(tool, &["-d", "1"], volume) {
+        Err(error) if error.is_absent() => Ok(Vec::new()),
+        found => Ok(found?),
+    }
+}
+
+/// Takes a snapshot of a volume, or finds it.
+///
+/// # Errors
+/// [`Fault::Exists`] if another owner has one of this name.
+pub fn snapshot(
+    tool: &dyn Tool,
+    volume: &VolumeRecord,
+    name: &str,
+) -> Result<VolumeSnapshot, VolumeError> {
+    let mut taken = group_snapshot(tool, std::slice::from_ref(volume), name)?;
+    taken.pop().ok_or_else(|| {
+        VolumeError::new(Fault::Storage, "the snapshot has vanished", "send the request again")
+    })
+}
+
+/// Takes a snapshot of each volume, all in one transaction of their pool, or
+/// finds them.
+///
+/// # Errors
+/// [`Fault::Exists`] if only some have a snapshot of this name, or another
+/// owner's.
+pub fn group_snapshot(
+    tool: &dyn Tool,
+    volumes: &[VolumeRecord],
+    name: &str,
+) -> Result<Vec<VolumeSnapshot>, VolumeError> {
+    super::check_name("snapshot", name)?;
+    let Some(first) = volumes.first() else {
+        return Err(VolumeError::invalid("a group of no volumes", "name at least one"));
+    };
+    if let Some(other) = volumes.iter().find(|one| one.dataset.pool() != first.dataset.pool()) {
+        return Err(VolumeError::invalid(
+            format!("{} and {} are in different pools", first.dataset, other.dataset),
+            "take a snapshot in each pool",
+        ));
+    }
+    let before = present(tool, volumes, name)?;
+    if before.len() < volumes.len() {
+        if let Some(one) = before.first() {
+            return Err(VolumeError::new(
+                Fault::Exists,
+                format!("snapshot {} exists, and others of the group do not", one.snapshot),
+                "choose another name",
+            ));
+        }
+        take(tool, volumes, name)?;
+    }
+    let mut taken = present(tool, volumes, name)?;
+    for (one, volume) in taken.iter_mut().zip(volumes) {
+        one.check_owner(&volume.owner)?;
+        if !one.listed {
+            return Err(VolumeError::new(
+                Fault::Exists,
+                format!("snapshot {} is being deleted", one.snapshot),
+                "delete it again, or choose another name",
+            ));
+        }
+        if one.size_bytes == 0 {
+            let size = format!("{SIZE}={}", volume.size_bytes);
+            tool.run("zfs", &["set", &size, one.snapshot.as_str()])?;
+            one.size_bytes = volume.size_bytes;
+        }
+    }
+    if taken.len() == volumes.len() {
+        return Ok(taken);
+    }
+    Err(VolumeError::new(
+        Fault::Storage,
+        format!("a snapshot {name} has vanished"),
+        "send the request again",
+    ))
+}
+
+fn present(
+    tool: &dyn Tool,
+    volumes: &[VolumeRecord],
+    name: &str,
+) -> Result<Vec<VolumeSnapshot>, VolumeError> {
+    let mut found = Vec::new();
+    for volume in volumes {
+        let wanted = named(&volume.dataset, name)?;
+        let all = snapshots_of(tool, &volume.dataset)?;
+        found.extend(all.into_iter().find(|one| one.snapshot == wanted));
+    }
+    Ok(found)
+}
+
+fn take(tool: &dyn Tool, volumes: &[VolumeRecord], name: &str) -> Result<(), VolumeError> {
+    // A command gives all its snapshots the same properties.
+    let same_size = volumes.iter().all(|volume| volume.size_bytes == volumes[0].size_bytes);
+    let mut arguments = vec!["snapshot".to_owned()];
+    let mut option = |text: String| arguments.extend(["-o".to_owned(), text]);
+    option(format!("{OWNER}={}", volumes[0].owner));
+    option(format!("{SNAPSHOT}={name}"));
+    if same_size {
+        option(format!("{SIZE}={}", volumes[0].size_bytes));
+    }
+    for volume in volumes {
+        arguments.push(named(&volume.dataset, name)?.to_string());
+    }
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    tool.run("zfs", &arguments)?;
+    Ok(())
+}
+
+/// Deletes a snapshot; nothing if there is none. One that clones need becomes
+/// invisible and goes with the last clone.
+///
+/// # Errors
+/// [`Fault::Forbidden`] if it is another owner's; the error of `zfs`.
+pub fn delete_snapshot(
+    tool: &dyn Tool,
+    volume: &DatasetName,
+    name: &str,
+    owner: &str,
+) -> Result<(), VolumeError> {
+    super::check_name("snapshot", name)?;
+    let wanted = named(volume, name)?;
+    let all = snapshots_of(tool, volume)?;
+    let Some(found) = all.into_iter().find(|one| one.snapshot == wanted) else { return Ok(()) };
+    found.check_owner(owner)?;
+    let mut name = wanted;
+    if !found.clones.is_empty() {
+        // First: from here on it is not listed, whatever happens.
+        let mark = format!("{TEMPORARY}=deleted");
+        tool.run("zfs", &["set", &mark, name.as_str()])?;
+        // The name is free for another snapshot.
+        let hidden = named(volume, &format!("{DELETED_PREFIX}{:016x}", found.guid))?;
+        tool.run("zfs", &["rename", name.as_str(), hidden.as_str()])?;
+        name = hidden;
+    }
+    match tool.run("zfs", &["destroy", "-d", name.as_str()]) {
+        Err(error) if !error.is_absent() => Err(error.into()),
+        _ => Ok(()),
+    }
+}

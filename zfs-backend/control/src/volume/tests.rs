@@ -1,0 +1,304 @@
+//! Volumes on the model of ZFS, also with commands that are lost.
+
+use super::model::{Fate, Model};
+use super::*;
+use crate::name::DatasetName;
+use std::collections::{BTreeMap, BTreeSet};
+
+const PARENT: &str = "tank/k8s";
+const GIB: u64 = 1 << 30;
+
+fn dataset(name: &str) -> DatasetName {
+    format!("{PARENT}/{name}").parse().unwrap()
+}
+
+fn new(name: &str, kind: VolumeKind) -> NewVolume {
+    NewVolume {
+        dataset: dataset(name),
+        name: name.to_owned(),
+        owner: "csi".to_owned(),
+        kind,
+        size_bytes: GIB,
+        properties: BTreeMap::new(),
+        origin: None,
+        source: None,
+        read_only: false,
+        thin: true,
+    }
+}
+
+fn clone_of(name: &str, from: &str, kind: VolumeKind) -> NewVolume {
+    let origin = Some(Origin::Dataset(dataset(from)));
+    NewVolume { origin, source: Some(format!("volume {from}")), ..new(name, kind) }
+}
+
+fn model() -> Model {
+    Model::with(&["tank", PARENT, "tank/k8s/foreign"])
+}
+
+fn make(model: &Model, new: &NewVolume) -> Result<Made, VolumeError> {
+    create(model, new, &mut |_| Ok(()))
+}
+
+fn the(model: &Model, name: &str) -> VolumeRecord {
+    read(model, &dataset(name)).unwrap().unwrap()
+}
+
+/// Names below the parent, without the foreign dataset.
+fn left(model: &Model) -> Vec<String> {
+    let below = format!("{PARENT}/");
+    let names = model.names().into_iter().filter_map(|name| Some(name.strip_prefix(&below)?.to_owned()));
+    names.filter(|name| name != "foreign").collect()
+}
+
+#[test]
+fn a_volume_is_made_once_and_found_again() {
+    let model = model();
+    for kind in [VolumeKind::Filesystem, VolumeKind::Block] {
+        let name = if kind == VolumeKind::Block { "b" } else { "f" };
+        let wanted = new(name, kind);
+        assert!(!make(&model, &wanted).unwrap().existed);
+        let again = make(&model, &wanted).unwrap();
+        assert!(again.existed);
+        assert_eq!((again.volume.size_bytes, again.volume.kind), (GIB, kind));
+        let fault = |new: &NewVolume| make(&model, new).unwrap_err().fault;
+        assert_eq!(fault(&NewVolume { size_bytes: 2 * GIB, ..wanted.clone() }), Fault::Exists);
+        assert_eq!(fault(&NewVolume { read_only: true, ..wanted.clone() }), Fault::Exists);
+        assert_eq!(fault(&NewVolume { owner: "x".into(), ..wanted.clone() }), Fault::Forbidden);
+        assert_eq!(fault(&NewVolume { source: Some("s".into()), ..wanted }), Fault::Exists);
+    }
+    let foreign = make(&model, &new("foreign", VolumeKind::Filesystem)).unwrap_err();
+    assert_eq!(foreign.fault, Fault::Forbidden, "{foreign}");
+    assert_eq!(list(&model, &PARENT.parse().unwrap()).unwrap().len(), 2);
+    let large = NewVolume { size_bytes: 1 << 50, ..new("l", VolumeKind::Block) };
+    assert_eq!(make(&model, &large).unwrap_err().fault, Fault::NoSpace);
+    assert_eq!(left(&model), ["b", "f"]);
+}
+
+#[test]
+fn only_known_properties_are_set() {
+    let model = model();
+    let with = |name: &str, value: &str, kind| NewVolume {
+        properties: BTreeMap::from([(name.to_owned(), value.to_owned())]),
+        ..new("p", kind)
+    };
+    for (name, value) in [("mountpoint", "/etc"), ("setuid", "on"), ("compression", "lz4 -o x")] {
+        let error = make(&model, &with(name, value, VolumeKind::Filesystem)).unwrap_err();
+        assert_eq!(error.fault, Fault::Invalid, "{error}");
+    }
+    assert!(make(&model, &with("recordsize", "1M", VolumeKind::Block)).is_err());
+    make(&model, &with("volblocksize", "65536", VolumeKind::Block)).unwrap();
+    let set = |name: &str, value: &str| {
+        let properties = BTreeMap::from([(name.to_owned(), value.to_owned())]);
+        change(&model, &the(&model, "p"), &Change { size_bytes: None, properties })
+    };
+    assert_eq!(set("volblocksize", "8192").unwrap_err().fault, Fault::Invalid);
+    set("compression", "zstd").unwrap();
+    assert_eq!(the(&model, "p").properties["compression"], "zstd");
+}
+
+#[test]
+fn volumes_grow_and_never_shrink() {
+    let model = model();
+    for (name, kind) in [("f", VolumeKind::Filesystem), ("b", VolumeKind::Block)] {
+        make(&model, &new(name, kind)).unwrap();
+        let grow = |bytes| {
+            let wanted = Change { size_bytes: Some(bytes), ..Change::default() };
+            change(&model, &the(&model, name), &wanted)
+        };
+        grow(2 * GIB).unwrap();
+        grow(2 * GIB).unwrap();
+        assert_eq!(the(&model, name).size_bytes, 2 * GIB);
+        assert_eq!(grow(GIB).unwrap_err().fault, Fault::InUse);
+        assert_eq!(grow(u64::MAX).unwrap_err().fault, Fault::Invalid);
+    }
+    let sets = model.commands().into_iter().filter(|one| one.starts_with("zfs set")).count();
+    assert_eq!(sets, 2, "what is there is not set again");
+}
+
+#[test]
+fn grants_come_and_go() {
+    let model = model();
+    make(&model, &new("f", VolumeKind::Filesystem)).unwrap();
+    let wanted = Grant {
+        node: "n1".to_owned(),
+        addresses: vec!["10.0.0.1".parse().unwrap()],
+        initiator: Some("iqn.2026-11.test:N1".to_owned()),
+        read_only: false,
+    };
+    for _ in 0..2 {
+        grant(&model, &the(&model, "f"), &wanted).unwrap();
+    }
+    let found = the(&model, "f").grants;
+    assert_eq!(found[0].initiator.as_deref(), Some("iqn.2026-11.test:n1"));
+    let other = Grant { node: "N 2".to_owned(), ..wanted };
+    assert_eq!(grant(&model, &the(&model, "f"), &other).unwrap_err().fault, Fault::Invalid);
+    for _ in 0..2 {
+        withdraw(&model, &the(&model, "f"), "n1").unwrap();
+    }
+    assert!(the(&model, "f").grants.is_empty());
+}
+
+#[test]
+fn a_clone_lives_on_when_its_origin_goes() {
+    let model = model();
+    for kind in [VolumeKind::Filesystem, VolumeKind::Block] {
+        make(&model, &new("a", kind)).unwrap();
+        for clone in ["b", "c"] {
+            let wanted = NewVolume { size_bytes: 3 * GIB, ..clone_of(clone, "a", kind) };
+            assert!(!make(&model, &wanted).unwrap().existed);
+            assert!(make(&model, &wanted).unwrap().existed);
+            assert_eq!(the(&model, clone).size_bytes, 3 * GIB);
+        }
+        let small = NewVolume { size_bytes: GIB / 2, ..clone_of("d", "a", kind) };
+        assert_eq!(make(&model, &small).unwrap_err().fault, Fault::Invalid);
+        delete(&model, &the(&model, "a")).unwrap();
+        assert!(left(&model).contains(&"b".to_owned()) && left(&model).contains(&"c".to_owned()));
+        delete(&model, &the(&model, "b")).unwrap();
+        delete(&model, &the(&model, "c")).unwrap();
+        assert_eq!(left(&model), Vec::<String>::new());
+    }
+    let absent = clone_of("x", "nothing", VolumeKind::Block);
+    assert_eq!(make(&model, &absent).unwrap_err().fault, Fault::NotFound);
+}
+
+#[test]
+fn snapshots_are_listed_until_they_are_deleted() {
+    let model = model();
+    make(&model, &new("a", VolumeKind::Filesystem)).unwrap();
+    make(&model, &NewVolume { size_bytes: 2 * GIB, ..new("b", VolumeKind::Filesystem) }).unwrap();
+    let both = [the(&model, "a"), the(&model, "b")];
+    let group = group_snapshot(&model, &both, "g").unwrap();
+    assert_eq!(group_snapshot(&model, &both, "g").unwrap(), group);
+    assert_eq!(group.iter().map(|one| one.size_bytes).collect::<Vec<_>>(), [GIB, 2 * GIB]);
+    snapshot(&model, &both[0], "s").unwrap();
+    let partly = group_snapshot(&model, &both, "s").unwrap_err();
+    assert_eq!(partly.fault, Fault::Exists);
+    let listed = || {
+        let all = snapshots(&model, &PARENT.parse().unwrap()).unwrap();
+        all.into_iter().filter(|one| one.listed).count()
+    };
+    assert_eq!(listed(), 3);
+    assert_eq!(delete(&model, &both[0]).unwrap_err().fault, Fault::InUse);
+    let origin = Some(Origin::Snapshot(group[0].snapshot.clone()));
+    let wanted = NewVolume { origin, ..new("c", VolumeKind::Filesystem) };
+    make(&model, &wanted).unwrap();
+    let remove = |volume: &str, name: &str, owner: &str| {
+        delete_snapshot(&model, &dataset(volume), name, owner)
+    };
+    assert_eq!(remove("a", "g", "other").unwrap_err().fault, Fault::Forbidden);
+    for (volume, name) in [("a", "g"), ("a", "s"), ("b", "g"), ("a", "g")] {
+        remove(volume, name, "csi").unwrap();
+    }
+    assert_eq!(listed(), 0);
+    // The clone still needs the data, and the name is free.
+    snapshot(&model, &both[0], "g").unwrap();
+    remove("a", "g", "csi").unwrap();
+    delete(&model, &both[0]).unwrap();
+    delete(&model, &both[1]).unwrap();
+    delete(&model, &the(&model, "c")).unwrap();
+    assert_eq!(left(&model), Vec::<String>::new());
+}
+
+#[test]
+fn snapshots_of_others_hold_a_volume_and_scheduled_ones_do_not() {
+    let model = model();
+    make(&model, &new("a", VolumeKind::Block)).unwrap();
+    model.foreign_snapshot("tank/k8s/a@zgate_2026-11-21_10:00:00_hourly");
+    model.foreign_snapshot("tank/k8s/a@by-hand");
+    let error = delete(&model, &the(&model, "a")).unwrap_err();
+    assert!(error.fault == Fault::InUse && error.message.contains("@by-hand"), "{error}");
+    assert!(delete_snapshot(&model, &dataset("a"), "by-hand", "csi").is_err());
+    model.run("zfs", &["destroy", "tank/k8s/a@by-hand"]).unwrap();
+    delete(&model, &the(&model, "a")).unwrap();
+    assert_eq!(left(&model), Vec::<String>::new());
+}
+
+use crate::tool::Tool;
+
+/// Numbers that look random and are the same in each run (splitmix64).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (word ^ (word >> 31)) % limit
+    }
+}
+
+/// One request of the random walk.
+fn request(model: &Model, numbers: &mut Numbers, expected: &mut BTreeMap<String, u64>) {
+    let name = format!("v{}", numbers.below(6));
+    let other = format!("v{}", numbers.below(6));
+    // A name has always the same parameters: another answer would be `Exists`.
+    let is_clone = numbers.below(3) == 0 && name != other;
+    let choice = numbers.below(5);
+    // Until the same request is answered, as a client repeats it.
+    for attempt in 0..60 {
+        if attempt == 50 {
+            model.set_fates(None);
+        }
+        let outcome = match choice {
+            0 | 1 => {
+                let wanted = match is_clone {
+                    true => clone_of(&name, &other, VolumeKind::Block),
+                    false => new(&name, VolumeKind::Block),
+                };
+                make(model, &wanted).map(|_| Some(()))
+            }
+            2 => read(model, &dataset(&name)).and_then(|found| match found {
+                Some(volume) => delete(model, &volume).map(Some),
+                None => Ok(Some(())),
+            }),
+            3 => read(model, &dataset(&name)).and_then(|found| match found {
+                Some(volume) => snapshot(model, &volume, "s").map(|_| None),
+                None => Ok(None),
+            }),
+            _ => delete_snapshot(model, &dataset(&name), "s", "csi").map(|()| None),
+        };
+        match outcome {
+            Err(error) if error.fault == Fault::Storage => continue,
+            Ok(Some(())) if choice < 2 => drop(expected.insert(name, GIB)),
+            Ok(Some(())) => drop(expected.remove(&name)),
+            Ok(None) | Err(_) => {}
+        }
+        return;
+    }
+    panic!("the request is never answered");
+}
+
+#[test]
+fn lost_commands_leave_nothing_behind_and_lose_nothing() {
+    let walks: u64 = 40;
+    for seed in 0..walks {
+        let model = model();
+        let mut numbers = Numbers(seed);
+        let mut expected = BTreeMap::new();
+        for step in 0..60 {
+            let mut fates = Numbers(seed << 32 | step);
+            model.set_fates(Some(Box::new(move |_| match fates.below(8) {
+                0 => Fate::LostBefore,
+                1 => Fate::LostAfter,
+                _ => Fate::Runs,
+            })));
+            request(&model, &mut numbers, &mut expected);
+            model.set_fates(None);
+            let volumes = list(&model, &PARENT.parse().unwrap()).unwrap();
+            let complete = volumes.iter().filter(|one| one.pending_bytes.is_none());
+            let names: BTreeSet<_> = complete.map(|one| one.name.clone()).collect();
+            assert_eq!(names, expected.keys().cloned().collect(), "seed {seed} step {step}");
+        }
+        // Everything can be deleted, and then nothing is left.
+        let parent = PARENT.parse().unwrap();
+        for one in snapshots(&model, &parent).unwrap().iter().filter(|one| one.listed) {
+            delete_snapshot(&model, &one.snapshot.dataset(), one.snapshot.name(), "csi").unwrap();
+        }
+        for volume in list(&model, &parent).unwrap() {
+            delete(&model, &volume).unwrap();
+        }
+        assert_eq!(left(&model), Vec::<String>::new(), "seed {seed}");
+    }
+}
