@@ -84,8 +84,7 @@ pub(crate) fn problems(config: &Config, found: &mut Findings) {
             found.add(place(key), "not an absolute path", "begin it with /");
         }
     }
-    for (key, names) in
-        [("admin_clients", &api.admin_clients), ("read_clients", &api.read_clients)]
+    for (key, names) in [("admin_clients", &api.admin_clients), ("read_clients", &api.read_clients)]
     {
         if !names.is_empty() && api.client_ca.is_none() {
             let next = "set api.client_ca";

@@ -95,7 +95,10 @@ pub(crate) fn effect_of(key: &str) -> Effect {
     if LIVE.contains(&key) {
         return Effect::Live;
     }
-    if ["server.", "rdma.", "interface ", "iscsi.", "api.listen", "api.socket"].iter().any(|table| key.starts_with(table)) {
+    if ["server.", "rdma.", "interface ", "iscsi.", "api.listen", "api.socket"]
+        .iter()
+        .any(|table| key.starts_with(table))
+    {
         return Effect::Restart;
     }
     // Values that a client learns once, when it mounts (FSINFO, maxread) or

@@ -112,10 +112,8 @@ impl Kubelet {
 
     async fn delete(&mut self, number: u32, parent: &str) -> Result<(), Failure> {
         let volume_id = format!("{parent}/heal-{}-{number}", self.protocol);
-        let request = ControllerUnpublishVolumeRequest {
-            volume_id: volume_id.clone(),
-            ..Default::default()
-        };
+        let request =
+            ControllerUnpublishVolumeRequest { volume_id: volume_id.clone(), ..Default::default() };
         self.controller.controller_unpublish_volume(request).await?;
         let request = DeleteVolumeRequest { volume_id, ..Default::default() };
         self.controller.delete_volume(request).await?;
@@ -127,7 +125,9 @@ impl Kubelet {
 async fn main() -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [socket, work, protocol, count, dir, parent] = &words[..] else {
-        return Err("use: kubelet SOCKET up|down|down-node nfs|iscsi COUNT DIRECTORY GATEWAY:PARENT".into());
+        return Err(
+            "use: kubelet SOCKET up|down|down-node nfs|iscsi COUNT DIRECTORY GATEWAY:PARENT".into(),
+        );
     };
     let socket = socket.clone();
     let connect = tower::service_fn(move |_| {

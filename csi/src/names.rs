@@ -24,7 +24,11 @@ pub fn volume_name(asked: &str) -> String {
 /// Returns the snapshot's name for the name of a request.
 #[must_use]
 pub fn snapshot_name(asked: &str) -> String {
-    if asked.starts_with(GROUP) { hashed("s", asked) } else { shortened(asked, MAX_SNAPSHOT_NAME_BYTES) }
+    if asked.starts_with(GROUP) {
+        hashed("s", asked)
+    } else {
+        shortened(asked, MAX_SNAPSHOT_NAME_BYTES)
+    }
 }
 
 /// Returns the name of a group's snapshots for the name of a request.
@@ -249,7 +253,9 @@ mod tests {
     fn a_claims_name_stays_and_others_are_hashed() {
         let claim = "pvc-0a1b2c3d-0000-1111-2222-333344445555";
         assert_eq!(volume_name(claim), claim);
-        for odd in ["", "-a", "a b", "ä", "a/b", "a@b", &"x".repeat(41), "h-00112233445566778899aabb"] {
+        for odd in
+            ["", "-a", "a b", "ä", "a/b", "a@b", &"x".repeat(41), "h-00112233445566778899aabb"]
+        {
             let name = volume_name(odd);
             assert!(name.len() <= MAX_VOLUME_NAME_BYTES && name.chars().all(allowed), "{name}");
             assert_ne!(name, odd);
@@ -289,7 +295,10 @@ mod tests {
         assert_eq!(node.to_string(), text);
         for read_only in [true, false] {
             let name = node.access_name(read_only);
-            assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c)));
+            assert!(
+                name.chars()
+                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c))
+            );
             assert_eq!(Node::from_access_name(&name), Some((node.clone(), read_only)));
         }
         for wrong in ["fake-node-id", "n;;", "N;10.0.0.1;", "n;10.0.0.1;;", "n;10.0.0.1;iqn a"] {

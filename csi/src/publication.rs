@@ -45,7 +45,8 @@ pub(crate) enum Place {
 const TRANSPORTS: [(Transport, &str); 2] = [(Transport::Tcp, "tcp"), (Transport::Rdma, "rdma")];
 
 fn portal_text(portal: &Portal, host: &str) -> String {
-    let name = TRANSPORTS.iter().find(|(one, _)| *one == portal.transport).map_or("tcp", |(_, n)| n);
+    let name =
+        TRANSPORTS.iter().find(|(one, _)| *one == portal.transport).map_or("tcp", |(_, n)| n);
     let address = portal.address;
     if address.ip().is_unspecified() {
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
@@ -84,7 +85,8 @@ impl Publication {
     /// INVALID_ARGUMENT, with the key that is missing or wrong.
     pub(crate) fn read(context: &HashMap<String, String>) -> Result<Self, Status> {
         let value = |key: &str| {
-            let lacks = || invalid(format!("publish_context has no {key}: publish the volume first"));
+            let lacks =
+                || invalid(format!("publish_context has no {key}: publish the volume first"));
             context.get(key).map(String::as_str).ok_or_else(lacks)
         };
         let wrong = |key: &str| invalid(format!("publish_context: {key} is not understood"));

@@ -70,7 +70,11 @@ pub struct CsiArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub max_volumes: i64,
     /// Directory of what a node remembers of its volumes
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet/plugins/csi.zgate.io/volumes")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/var/lib/kubelet/plugins/csi.zgate.io/volumes"
+    )]
     pub state_dir: PathBuf,
     /// Program that runs the commands of a node, such as
     /// "nsenter --target 1 --mount --"

@@ -144,7 +144,9 @@ impl GatewaySettings {
             return Err(format!("gateway {name}: certificate_file and key_file go together"));
         }
         if !is_local && self.token_file.is_none() && self.key_file.is_none() {
-            return Err(format!("gateway {name}: name a token_file, or certificate_file and key_file"));
+            return Err(format!(
+                "gateway {name}: name a token_file, or certificate_file and key_file"
+            ));
         }
         Ok(())
     }

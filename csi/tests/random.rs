@@ -136,7 +136,10 @@ impl World {
                     node_id: node(*number),
                     ..Default::default()
                 };
-                driver.controller_unpublish_volume(Request::new(request)).await.map(|_| Answer::Done)
+                driver
+                    .controller_unpublish_volume(Request::new(request))
+                    .await
+                    .map(|_| Answer::Done)
             }
             Call::Expand { name, size } => {
                 let request = ControllerExpandVolumeRequest {
@@ -252,9 +255,12 @@ fn draw(random: &mut Random, world: &World) -> Call {
                 .snapshots
                 .values()
                 .map(|(id, _)| Type::Snapshot(SnapshotSource { snapshot_id: id.clone() }))
-                .chain(world.volumes.values().map(|volume| {
-                    Type::Volume(VolumeSource { volume_id: volume.id.clone() })
-                }))
+                .chain(
+                    world
+                        .volumes
+                        .values()
+                        .map(|volume| Type::Volume(VolumeSource { volume_id: volume.id.clone() })),
+                )
                 .collect();
             let count = sources.len() as u64;
             let source = (count > 0 && random.below(3) == 0)
@@ -282,10 +288,13 @@ fn is_explained(world: &World, call: &Call, status: &Status) -> bool {
     match (call, status.code()) {
         (Call::Create { name, .. }, Code::AlreadyExists) => exists(name),
         (Call::Create { source, .. }, Code::NotFound) => source.is_some(),
-        (Call::Delete { name }, Code::FailedPrecondition) => world.volumes.get(name).is_some_and(|volume| {
-            let prefix = format!("{}@", volume.id);
-            !volume.nodes.is_empty() || world.snapshot_ids().iter().any(|id| id.starts_with(&prefix))
-        }),
+        (Call::Delete { name }, Code::FailedPrecondition) => {
+            world.volumes.get(name).is_some_and(|volume| {
+                let prefix = format!("{}@", volume.id);
+                !volume.nodes.is_empty()
+                    || world.snapshot_ids().iter().any(|id| id.starts_with(&prefix))
+            })
+        }
         (Call::Publish { name, .. } | Call::Expand { name, .. }, Code::NotFound) => !exists(name),
         (Call::Snapshot { of, .. }, Code::NotFound) => !exists(of),
         (Call::Snapshot { name, .. }, Code::AlreadyExists) => world.snapshots.contains_key(name),

@@ -6,7 +6,8 @@ use crate::packages::{
 };
 use crate::servers::zgate;
 use crate::suite::{
-    cargo_tests, csi, demo, iscsi, libnfs, loader, manifests as kubernetes, ocf, page, pynfs, python,
+    cargo_tests, csi, demo, iscsi, libnfs, loader, manifests as kubernetes, ocf, page, pynfs,
+    python,
 };
 use crate::totals::{Outcome, Totals};
 use clap::Args;

@@ -28,9 +28,8 @@ impl Controller {
         let parsed = VolumeId::parse(id).ok_or_else(|| no_volume(id))?;
         let _lock = self.locks.take(id)?;
         let volume = self.find(&parsed).await?.ok_or_else(|| no_volume(id))?;
-        let no_node = || {
-            Status::not_found(format!("{:?} is no node of this driver", request.node_id))
-        };
+        let no_node =
+            || Status::not_found(format!("{:?} is no node of this driver", request.node_id));
         let node: Node = request.node_id.parse().map_err(|()| no_node())?;
         if let Some(reason) = wanted.refusal(volume.kind) {
             return Err(invalid(reason));
@@ -65,7 +64,8 @@ impl Controller {
         let site = self.site(&parsed.gateway)?;
         for name in &volume.access {
             let is_it = node_id.is_empty()
-                || Node::from_access_name(name).is_some_and(|(node, _)| node.to_string() == node_id);
+                || Node::from_access_name(name)
+                    .is_some_and(|(node, _)| node.to_string() == node_id);
             if !is_it {
                 continue;
             }
@@ -105,7 +105,9 @@ fn check_others(
     wanted: Wanted,
     read_only: bool,
 ) -> Result<(), Status> {
-    for (other, other_reads_only) in volume.access.iter().filter_map(|name| Node::from_access_name(name)) {
+    for (other, other_reads_only) in
+        volume.access.iter().filter_map(|name| Node::from_access_name(name))
+    {
         if other.name == node.name {
             if other == *node && other_reads_only != read_only {
                 return Err(Status::already_exists(format!(

@@ -83,9 +83,8 @@ impl Controller {
     ) -> Result<ListSnapshotsResponse, Status> {
         if !request.snapshot_id.is_empty() {
             let found = self.snapshot(&request.snapshot_id).await?;
-            let entries = found.into_iter().map(|one| list_snapshots_response::Entry {
-                snapshot: Some(one),
-            });
+            let entries =
+                found.into_iter().map(|one| list_snapshots_response::Entry { snapshot: Some(one) });
             return Ok(ListSnapshotsResponse { entries: entries.collect(), ..Default::default() });
         }
         let source = &request.source_volume_id;
@@ -107,7 +106,9 @@ impl Controller {
                 let page = Page { after: cursor.after.take(), limit: Some(room) };
                 let of = volume.as_ref().map(|one| one.dataset.as_str());
                 let part = match site.gateway.snapshots(&self.owner, of, &page).await {
-                    Err(error) if error.code == zgate_api::ErrorCode::NotFound => Default::default(),
+                    Err(error) if error.code == zgate_api::ErrorCode::NotFound => {
+                        Default::default()
+                    }
                     part => part.map_err(of_gateway)?,
                 };
                 entries.extend(part.items.iter().map(|one| list_snapshots_response::Entry {

@@ -77,7 +77,12 @@ impl Controller {
             Ok(volume) if volume.owner == *self.owner => Ok(Some(volume)),
             Ok(_) => Ok(None),
             // A name outside of the parents is no volume of ours.
-            Err(error) if matches!(error.code, ErrorCode::NotFound | ErrorCode::Forbidden | ErrorCode::Invalid) => {
+            Err(error)
+                if matches!(
+                    error.code,
+                    ErrorCode::NotFound | ErrorCode::Forbidden | ErrorCode::Invalid
+                ) =>
+            {
                 Ok(None)
             }
             Err(error) => Err(of_gateway(error)),

@@ -160,9 +160,8 @@ impl GroupController for Controller {
     ) -> Answer<GroupControllerGetCapabilitiesResponse> {
         use group_capability::{Rpc, Type, rpc};
         let kind = rpc::Type::CreateDeleteGetVolumeGroupSnapshot.into();
-        let one = GroupControllerServiceCapability {
-            r#type: Some(Type::Rpc(Rpc { r#type: kind })),
-        };
+        let one =
+            GroupControllerServiceCapability { r#type: Some(Type::Rpc(Rpc { r#type: kind })) };
         let capabilities = vec![one];
         Ok(Response::new(GroupControllerGetCapabilitiesResponse { capabilities }))
     }

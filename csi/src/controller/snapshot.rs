@@ -123,6 +123,10 @@ pub(super) fn snapshot_of(site: &Site, snapshot: &Snapshot) -> proto::Snapshot {
         source_volume_id: VolumeId::new(gateway, &snapshot.volume).to_string(),
         creation_time: Some(Timestamp { seconds: snapshot.created_unix_seconds, nanos: 0 }),
         ready_to_use: snapshot.ready,
-        group_snapshot_id: if is_of_group(&snapshot.name) { group.to_string() } else { String::new() },
+        group_snapshot_id: if is_of_group(&snapshot.name) {
+            group.to_string()
+        } else {
+            String::new()
+        },
     }
 }

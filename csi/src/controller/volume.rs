@@ -132,7 +132,10 @@ fn pool(dataset: &str) -> &str {
 }
 
 impl Controller {
-    pub(super) async fn create(&self, request: &CreateVolumeRequest) -> Result<proto::Volume, Status> {
+    pub(super) async fn create(
+        &self,
+        request: &CreateVolumeRequest,
+    ) -> Result<proto::Volume, Status> {
         let asked = Asked::parse(request)?;
         let _lock = self.locks.take(&asked.name)?;
         let places = self.places(&asked, request);
@@ -180,9 +183,8 @@ impl Controller {
             .filter_map(|site| Some((topology::rank(&site.settings, requirement)?, site)))
             .collect();
         ranked.sort_by_key(|(rank, _)| *rank);
-        let of_site = |site: &'a Site| {
-            site.settings.parents.iter().map(move |parent| Place { site, parent })
-        };
+        let of_site =
+            |site: &'a Site| site.settings.parents.iter().map(move |parent| Place { site, parent });
         let all = ranked.into_iter().flat_map(|(_, site)| of_site(site));
         all.filter(|place| {
             parameters.parent.as_ref().is_none_or(|wanted| wanted == place.parent)
@@ -273,7 +275,9 @@ impl Controller {
                     best = Some((available, *place));
                 }
             }
-            return best.map(|(_, place)| place).ok_or_else(|| Status::resource_exhausted("no place"));
+            return best
+                .map(|(_, place)| place)
+                .ok_or_else(|| Status::resource_exhausted("no place"));
         };
         Ok(*only)
     }
@@ -300,7 +304,8 @@ impl Controller {
     ) -> Result<ControllerExpandVolumeResponse, Status> {
         let id = &request.volume_id;
         needed("volume_id", id)?;
-        let range = range_of(Some(request.capacity_range.ok_or_else(|| missing("capacity_range"))?))?;
+        let range =
+            range_of(Some(request.capacity_range.ok_or_else(|| missing("capacity_range"))?))?;
         let parsed = VolumeId::parse(id).ok_or_else(|| no_volume(id))?;
         let _lock = self.locks.take(id)?;
         let volume = self.find(&parsed).await?.ok_or_else(|| no_volume(id))?;

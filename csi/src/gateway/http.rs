@@ -87,8 +87,9 @@ impl HttpGateway {
         let request = self.request(method, path, body)?;
         let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no connection in time");
         let stream = timeout(CONNECT_SECONDS, self.connect()).await.map_err(late)??;
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(io::Error::other)?;
         let answer = async {
             let response = sender.send_request(request).await.map_err(io::Error::other)?;
             let status = response.status().as_u16();
@@ -119,9 +120,8 @@ impl HttpGateway {
     ) -> Result<Bytes, ApiError> {
         let body = Bytes::from(body.unwrap_or_default());
         let answer = timeout(REQUEST_SECONDS, self.exchange(method, path, body)).await;
-        let answer = answer.unwrap_or_else(|_| {
-            Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"))
-        });
+        let answer = answer
+            .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")));
         let (status, body) = answer.map_err(|error| self.unreachable(&error))?;
         if (200..300).contains(&status) {
             return Ok(body);
@@ -150,7 +150,8 @@ impl HttpGateway {
         path: &str,
         body: Option<&(impl Serialize + Sync)>,
     ) -> Result<T, ApiError> {
-        let body = body.map(serde_json::to_vec).transpose().map_err(|error| self.ours(path, &error))?;
+        let body =
+            body.map(serde_json::to_vec).transpose().map_err(|error| self.ours(path, &error))?;
         let answer = self.send(method, path, body).await?;
         serde_json::from_slice(&answer).map_err(|error| self.ours(path, &error))
     }
@@ -169,7 +170,10 @@ impl HttpGateway {
     fn ours(&self, path: &str, error: &serde_json::Error) -> ApiError {
         ApiError::new(
             ErrorCode::Storage,
-            format!("gateway {}: {path}: an answer that is not understood: {error}", self.settings.name),
+            format!(
+                "gateway {}: {path}: an answer that is not understood: {error}",
+                self.settings.name
+            ),
             "use the same version of the driver and the gateway",
         )
     }

@@ -37,8 +37,12 @@ pub trait Gateway: Send + Sync {
     /// Ends a node's access; nothing if it has none.
     async fn revoke(&self, id: &str, node: &str, owner: &str) -> Result<(), ApiError>;
     /// Takes a snapshot, or finds it.
-    async fn create_snapshot(&self, id: &str, name: &str, owner: &str)
-    -> Result<Snapshot, ApiError>;
+    async fn create_snapshot(
+        &self,
+        id: &str,
+        name: &str,
+        owner: &str,
+    ) -> Result<Snapshot, ApiError>;
     /// Deletes a snapshot; nothing if there is none.
     async fn delete_snapshot(&self, id: &str, name: &str, owner: &str) -> Result<(), ApiError>;
     /// Takes a snapshot of each volume at one moment, or finds them.

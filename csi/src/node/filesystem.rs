@@ -76,7 +76,9 @@ pub(super) async fn mount(
     }
     let kind = match found(host, device).await?.as_deref() {
         None if read_only => {
-            return Err(Status::failed_precondition("the volume is read-only and has no file system"));
+            return Err(Status::failed_precondition(
+                "the volume is read-only and has no file system",
+            ));
         }
         None => {
             let arguments = [&wanted.make[1..], &[device]].concat();

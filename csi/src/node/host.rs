@@ -170,7 +170,8 @@ impl Host for System {
             }
             return Err(HostError::TimedOut { program, limit });
         };
-        let status = status.map_err(|source| HostError::Start { program: program.clone(), source })?;
+        let status =
+            status.map_err(|source| HostError::Start { program: program.clone(), source })?;
         if status.success() {
             return Ok(said);
         }

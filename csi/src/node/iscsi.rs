@@ -67,8 +67,7 @@ async fn login(
     paths: usize,
 ) -> Result<(), HostError> {
     let authority = portal.authority();
-    let record =
-        ["-m", "node", "-T", target, "-p", &authority, "-I", interface(portal.transport)];
+    let record = ["-m", "node", "-T", target, "-p", &authority, "-I", interface(portal.transport)];
     let with = |more: &[&'static str]| [&record[..], more].concat();
     host.run("iscsiadm", &with(&["-o", "new"]), COMMAND_SECONDS).await?;
     let seconds = if paths > 1 { MANY_PATHS_SECONDS } else { ONE_PATH_SECONDS };
@@ -94,7 +93,8 @@ async fn login(
 
 /// Waits for the disk of sessions.
 async fn disk(host: &dyn Host, naa: &str, sessions: usize) -> Result<Disk, Status> {
-    let found = until(DISK_SECONDS, || host.paths(naa).into_iter().find(|disk| disk.size_bytes > 0));
+    let found =
+        until(DISK_SECONDS, || host.paths(naa).into_iter().find(|disk| disk.size_bytes > 0));
     let Some(path) = found.await else {
         return Err(ours("no disk", &format!("{naa} did not appear after the login")));
     };
@@ -165,7 +165,9 @@ pub(super) async fn rescan(
 ) -> Result<Disk, Status> {
     let missing = || ours("no disk", &format!("{naa} is not attached"));
     let arguments = ["-m", "node", "-T", target, "-R"];
-    host.run("iscsiadm", &arguments, LOGIN_SECONDS).await.map_err(|error| ours("rescan", &error))?;
+    host.run("iscsiadm", &arguments, LOGIN_SECONDS)
+        .await
+        .map_err(|error| ours("rescan", &error))?;
     if let Some(disk) = host.multipath(naa)
         && let Some(map) = disk.device.file_name().and_then(|name| name.to_str())
     {

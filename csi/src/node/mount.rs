@@ -1,9 +1,7 @@
 //! Mounts and unmounts with bounds.
 
 use super::host::{Host, HostError};
-use crate::limits::{
-    COMMAND_SECONDS, FORCED_UNMOUNT_SECONDS, PROBE_SECONDS, UNMOUNT_SECONDS,
-};
+use crate::limits::{COMMAND_SECONDS, FORCED_UNMOUNT_SECONDS, PROBE_SECONDS, UNMOUNT_SECONDS};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

@@ -151,7 +151,10 @@ impl Node {
     /// Device of a staged volume.
     pub(super) fn device(&self, disk: &DiskRecord) -> Result<PathBuf, Status> {
         let gone = || {
-            Status::failed_precondition(format!("disk {} is not attached; stage it again", disk.naa))
+            Status::failed_precondition(format!(
+                "disk {} is not attached; stage it again",
+                disk.naa
+            ))
         };
         iscsi::attached(&*self.host, &disk.naa).map(|disk| disk.device).ok_or_else(gone)
     }

@@ -115,7 +115,8 @@ impl ParentPlan {
         if grants.is_empty() || volume.kind != VolumeKind::Block {
             return None;
         }
-        let unit = format!("dataset = {:?}\nread_only = {}\n", dataset.name.as_str(), volume.read_only);
+        let unit =
+            format!("dataset = {:?}\nread_only = {}\n", dataset.name.as_str(), volume.read_only);
         Some(GrantedDisk {
             guid: dataset.guid,
             name: dataset.name.clone(),

@@ -508,7 +508,8 @@ mod tests {
         /// Returns `pseudo path` of every export, followed by `away` if it is.
         fn see(&mut self, lines: &[&str]) -> Vec<String> {
             let found = datasets(lines);
-            let inventory = Inventory { datasets: &found, made: &[], pools: &self.pools, now: self.now };
+            let inventory =
+                Inventory { datasets: &found, made: &[], pools: &self.pools, now: self.now };
             let outcome = self.plan.apply(&mut self.memory, &inventory);
             let show = |export: &ExportSettings| {
                 let away = export.dataset.as_ref().is_some_and(|dataset| dataset.away);
@@ -604,7 +605,8 @@ mod tests {
         let line = "zfast/vm/d\tvolume\t8\t1\t10\t90\t10\t-\t16384\t65536\talways\tlatency\toff\t0\t-\t-\t0\t0\toff\t-\toff\t-\t-\t-\t-\n";
         let found = zgate_control::datasets::parse(OutputForm::Columns, line).unwrap();
         let pools = BTreeSet::new();
-        let inventory = Inventory { datasets: &found, made: &[], pools: &pools, now: Instant::now() };
+        let inventory =
+            Inventory { datasets: &found, made: &[], pools: &pools, now: Instant::now() };
         let mut memory = Memory::default();
         let outcome = plan.apply(&mut memory, &inventory);
         assert!(outcome.pending && outcome.volumes.is_empty());

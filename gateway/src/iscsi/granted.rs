@@ -60,11 +60,8 @@ impl IscsiService {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let rules = self.rules();
         let mut targets = rules.catalog.targets.clone();
-        let wanted: BTreeMap<IscsiName, TargetSettings> = disks
-            .iter()
-            .filter_map(target)
-            .map(|target| (target.name.clone(), target))
-            .collect();
+        let wanted: BTreeMap<IscsiName, TargetSettings> =
+            disks.iter().filter_map(target).map(|target| (target.name.clone(), target)).collect();
         targets.retain(|name, target| !target.settings.granted || wanted.contains_key(name));
         for (name, settings) in wanted {
             let before = targets.get(&name);

@@ -27,7 +27,11 @@ pub(super) fn refuse(
 ) -> io::Result<()> {
     let mut losses = export_losses(shared, exports, namespace);
     losses.extend(shared.iscsi.losses(targets));
-    if losses.is_empty() { Ok(()) } else { Err(io::Error::new(io::ErrorKind::ResourceBusy, told(&losses))) }
+    if losses.is_empty() {
+        Ok(())
+    } else {
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, told(&losses)))
+    }
 }
 
 fn told(losses: &[String]) -> String {

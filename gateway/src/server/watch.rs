@@ -258,9 +258,8 @@ fn report(before: &Shown, now: &Shown) {
     }
     for ShownExport { pseudo_path: pseudo, dataset, .. } in &before.exports {
         let Some(dataset) = dataset else { continue };
-        let still = |new: &&ShownExport| {
-            new.dataset.as_ref().is_some_and(|new| new.guid == dataset.guid)
-        };
+        let still =
+            |new: &&ShownExport| new.dataset.as_ref().is_some_and(|new| new.guid == dataset.guid);
         if !now.exports.iter().any(|new| still(&new)) {
             tracing::info!(export = pseudo, dataset = %dataset.name, "no longer exported");
         }

@@ -85,9 +85,14 @@ impl Fixture {
         let config = zgate_config::parse(&text, Path::new("fence.toml")).unwrap();
         let block = IscsiSettings { timeouts, ..settings(&config).unwrap() };
         let server = Settings { buffer_bytes, ..server::settings::settings(&config) };
-        let gateway =
-            Gateway::start(&server, &ExportSet::default(), &block, (&[], &[]), Opening::StrictStart)
-                .unwrap();
+        let gateway = Gateway::start(
+            &server,
+            &ExportSet::default(),
+            &block,
+            (&[], &[]),
+            Opening::StrictStart,
+        )
+        .unwrap();
         let fixture = Self { gateway, gate, tcp, iser, _dir: dir };
         fixture.until("iSER listens", || std::net::TcpStream::connect(iser).is_ok());
         fixture

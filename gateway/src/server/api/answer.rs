@@ -65,13 +65,13 @@ pub(super) async fn body<T: DeserializeOwned>(body: Body) -> Result<T, Failure> 
         return Err(invalid(message, "send it at once").into());
     };
     let bytes = read.map_err(|_| {
-        let message = format!("the body is not readable, or longer than {MAX_API_BODY_BYTES} bytes");
+        let message =
+            format!("the body is not readable, or longer than {MAX_API_BODY_BYTES} bytes");
         invalid(message, "send less")
     })?;
     let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
-    serde_json::from_slice(text).map_err(|error| {
-        invalid(format!("the body: {error}"), "see /api/v1/openapi.json").into()
-    })
+    serde_json::from_slice(text)
+        .map_err(|error| invalid(format!("the body: {error}"), "see /api/v1/openapi.json").into())
 }
 
 /// Gives an answer to a path or query that could not be read the form of all

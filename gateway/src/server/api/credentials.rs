@@ -92,6 +92,8 @@ fn names_of(leaf: &CertificateDer<'_>) -> Vec<String> {
         }));
     }
     let subject = certificate.subject.to_string();
-    names.extend(subject.split([',', '+']).filter_map(|part| Some(part.strip_prefix("CN=")?.to_owned())));
+    names.extend(
+        subject.split([',', '+']).filter_map(|part| Some(part.strip_prefix("CN=")?.to_owned())),
+    );
     names
 }

@@ -55,9 +55,7 @@ impl Modify for Errors {
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
-    let all = [
-        &mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch,
-    ];
+    let all = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
     all.into_iter().flatten()
 }
 

@@ -110,7 +110,8 @@ fn exchange(
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     let answer = String::from_utf8(answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer}"));
+    let (head, body) =
+        answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer}"));
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     (status, serde_json::from_str(body).unwrap_or(Value::Null))
 }
@@ -224,8 +225,9 @@ fn without_tls_and_with_another_authority_nobody_gets_in() {
 #[test]
 fn silent_connections_do_not_keep_others_out_for_long() {
     let scene = Scene::new("admin");
-    let silent: Vec<_> =
-        (0..MAX_API_CONNECTIONS / 2).map(|_| UnixStream::connect(scene.socket()).unwrap()).collect();
+    let silent: Vec<_> = (0..MAX_API_CONNECTIONS / 2)
+        .map(|_| UnixStream::connect(scene.socket()).unwrap())
+        .collect();
     assert_eq!(scene.local("GET", "/api/v1/volumes", &Value::Null).0, 200);
     drop(silent);
 }

@@ -306,10 +306,7 @@ async fn list_snapshots(State(api): Api, Query(page): Query<PageQuery>) -> Outco
     params(ParentQuery),
     responses((status = 200, description = "Space at this moment", body = Capacity))
 )]
-async fn capacity(
-    State(api): Api,
-    Query(ParentQuery { parent }): Query<ParentQuery>,
-) -> Outcome {
+async fn capacity(State(api): Api, Query(ParentQuery { parent }): Query<ParentQuery>) -> Outcome {
     Ok(json(StatusCode::OK, &api.query(move |volumes| volumes.capacity(&parent)).await?))
 }
 

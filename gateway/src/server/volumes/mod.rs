@@ -196,8 +196,7 @@ impl VolumeService {
         let (dataset, parent) = self.parent_of(id)?;
         let lock = self.locks.lock(&dataset.pool())?;
         let volume = self.owned(&dataset, &asked.owner)?.ok_or_else(|| absent(&dataset))?;
-        let wanted =
-            Change { size_bytes: asked.size_bytes, properties: asked.properties.clone() };
+        let wanted = Change { size_bytes: asked.size_bytes, properties: asked.properties.clone() };
         volume::change(self.tool(), &volume, &wanted).map_err(error)?;
         let volume = self.owned(&dataset, &asked.owner)?.ok_or_else(|| absent(&dataset))?;
         drop(lock);

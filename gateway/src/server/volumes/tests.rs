@@ -45,7 +45,8 @@ impl Serving for Served {
     }
 
     fn exports_to(&self, pseudo_path: &str, address: IpAddr) -> bool {
-        let found = self.volume(|parent, one| parent.pseudo_path(one).as_deref() == Some(pseudo_path));
+        let found =
+            self.volume(|parent, one| parent.pseudo_path(one).as_deref() == Some(pseudo_path));
         let grants = found.map(|volume| volume.grants).unwrap_or_default();
         grants.iter().any(|grant| grant.addresses.contains(&address))
     }
@@ -86,7 +87,8 @@ impl Serving for Served {
 
 /// Returns the service on a model.
 pub(crate) fn service() -> (VolumeService, Arc<Model>, Arc<Served>) {
-    let model = Arc::new(Model::with(&["tank", PARENT, "tank/models", "tank/models/a", "tank/other"]));
+    let model =
+        Arc::new(Model::with(&["tank", PARENT, "tank/models", "tank/models/a", "tank/other"]));
     let text = "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[volumes.parent]]\ndataset = \"tank/k8s\"\n\
         pseudo = \"/k8s\"\ntarget = \"iqn.2026-11.test:k8s\"\nsources = [\"tank/models/*\"]\n";
     let config = zgate_config::parse(text, std::path::Path::new("x")).unwrap();
@@ -375,7 +377,8 @@ fn one_request(
             }
         }
         2 => {
-            let granted = repeated(model, || service.grant(&id(&name), &format!("n{number}"), &node(number)));
+            let granted =
+                repeated(model, || service.grant(&id(&name), &format!("n{number}"), &node(number)));
             match granted {
                 Ok(_) => drop(expected.get_mut(&name).unwrap().insert(number)),
                 Err(error) => assert_eq!(error.code, ErrorCode::NotFound, "{error}"),

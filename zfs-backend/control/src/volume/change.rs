@@ -21,11 +21,7 @@ pub struct Change {
 ///
 /// # Errors
 /// [`Fault::InUse`] for a smaller size; others see [`Fault`].
-pub fn change(
-    tool: &dyn Tool,
-    volume: &VolumeRecord,
-    wanted: &Change,
-) -> Result<(), VolumeError> {
+pub fn change(tool: &dyn Tool, volume: &VolumeRecord, wanted: &Change) -> Result<(), VolumeError> {
     let properties = wanted.properties.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     check_properties(properties, volume.kind, false)?;
     let mut settings: Vec<String> = wanted

@@ -278,8 +278,7 @@ fn take_temporary(
     snapshot: &SnapshotName,
     new: &NewVolume,
 ) -> Result<(), VolumeError> {
-    let (mark, owner) =
-        (format!("{TEMPORARY}={}", new.dataset), format!("{OWNER}={}", new.owner));
+    let (mark, owner) = (format!("{TEMPORARY}={}", new.dataset), format!("{OWNER}={}", new.owner));
     tool.run("zfs", &["snapshot", "-o", &mark, "-o", &owner, snapshot.as_str()])?;
     Ok(())
 }

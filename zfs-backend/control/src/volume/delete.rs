@@ -18,7 +18,12 @@ pub fn refuse_if_snapshots(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(),
     let Some(first) = holders.first() else { return Ok(()) };
     Err(VolumeError::new(
         Fault::InUse,
-        format!("volume {} has {} snapshots, such as {}", volume.dataset, holders.len(), first.snapshot),
+        format!(
+            "volume {} has {} snapshots, such as {}",
+            volume.dataset,
+            holders.len(),
+            first.snapshot
+        ),
         "delete them first",
     ))
 }

@@ -30,8 +30,7 @@ impl Grant {
     /// The rule that it breaks.
     pub fn check_node(node: &str) -> Result<(), VolumeError> {
         // Names of properties have no capital letters.
-        let allowed =
-            |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);
+        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);
         let is_name = !node.is_empty() && node.len() <= MAX_NODE_BYTES && node.chars().all(allowed);
         if is_name {
             return Ok(());

@@ -88,8 +88,18 @@ type Locals = BTreeMap<String, BTreeMap<String, String>>;
 fn locals(tool: &dyn Tool, depth: &str, dataset: &DatasetName) -> Result<Locals, ToolError> {
     // Properties that a replication brought are as good as local ones.
     let arguments = [
-        "get", "-Hp", "-d", depth, "-t", "filesystem,volume", "-s", "local,received", "-o",
-        "name,property,value", "all", dataset.as_str(),
+        "get",
+        "-Hp",
+        "-d",
+        depth,
+        "-t",
+        "filesystem,volume",
+        "-s",
+        "local,received",
+        "-o",
+        "name,property,value",
+        "all",
+        dataset.as_str(),
     ];
     let text = tool.run("zfs", &arguments)?;
     let mut all = Locals::new();
@@ -180,10 +190,7 @@ pub fn list(tool: &dyn Tool, parent: &DatasetName) -> Result<Vec<VolumeRecord>, 
 ///
 /// # Errors
 /// [`Fault::Forbidden`] if the dataset is no volume; the error of `zfs`.
-pub fn read(
-    tool: &dyn Tool,
-    dataset: &DatasetName,
-) -> Result<Option<VolumeRecord>, VolumeError> {
+pub fn read(tool: &dyn Tool, dataset: &DatasetName) -> Result<Option<VolumeRecord>, VolumeError> {
     let absent = |error: &ToolError| error.is_absent();
     let rows = match rows(tool, "0", dataset) {
         Err(error) if absent(&error) => return Ok(None),

@@ -47,7 +47,8 @@ fn the(model: &Model, name: &str) -> VolumeRecord {
 /// Names below the parent, without the foreign dataset.
 fn left(model: &Model) -> Vec<String> {
     let below = format!("{PARENT}/");
-    let names = model.names().into_iter().filter_map(|name| Some(name.strip_prefix(&below)?.to_owned()));
+    let names =
+        model.names().into_iter().filter_map(|name| Some(name.strip_prefix(&below)?.to_owned()));
     names.filter(|name| name != "foreign").collect()
 }
 
