@@ -40,7 +40,7 @@ impl Random {
     }
 }
 
-/// What a caller asks for, as Kubernetes keeps it.
+/// A call, as Kubernetes keeps it until it has its answer.
 #[derive(Clone, Debug, PartialEq)]
 enum Call {
     Create { name: u64, size: i64, source: Option<Type> },
