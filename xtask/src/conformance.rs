@@ -6,7 +6,10 @@ use crate::packages::{
     Tool,
 };
 use crate::servers::zgate;
-use crate::suite::{cargo_tests, demo, iscsi, libnfs, loader, ocf, page, pynfs, python};
+use crate::suite::{
+    cargo_tests, csi, demo, iscsi, libnfs, loader, manifests as kubernetes, ocf, page, pynfs,
+    python,
+};
 use crate::totals::{Outcome, Totals};
 use clap::Args;
 use std::io::{self, Write};
@@ -93,6 +96,52 @@ pub(crate) struct PageArgs {
     /// Print the outcome of every suite as JSON on standard output
     #[arg(long)]
     json: bool,
+}
+
+/// Arguments of `conformance csi`.
+#[derive(Args, Debug)]
+pub(crate) struct CsiArgs {
+    /// A checkout of kubernetes-csi/csi-test, with its vendor folder
+    #[arg(long, value_name = "DIR")]
+    csi_test: PathBuf,
+    /// Go compiler; by default `go` of the path if it is new enough, or the one of a
+    /// PyPI package
+    #[arg(long, value_name = "FILE")]
+    go: Option<PathBuf>,
+    /// Print the outcome of every suite as JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `conformance manifests`.
+#[derive(Args, Debug)]
+pub(crate) struct ManifestArgs {
+    /// Print the outcome of every suite as JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs csi-sanity against the driver over a model, and keeps what the lab needs.
+///
+/// # Errors
+/// If any test failed.
+pub(crate) fn csi(args: &CsiArgs) -> io::Result<()> {
+    let mut totals = Totals::default();
+    let programs = csi::build(&args.csi_test, args.go.as_deref())?;
+    for run in csi::RUNS {
+        totals.run(run.name, |outcome| csi::run(&programs, run, outcome));
+    }
+    finish(&totals, args.json)
+}
+
+/// Validates the manifests of `deploy/kubernetes`.
+///
+/// # Errors
+/// If any manifest is wrong.
+pub(crate) fn manifests(args: &ManifestArgs) -> io::Result<()> {
+    let mut totals = Totals::default();
+    totals.run("Kubernetes manifests", kubernetes::run);
+    finish(&totals, args.json)
 }
 
 /// Runs the tests of the web page and the API.

@@ -37,6 +37,12 @@ impl Share {
             crate::servers::scratch::run(Command::new("cp").arg("-r").arg(folder).arg(dir.path()))?;
         }
         fs::copy(binary, dir.path().join("zgate"))?;
+        // Judges of the CSI driver, once `conformance csi` has built them.
+        if Path::new(crate::suite::csi::PROGRAMS).is_dir() {
+            let mut copy = Command::new("cp");
+            copy.arg("-rL").arg(crate::suite::csi::PROGRAMS).arg(dir.path());
+            crate::servers::scratch::run(&mut copy)?;
+        }
         fs::create_dir(dir.path().join("results"))?;
         Ok(Self { dir })
     }

@@ -22,6 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("rdma/fabric", &["zfs-backend/api"]),
     ("rdma/sys", &[]),
     ("rdma/verbs", &["zfs-backend/api", "rdma/fabric", "rdma/sys"]),
+    ("csi", &["gateway/api", "zfs-backend/io"]),
     ("loader/cuda", &[]),
     (
         "loader",

@@ -28,6 +28,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "zgate api DELETE volumes/tank%2Fk8s%2Fpvc-1?owner=csi",
         ],
     ),
+    (
+        "csi",
+        &[
+            "zgate csi --controller /etc/zgate/csi.toml",
+            "zgate csi --node gpu-1 --address 10.10.0.11 --transport rdma",
+        ],
+    ),
     ("exports", &["zgate exports", "zgate exports --json"]),
     ("clients", &["zgate clients", "zgate clients --json"]),
     ("targets", &["zgate targets", "zgate targets --json"]),

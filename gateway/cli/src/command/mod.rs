@@ -106,6 +106,8 @@ enum Command {
     Api(api::ApiArgs),
     /// Show the commands that mount an export or attach a target
     MountHint(mount_hint::HintArgs),
+    /// Serve volumes of gateways to Kubernetes (Container Storage Interface)
+    Csi(zgate_csi::serve::CsiArgs),
     /// Client process of the demo
     #[command(hide = true)]
     DemoClient(demo::ClientArgs),
@@ -149,11 +151,11 @@ fn end_when_nobody_reads() {
 pub(crate) fn main() -> ExitCode {
     let matches = examples::add_to(Cli::command()).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    if !matches!(cli.command, Command::Serve(_)) {
+    if !matches!(cli.command, Command::Serve(_) | Command::Csi(_)) {
         end_when_nobody_reads();
     }
     let otherwise = match &cli.command {
-        Command::Serve(_) => "info",
+        Command::Serve(_) | Command::Csi(_) => "info",
         // A demo runs without root and on a scratch directory by design.
         Command::Demo(_) => "warn,zgate_posix::open=error",
         _ => "warn",
@@ -187,6 +189,9 @@ pub(crate) fn main() -> ExitCode {
         Command::Drain(args) => live::run(args, &Request::Drain),
         Command::Api(args) => api::run(args),
         Command::MountHint(args) => mount_hint::run(args),
+        Command::Csi(args) => {
+            zgate_csi::serve::run(args).map(|()| true).map_err(|error| error.to_string().into())
+        }
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

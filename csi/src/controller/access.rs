@@ -1,0 +1,131 @@
+//! Access of nodes to volumes.
+
+use super::{Controller, Wanted};
+use crate::names::{Node, VolumeId};
+use crate::proto::validate_volume_capabilities_response::Confirmed;
+use crate::proto::{
+    ControllerPublishVolumeRequest, ValidateVolumeCapabilitiesRequest,
+    ValidateVolumeCapabilitiesResponse,
+};
+use crate::publication;
+use crate::status::{invalid, missing, needed, no_volume, of_gateway};
+use std::collections::HashMap;
+use tonic::Status;
+use zgate_api::{ErrorCode, GrantAccess, Volume, VolumeKind};
+
+impl Controller {
+    /// Gives a node access. When this returns, the gateway serves the volume to it.
+    pub(super) async fn publish(
+        &self,
+        request: &ControllerPublishVolumeRequest,
+    ) -> Result<HashMap<String, String>, Status> {
+        let id = &request.volume_id;
+        needed("volume_id", id)?;
+        needed("node_id", &request.node_id)?;
+        let capability =
+            request.volume_capability.as_ref().ok_or_else(|| missing("volume_capability"))?;
+        let wanted = Wanted::parse(capability)?;
+        let parsed = VolumeId::parse(id).ok_or_else(|| no_volume(id))?;
+        let _lock = self.locks.take(id)?;
+        let volume = self.find(&parsed).await?.ok_or_else(|| no_volume(id))?;
+        let no_node =
+            || Status::not_found(format!("{:?} is no node of this driver", request.node_id));
+        let node: Node = request.node_id.parse().map_err(|()| no_node())?;
+        if let Some(reason) = wanted.refusal(volume.kind) {
+            return Err(invalid(reason));
+        }
+        if volume.kind == VolumeKind::Block && node.initiator.is_none() {
+            return Err(Status::failed_precondition(format!(
+                "node {} has no initiator name; install open-iscsi there and restart the driver",
+                node.name
+            )));
+        }
+        let read_only = request.readonly || wanted.reads_only() || volume.read_only;
+        check_others(&volume, &node, wanted, read_only)?;
+        let site = self.site(&parsed.gateway)?;
+        let grant = GrantAccess {
+            owner: self.owner.to_string(),
+            addresses: node.addresses.clone(),
+            initiator: node.initiator.clone(),
+            read_only,
+        };
+        let name = node.access_name(read_only);
+        let access =
+            site.gateway.grant(&parsed.dataset, &name, &grant).await.map_err(of_gateway)?;
+        Ok(publication::write(&access, site.settings.node_address()))
+    }
+
+    /// Ends a node's access; without a node, that of all.
+    pub(super) async fn unpublish(&self, id: &str, node_id: &str) -> Result<(), Status> {
+        needed("volume_id", id)?;
+        let Some(parsed) = VolumeId::parse(id) else { return Ok(()) };
+        let _lock = self.locks.take(id)?;
+        let Some(volume) = self.find(&parsed).await? else { return Ok(()) };
+        let site = self.site(&parsed.gateway)?;
+        for name in &volume.access {
+            let is_it = node_id.is_empty()
+                || Node::from_access_name(name)
+                    .is_some_and(|(node, _)| node.to_string() == node_id);
+            if !is_it {
+                continue;
+            }
+            match site.gateway.revoke(&parsed.dataset, name, &self.owner).await {
+                Err(error) if error.code != ErrorCode::NotFound => return Err(of_gateway(error)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn validate(
+        &self,
+        request: ValidateVolumeCapabilitiesRequest,
+    ) -> Result<ValidateVolumeCapabilitiesResponse, Status> {
+        let id = &request.volume_id;
+        needed("volume_id", id)?;
+        let wanted = Wanted::parse_all(&request.volume_capabilities)?;
+        let parsed = VolumeId::parse(id).ok_or_else(|| no_volume(id))?;
+        let volume = self.find(&parsed).await?.ok_or_else(|| no_volume(id))?;
+        let refusal = wanted.iter().find_map(|one| one.refusal(volume.kind));
+        let confirmed = refusal.is_none().then_some(Confirmed {
+            volume_context: request.volume_context,
+            volume_capabilities: request.volume_capabilities,
+            parameters: request.parameters,
+            mutable_parameters: request.mutable_parameters,
+        });
+        let message = refusal.unwrap_or_default().to_owned();
+        Ok(ValidateVolumeCapabilitiesResponse { confirmed, message })
+    }
+}
+
+/// Refuses access that does not go together with that of others.
+fn check_others(
+    volume: &Volume,
+    node: &Node,
+    wanted: Wanted,
+    read_only: bool,
+) -> Result<(), Status> {
+    for (other, other_reads_only) in
+        volume.access.iter().filter_map(|name| Node::from_access_name(name))
+    {
+        if other.name == node.name {
+            if other == *node && other_reads_only != read_only {
+                return Err(Status::already_exists(format!(
+                    "volume {} is published to node {} {}",
+                    volume.id,
+                    node.name,
+                    if other_reads_only { "for reading only" } else { "for writing" }
+                )));
+            }
+            continue;
+        }
+        let both_write = !read_only && !other_reads_only;
+        if wanted.is_single_node() || (both_write && !wanted.has_many_writers()) {
+            return Err(Status::failed_precondition(format!(
+                "volume {} is published to node {}; detach it there first",
+                volume.id, other.name
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! Snapshots of several volumes at one moment.
+
+use super::snapshot::{check_request, snapshot_of};
+use super::{Controller, Site};
+use crate::names::{GroupId, VolumeId, group_name};
+use crate::proto::{self, VolumeGroupSnapshot};
+use crate::status::{invalid, missing, needed, no_volume, of_gateway};
+use std::collections::BTreeSet;
+use tonic::Status;
+use zgate_api::{CreateGroupSnapshot, ErrorCode, Snapshot};
+
+impl Controller {
+    /// Takes a group, or finds it.
+    pub(super) async fn take_group(
+        &self,
+        request: &proto::CreateVolumeGroupSnapshotRequest,
+    ) -> Result<VolumeGroupSnapshot, Status> {
+        needed("name", &request.name)?;
+        check_request(&request.name, request.parameters.keys().next())?;
+        if request.source_volume_ids.is_empty() {
+            return Err(missing("source_volume_ids"));
+        }
+        if request.source_volume_ids.len() > zgate_api::snapshot::MAX_GROUP_VOLUMES {
+            return Err(invalid("more volumes than a group may have"));
+        }
+        let mut volumes = BTreeSet::new();
+        for id in &request.source_volume_ids {
+            let parsed = VolumeId::parse(id).ok_or_else(|| no_volume(id))?;
+            self.find(&parsed).await?.ok_or_else(|| no_volume(id))?;
+            volumes.insert(parsed);
+        }
+        let gateways: BTreeSet<_> = volumes.iter().map(|volume| &volume.gateway).collect();
+        let [gateway] = gateways.into_iter().collect::<Vec<_>>()[..] else {
+            return Err(invalid("the volumes of a group are of one gateway and one pool"));
+        };
+        let site = self.site(gateway)?;
+        let group = GroupId { gateway: gateway.clone(), name: group_name(&request.name) };
+        let _lock = self.locks.take(group.to_string())?;
+        let datasets: Vec<String> = volumes.into_iter().map(|volume| volume.dataset).collect();
+        let known = self.members(site, &group).await?;
+        if known.iter().any(|one| !datasets.contains(&one.volume)) {
+            return Err(Status::already_exists(format!(
+                "group {} exists with other volumes",
+                request.name
+            )));
+        }
+        let request = CreateGroupSnapshot {
+            name: group.name.clone(),
+            owner: self.owner.to_string(),
+            volumes: datasets,
+        };
+        let taken = site.gateway.create_group(&request).await.map_err(of_gateway)?;
+        Ok(group_of(site, &group, &taken))
+    }
+
+    /// Deletes all snapshots of a group.
+    pub(super) async fn delete_group(&self, id: &str) -> Result<(), Status> {
+        needed("group_snapshot_id", id)?;
+        let Some(group) = GroupId::parse(id) else { return Ok(()) };
+        let site = self.site(&group.gateway)?;
+        let _lock = self.locks.take(id)?;
+        for one in self.members(site, &group).await? {
+            match site.gateway.delete_snapshot(&one.volume, &one.name, &self.owner).await {
+                Err(error) if error.code != ErrorCode::NotFound => return Err(of_gateway(error)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a group.
+    pub(super) async fn group(&self, id: &str) -> Result<VolumeGroupSnapshot, Status> {
+        needed("group_snapshot_id", id)?;
+        let none = || Status::not_found(format!("there is no group {id}"));
+        let group = GroupId::parse(id).ok_or_else(none)?;
+        let site = self.site(&group.gateway).map_err(|_| none())?;
+        let members = self.members(site, &group).await?;
+        if members.is_empty() {
+            return Err(none());
+        }
+        Ok(group_of(site, &group, &members))
+    }
+
+    async fn members(&self, site: &Site, group: &GroupId) -> Result<Vec<Snapshot>, Status> {
+        self.snapshots_of(site, None, |one| one.name == group.name).await
+    }
+}
+
+fn group_of(site: &Site, group: &GroupId, snapshots: &[Snapshot]) -> VolumeGroupSnapshot {
+    let snapshots: Vec<_> = snapshots.iter().map(|one| snapshot_of(site, one)).collect();
+    VolumeGroupSnapshot {
+        group_snapshot_id: group.to_string(),
+        creation_time: snapshots.first().and_then(|one| one.creation_time),
+        ready_to_use: snapshots.iter().all(|one| one.ready_to_use),
+        snapshots,
+    }
+}

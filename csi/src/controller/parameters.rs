@@ -1,0 +1,126 @@
+//! Parameters of StorageClasses and VolumeAttributesClasses.
+
+use crate::status::invalid;
+use std::collections::HashMap;
+use tonic::Status;
+use zgate_api::{Properties, VolumeKind};
+
+/// Prefix of what the sidecars add.
+const SIDECARS: &str = "csi.storage.k8s.io/";
+
+/// Properties of ZFS that a class may set, and true if they may change later.
+const PROPERTIES: [(&str, bool); 7] = [
+    ("atime", true),
+    ("compression", true),
+    ("logbias", true),
+    ("primarycache", true),
+    ("recordsize", true),
+    ("sync", true),
+    ("volblocksize", false),
+];
+
+/// Parameters of a StorageClass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Parameters {
+    /// Kind of `protocol`.
+    pub(crate) kind: Option<VolumeKind>,
+    pub(crate) gateway: Option<String>,
+    pub(crate) parent: Option<String>,
+    /// Dataset, or snapshot, whose content the volumes have.
+    pub(crate) dataset: Option<String>,
+    pub(crate) read_only: bool,
+    pub(crate) properties: Properties,
+}
+
+impl Parameters {
+    pub(crate) fn parse(all: &HashMap<String, String>) -> Result<Self, Status> {
+        let mut parsed = Self::default();
+        for (key, value) in all {
+            match key.as_str() {
+                "protocol" => parsed.kind = Some(kind(value)?),
+                "gateway" => parsed.gateway = Some(value.clone()),
+                "parent" => parsed.parent = Some(value.clone()),
+                "dataset" => parsed.dataset = Some(value.clone()),
+                "readOnly" => parsed.read_only = flag(key, value)?,
+                name if PROPERTIES.iter().any(|(known, _)| *known == name) => {
+                    parsed.properties.insert(key.clone(), value.clone());
+                }
+                name if name.starts_with(SIDECARS) => {}
+                name => return Err(unknown("parameter", name)),
+            }
+        }
+        Ok(parsed)
+    }
+
+    /// Adds those of a VolumeAttributesClass, which come before those of the
+    /// StorageClass.
+    pub(crate) fn with(mut self, mutable: &HashMap<String, String>) -> Result<Self, Status> {
+        self.properties.extend(mutable_properties(mutable)?);
+        Ok(self)
+    }
+}
+
+/// Parses the parameters of a VolumeAttributesClass.
+pub(crate) fn mutable_properties(all: &HashMap<String, String>) -> Result<Properties, Status> {
+    let mut properties = Properties::new();
+    for (key, value) in all {
+        match PROPERTIES.iter().find(|(name, _)| name == key) {
+            Some((_, true)) => properties.insert(key.clone(), value.clone()),
+            Some((name, false)) => {
+                return Err(invalid(format!("{name} is set when a volume is made, and stays")));
+            }
+            None => return Err(unknown("mutable parameter", key)),
+        };
+    }
+    Ok(properties)
+}
+
+fn kind(value: &str) -> Result<VolumeKind, Status> {
+    match value {
+        "nfs" => Ok(VolumeKind::Filesystem),
+        "iscsi" => Ok(VolumeKind::Block),
+        other => Err(invalid(format!("protocol {other:?} is neither nfs nor iscsi"))),
+    }
+}
+
+fn flag(key: &str, value: &str) -> Result<bool, Status> {
+    value.parse().map_err(|_| invalid(format!("{key} {value:?} is neither true nor false")))
+}
+
+fn unknown(what: &str, name: &str) -> Status {
+    let known: Vec<_> = PROPERTIES.iter().map(|(name, _)| *name).collect();
+    invalid(format!(
+        "{what} {name:?} is unknown; known are protocol, gateway, parent, dataset, readOnly (of a \
+         StorageClass), and {}",
+        known.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> HashMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_class_is_parsed_and_what_is_unknown_is_refused() {
+        let class = map(&[
+            ("protocol", "iscsi"),
+            ("volblocksize", "16K"),
+            ("compression", "lz4"),
+            ("csi.storage.k8s.io/pvc/name", "a"),
+        ]);
+        let parsed = Parameters::parse(&class).unwrap();
+        assert_eq!((parsed.kind, parsed.properties.len()), (Some(VolumeKind::Block), 2));
+        let changed = parsed.with(&map(&[("compression", "zstd")])).unwrap();
+        assert_eq!(changed.properties["compression"], "zstd");
+        for wrong in [("protokol", "nfs"), ("protocol", "smb"), ("readOnly", "yes")] {
+            assert!(Parameters::parse(&map(&[wrong])).is_err(), "{wrong:?}");
+        }
+        for wrong in ["volblocksize", "protocol", "XXX_FakeKey"] {
+            assert!(mutable_properties(&map(&[(wrong, "1")])).is_err(), "{wrong}");
+        }
+    }
+}

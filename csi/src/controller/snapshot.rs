@@ -1,0 +1,132 @@
+//! Snapshots of single volumes.
+
+use super::{Controller, Site};
+use crate::gateway::Page;
+use crate::limits::{MAX_PAGE_ENTRIES, MAX_REQUEST_NAME_BYTES, MAX_SEARCHED_PAGES};
+use crate::names::{GroupId, SnapshotId, VolumeId, is_of_group, snapshot_name};
+use crate::proto;
+use crate::status::{invalid, needed, no_volume, of_gateway};
+use prost_types::Timestamp;
+use tonic::Status;
+use zgate_api::{ErrorCode, Snapshot};
+
+impl Controller {
+    /// Takes a snapshot, or finds it.
+    pub(super) async fn take_snapshot(
+        &self,
+        request: &proto::CreateSnapshotRequest,
+    ) -> Result<proto::Snapshot, Status> {
+        needed("name", &request.name)?;
+        needed("source_volume_id", &request.source_volume_id)?;
+        check_request(&request.name, request.parameters.keys().next())?;
+        let id = &request.source_volume_id;
+        let parsed = VolumeId::parse(id).ok_or_else(|| no_volume(id))?;
+        let name = snapshot_name(&request.name);
+        let _lock = self.locks.take(format!("snapshot {name}"))?;
+        self.find(&parsed).await?.ok_or_else(|| no_volume(id))?;
+        // Names are unique among all snapshots, not only among those of a volume.
+        for site in self.sites.iter() {
+            let all = self.snapshots_of(site, None, |one| one.name == name).await?;
+            let is_it = |one: &Snapshot| {
+                one.volume == parsed.dataset && site.settings.name == parsed.gateway
+            };
+            if let Some(other) = all.iter().find(|one| !is_it(one)) {
+                return Err(Status::already_exists(format!(
+                    "snapshot {} has this name, and is of another volume",
+                    other.id
+                )));
+            }
+        }
+        let site = self.site(&parsed.gateway)?;
+        let taken = site.gateway.create_snapshot(&parsed.dataset, &name, &self.owner).await;
+        Ok(snapshot_of(site, &taken.map_err(of_gateway)?))
+    }
+
+    /// Deletes a snapshot; nothing if there is none.
+    pub(super) async fn delete_snapshot(&self, id: &str) -> Result<(), Status> {
+        needed("snapshot_id", id)?;
+        let Some(parsed) = SnapshotId::parse(id) else { return Ok(()) };
+        let site = self.site(&parsed.volume.gateway)?;
+        let _lock = self.locks.take(id)?;
+        let dataset = &parsed.volume.dataset;
+        match site.gateway.delete_snapshot(dataset, &parsed.name, &self.owner).await {
+            Err(error) if error.code != ErrorCode::NotFound => Err(of_gateway(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns a snapshot by its id; none if there is none.
+    pub(super) async fn snapshot(&self, id: &str) -> Result<Option<proto::Snapshot>, Status> {
+        let Some(parsed) = SnapshotId::parse(id) else { return Ok(None) };
+        let Ok(site) = self.site(&parsed.volume.gateway) else { return Ok(None) };
+        let found = self.find_snapshot(&parsed.volume, &parsed.at_gateway()).await?;
+        Ok(found.map(|snapshot| snapshot_of(site, &snapshot)))
+    }
+
+    pub(super) async fn find_snapshot(
+        &self,
+        volume: &VolumeId,
+        id: &str,
+    ) -> Result<Option<Snapshot>, Status> {
+        let Ok(site) = self.site(&volume.gateway) else { return Ok(None) };
+        let of_volume = Some(volume.dataset.as_str());
+        match self.snapshots_of(site, of_volume, |one| one.id == id).await {
+            Ok(found) => Ok(found.into_iter().next()),
+            Err(error) if error.code() == tonic::Code::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads the snapshots of a gateway that are wanted.
+    pub(super) async fn snapshots_of(
+        &self,
+        site: &Site,
+        volume: Option<&str>,
+        wanted: impl Fn(&Snapshot) -> bool,
+    ) -> Result<Vec<Snapshot>, Status> {
+        let mut found = Vec::new();
+        let mut page = Page { after: None, limit: Some(MAX_PAGE_ENTRIES) };
+        for _ in 0..MAX_SEARCHED_PAGES {
+            let part = site.gateway.snapshots(&self.owner, volume, &page).await;
+            let part = part.map_err(of_gateway)?;
+            found.extend(part.items.into_iter().filter(&wanted));
+            page.after = part.next;
+            if page.after.is_none() {
+                return Ok(found);
+            }
+        }
+        Err(Status::resource_exhausted(format!(
+            "gateway {} has more snapshots than the driver searches; delete some",
+            site.settings.name
+        )))
+    }
+}
+
+/// Checks the name and the parameters of a request for snapshots.
+pub(super) fn check_request(name: &str, parameter: Option<&String>) -> Result<(), Status> {
+    if name.len() > MAX_REQUEST_NAME_BYTES {
+        return Err(invalid(format!("name is longer than {MAX_REQUEST_NAME_BYTES} bytes")));
+    }
+    match parameter.filter(|name| !name.starts_with("csi.storage.k8s.io/")) {
+        Some(name) => Err(invalid(format!("parameter {name:?} is unknown; snapshots have none"))),
+        None => Ok(()),
+    }
+}
+
+/// A snapshot in the words of CSI.
+pub(super) fn snapshot_of(site: &Site, snapshot: &Snapshot) -> proto::Snapshot {
+    let gateway = &site.settings.name;
+    let group = GroupId { gateway: gateway.clone(), name: snapshot.name.clone() };
+    proto::Snapshot {
+        size_bytes: snapshot.size_bytes.cast_signed(),
+        snapshot_id: format!("{gateway}:{}", snapshot.id),
+        source_volume_id: VolumeId::new(gateway, &snapshot.volume).to_string(),
+        creation_time: Some(Timestamp { seconds: snapshot.created_unix_seconds, nanos: 0 }),
+        ready_to_use: snapshot.ready,
+        group_snapshot_id: if is_of_group(&snapshot.name) {
+            group.to_string()
+        } else {
+            String::new()
+        },
+    }
+}

@@ -1,0 +1,59 @@
+//! The gateway's writing API, as the controller uses it.
+
+pub mod http;
+pub mod model;
+mod tls;
+
+use async_trait::async_trait;
+use zgate_api::{
+    Access, ApiError, Capacity, ChangeVolume, CreateGroupSnapshot, CreateVolume, GrantAccess,
+    Snapshot, SnapshotPage, Volume, VolumePage,
+};
+
+/// Part of a list that is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// Id after which it begins.
+    pub after: Option<String>,
+    /// Most entries; none: as many as the gateway gives.
+    pub limit: Option<usize>,
+}
+
+/// A gateway. Every request may be repeated: the second finds what the first made.
+#[async_trait]
+pub trait Gateway: Send + Sync {
+    /// Makes a volume, or finds it as it was asked for.
+    async fn create_volume(&self, request: &CreateVolume) -> Result<Volume, ApiError>;
+    /// Returns a volume.
+    async fn volume(&self, id: &str) -> Result<Volume, ApiError>;
+    /// Lists an owner's volumes in the order of their ids.
+    async fn volumes(&self, owner: &str, page: &Page) -> Result<VolumePage, ApiError>;
+    /// Grows a volume or changes its properties.
+    async fn change_volume(&self, id: &str, change: &ChangeVolume) -> Result<Volume, ApiError>;
+    /// Deletes a volume; nothing if there is none.
+    async fn delete_volume(&self, id: &str, owner: &str) -> Result<(), ApiError>;
+    /// Gives a node access to a volume.
+    async fn grant(&self, id: &str, node: &str, grant: &GrantAccess) -> Result<Access, ApiError>;
+    /// Ends a node's access; nothing if it has none.
+    async fn revoke(&self, id: &str, node: &str, owner: &str) -> Result<(), ApiError>;
+    /// Takes a snapshot, or finds it.
+    async fn create_snapshot(
+        &self,
+        id: &str,
+        name: &str,
+        owner: &str,
+    ) -> Result<Snapshot, ApiError>;
+    /// Deletes a snapshot; nothing if there is none.
+    async fn delete_snapshot(&self, id: &str, name: &str, owner: &str) -> Result<(), ApiError>;
+    /// Takes a snapshot of each volume at one moment, or finds them.
+    async fn create_group(&self, request: &CreateGroupSnapshot) -> Result<Vec<Snapshot>, ApiError>;
+    /// Lists an owner's snapshots in the order of their ids.
+    async fn snapshots(
+        &self,
+        owner: &str,
+        volume: Option<&str>,
+        page: &Page,
+    ) -> Result<SnapshotPage, ApiError>;
+    /// Returns the space below a parent.
+    async fn capacity(&self, parent: &str) -> Result<Capacity, ApiError>;
+}

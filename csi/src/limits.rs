@@ -1,0 +1,100 @@
+//! Bounds of the driver: on requests, on what it remembers and on time.
+
+use std::time::Duration;
+
+/// Longest id that CSI 1.12 allows for a volume or a snapshot, in bytes.
+pub const MAX_ID_BYTES: usize = 128;
+/// Longest name of a dataset that the driver makes, in bytes: that of a claim's
+/// volume, `pvc-` and a UUID. Longer names are shortened to a hash.
+pub const MAX_VOLUME_NAME_BYTES: usize = 40;
+/// Longest name of a snapshot that the driver makes, in bytes: `snapshot-` and a
+/// UUID.
+pub const MAX_SNAPSHOT_NAME_BYTES: usize = 45;
+/// Longest `gateway:parent` of the settings, so that ids stay within
+/// [`MAX_ID_BYTES`].
+pub const MAX_PLACE_BYTES: usize =
+    MAX_ID_BYTES - MAX_VOLUME_NAME_BYTES - MAX_SNAPSHOT_NAME_BYTES - 2;
+const _: () = assert!(MAX_PLACE_BYTES >= 40, "a pool and a parent have room");
+
+/// Longest id of a node that CSI 1.12 allows, in bytes.
+pub const MAX_NODE_ID_BYTES: usize = 192;
+/// Longest name of a node that the gateway accepts, in bytes.
+pub const MAX_ACCESS_NAME_BYTES: usize = zgate_api::access::MAX_NODE_BYTES;
+
+/// Longest name of a volume, snapshot or group in a request, in bytes.
+pub const MAX_REQUEST_NAME_BYTES: usize = 128;
+/// Most capabilities in a request.
+pub const MAX_CAPABILITIES: usize = 64;
+/// Most gateways of the settings.
+pub const MAX_GATEWAYS: usize = 32;
+/// Most parents of one gateway.
+pub const MAX_PARENTS: usize = 32;
+/// Most entries of one page of a list.
+pub const MAX_PAGE_ENTRIES: usize = 1000;
+const _: () = assert!(MAX_PAGE_ENTRIES <= zgate_api::volume::MAX_PAGE_ITEMS);
+/// Most pages that are read while one snapshot is looked for by its name.
+pub const MAX_SEARCHED_PAGES: usize = 1000;
+/// Most calls that the driver answers at a time.
+pub const MAX_CONCURRENT_CALLS: usize = 256;
+
+/// Size of a volume whose request names none, in bytes.
+pub const DEFAULT_SIZE_BYTES: u64 = 1 << 30;
+/// Sizes are multiples of this, in bytes: of each block size that ZFS has up to it.
+pub const SIZE_STEP_BYTES: u64 = 1 << 20;
+
+/// Longest time until a gateway has answered one request.
+pub const REQUEST_SECONDS: Duration = Duration::from_secs(60);
+/// Longest time until a connection to a gateway is established.
+pub const CONNECT_SECONDS: Duration = Duration::from_secs(10);
+/// Longest answer of a gateway that is read, in bytes.
+pub const MAX_ANSWER_BYTES: usize = 16 << 20;
+
+/// Longest time of one attempt to mount.
+pub const MOUNT_SECONDS: Duration = Duration::from_secs(30);
+/// Longest time of one login to a portal.
+pub const LOGIN_SECONDS: Duration = Duration::from_secs(20);
+/// Logins to a portal that are tried before the next transport.
+pub const LOGIN_ATTEMPTS: u32 = 3;
+/// Pause between them.
+pub const LOGIN_PAUSE: Duration = Duration::from_secs(1);
+/// Longest wait for the disk of a session.
+pub const DISK_SECONDS: Duration = Duration::from_secs(15);
+/// Longest wait for the multipath device of a disk with several paths.
+pub const MULTIPATH_SECONDS: Duration = Duration::from_secs(10);
+/// Longest wait until a disk that has grown shows its new size.
+pub const GROWTH_SECONDS: Duration = Duration::from_secs(10);
+/// Pause between looks at a disk.
+pub const POLL_PAUSE: Duration = Duration::from_millis(100);
+/// Longest time until a file system is made or checked.
+pub const FORMAT_SECONDS: Duration = Duration::from_secs(100);
+/// Longest time of a command that has nothing to wait for.
+pub const COMMAND_SECONDS: Duration = Duration::from_secs(10);
+/// Longest time of an orderly unmount.
+pub const UNMOUNT_SECONDS: Duration = Duration::from_secs(8);
+/// Longest time until a server that answers has answered.
+pub const PROBE_SECONDS: Duration = Duration::from_secs(3);
+/// Longest time of each of the two attempts after it: forced, and lazy.
+pub const FORCED_UNMOUNT_SECONDS: Duration = Duration::from_secs(4);
+/// Longest time of a logout.
+pub const LOGOUT_SECONDS: Duration = Duration::from_secs(8);
+/// Longest time from the end of a child's limit until it is left behind: a
+/// process that waits for a dead server cannot be killed.
+pub const REAP_SECONDS: Duration = Duration::from_millis(400);
+/// Time within which a volume of a dead server is unstaged.
+pub const UNSTAGE_SECONDS: Duration = Duration::from_secs(30);
+const _: () = assert!(
+    UNMOUNT_SECONDS.as_millis()
+        + PROBE_SECONDS.as_millis()
+        + 2 * FORCED_UNMOUNT_SECONDS.as_millis()
+        + LOGOUT_SECONDS.as_millis()
+        + 5 * REAP_SECONDS.as_millis()
+        < UNSTAGE_SECONDS.as_millis(),
+    "the attempts end within the time of an unstage"
+);
+/// Longest time until the figures of a volume are read.
+pub const STATS_SECONDS: Duration = Duration::from_secs(10);
+/// Longest output of a command that is kept, in bytes.
+pub const MAX_OUTPUT_BYTES: usize = 64 << 10;
+/// Most children that wait for a dead server at a time; beyond it, the driver
+/// starts no command.
+pub const MAX_STUCK_CHILDREN: usize = 64;

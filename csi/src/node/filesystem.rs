@@ -1,0 +1,137 @@
+//! File systems on disks: found, made, checked, grown.
+
+use super::host::{Disk, Host};
+use super::mount::{mounted_at, ours, text};
+use crate::limits::{COMMAND_SECONDS, FORMAT_SECONDS, MOUNT_SECONDS};
+use crate::status::invalid;
+use std::path::Path;
+use tonic::Status;
+
+/// A file system, and the programs that make, grow and mount it.
+#[derive(Debug)]
+pub(super) struct Kind {
+    pub(super) name: &'static str,
+    make: &'static [&'static str],
+    /// Options of each mount. A clone has the UUID of its origin, which XFS refuses.
+    options: &'static str,
+    /// Options of a mount of a disk that cannot be written: no journal is replayed.
+    read_only: &'static str,
+    /// Program that grows it, and true if it takes the mount point, not the device.
+    grow: (&'static str, bool),
+}
+
+const KINDS: [Kind; 2] = [
+    Kind {
+        name: "ext4",
+        make: &["mkfs.ext4", "-F", "-q", "-m", "0"],
+        options: "noatime",
+        read_only: "ro,noload",
+        grow: ("resize2fs", false),
+    },
+    Kind {
+        name: "xfs",
+        make: &["mkfs.xfs", "-q"],
+        options: "noatime,nouuid",
+        read_only: "ro,norecovery,nouuid",
+        grow: ("xfs_growfs", true),
+    },
+];
+
+impl Kind {
+    /// Returns the file system of a request; ext4 if it names none.
+    pub(super) fn named(name: &str) -> Result<&'static Self, Status> {
+        let name = if name.is_empty() { KINDS[0].name } else { name };
+        let unknown = || invalid(format!("file system {name:?} is neither ext4 nor xfs"));
+        KINDS.iter().find(|kind| kind.name == name).ok_or_else(unknown)
+    }
+}
+
+/// Exit status of `blkid`: there is nothing on the disk.
+const NOTHING_FOUND: i32 = 2;
+
+/// Returns the file system on a disk. None: the disk was read and has nothing.
+async fn found(host: &dyn Host, device: &str) -> Result<Option<String>, Status> {
+    let arguments = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "value", device];
+    match host.run("blkid", &arguments, COMMAND_SECONDS).await {
+        Ok(kind) => Ok(Some(kind.trim().to_owned())),
+        Err(error) if error.status() == Some(NOTHING_FOUND) => Ok(None),
+        // Not read is not empty: nothing is made on such a disk.
+        Err(error) => Err(ours("the disk cannot be read", &error)),
+    }
+}
+
+/// Mounts a disk; makes a file system first if it has none. Returns its name.
+pub(super) async fn mount(
+    host: &dyn Host,
+    disk: &Disk,
+    staging: &Path,
+    wanted: &str,
+    read_only: bool,
+    flags: &[String],
+) -> Result<&'static str, Status> {
+    let device = text(&disk.device)?;
+    let wanted = Kind::named(wanted)?;
+    if mounted_at(host, staging)?.is_some() {
+        return Ok(wanted.name);
+    }
+    let kind = match found(host, device).await?.as_deref() {
+        None if read_only => {
+            return Err(Status::failed_precondition(
+                "the volume is read-only and has no file system",
+            ));
+        }
+        None => {
+            let arguments = [&wanted.make[1..], &[device]].concat();
+            let made = host.run(wanted.make[0], &arguments, FORMAT_SECONDS).await;
+            made.map_err(|error| ours("no file system made", &error))?;
+            wanted
+        }
+        Some(name) => {
+            let other = |_| {
+                Status::failed_precondition(format!("the disk has {name:?}, which is not mounted"))
+            };
+            let kind = Kind::named(name).map_err(other)?;
+            if kind.name == "ext4" && !read_only {
+                check(host, device).await?;
+            }
+            kind
+        }
+    };
+    let mut options = if read_only { kind.read_only } else { kind.options }.to_owned();
+    for flag in flags {
+        options = options + "," + flag;
+    }
+    let arguments = ["-t", kind.name, "-o", &options, device, text(staging)?];
+    let mounted = host.run("mount", &arguments, MOUNT_SECONDS).await;
+    mounted.map_err(|error| ours("not mounted", &error))?;
+    if !read_only {
+        // The volume may be larger than the snapshot that it was made from.
+        grow(host, kind, device, staging).await?;
+    }
+    Ok(kind.name)
+}
+
+/// Largest exit status of `e2fsck` with which all is repaired.
+const REPAIRED: i32 = 1;
+
+async fn check(host: &dyn Host, device: &str) -> Result<(), Status> {
+    match host.run("e2fsck", &["-p", device], FORMAT_SECONDS).await {
+        Err(error) if error.status().is_none_or(|status| status > REPAIRED) => {
+            Err(ours("the file system needs repair by hand (e2fsck)", &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Grows a mounted file system to the size of its disk.
+pub(super) async fn grow(
+    host: &dyn Host,
+    kind: &Kind,
+    device: &str,
+    mounted_at: &Path,
+) -> Result<(), Status> {
+    let (program, takes_path) = kind.grow;
+    let place = if takes_path { text(mounted_at)? } else { device };
+    let grown = host.run(program, &[place], FORMAT_SECONDS).await;
+    grown.map(drop).map_err(|error| ours("the file system has not grown", &error))
+}

@@ -1,0 +1,256 @@
+//! The machine that the node service works on: commands, mounts, disks. Nothing
+//! here waits without a bound, and no path that may be on a dead server is looked at
+//! other than by a child process.
+
+use crate::limits::{MAX_OUTPUT_BYTES, MAX_STUCK_CHILDREN, REAP_SECONDS};
+use async_trait::async_trait;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+use thiserror::Error;
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, Command};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use zgate_io::mountinfo::{self, MountLine};
+
+/// End of a command that failed.
+#[derive(Debug, Error)]
+pub enum HostError {
+    /// The program cannot be started.
+    #[error("{program}: {source}; install it on the node")]
+    Start {
+        /// The program.
+        program: String,
+        /// Error of the operating system.
+        source: io::Error,
+    },
+    /// It ended with another status than 0.
+    #[error("{program}: status {status}: {said}")]
+    Failed {
+        /// The program.
+        program: String,
+        /// Its exit status; -1 for a signal.
+        status: i32,
+        /// End of its output.
+        said: String,
+    },
+    /// It did not end in time.
+    #[error("{program}: no end within {} s", .limit.as_secs())]
+    TimedOut {
+        /// The program.
+        program: String,
+        /// Its limit.
+        limit: Duration,
+    },
+    /// Too many earlier commands still wait for dead servers.
+    #[error("{MAX_STUCK_CHILDREN} commands wait for servers that do not answer")]
+    Stuck,
+}
+
+impl HostError {
+    /// Exit status of the program, if it ended.
+    #[must_use]
+    pub fn status(&self) -> Option<i32> {
+        match self {
+            Self::Failed { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+}
+
+/// A block device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// Path of its device node.
+    pub device: PathBuf,
+    /// Size in bytes.
+    pub size_bytes: u64,
+}
+
+/// A machine.
+#[async_trait]
+pub trait Host: Send + Sync {
+    /// Runs a program and returns its standard output.
+    async fn run(
+        &self,
+        program: &str,
+        arguments: &[&str],
+        limit: Duration,
+    ) -> Result<String, HostError>;
+
+    /// Reads the table of mounts.
+    fn mounts(&self) -> io::Result<Vec<MountLine>>;
+
+    /// Returns the paths to the disk with an identifier (`naa.` and digits).
+    fn paths(&self, naa: &str) -> Vec<Disk>;
+
+    /// Returns the multipath device of the disk with an identifier.
+    fn multipath(&self, naa: &str) -> Option<Disk>;
+
+    /// Returns whether a session with an iSCSI target exists.
+    fn has_session(&self, target: &str) -> bool;
+}
+
+/// This machine.
+#[derive(Debug)]
+pub struct System {
+    /// Program and arguments that every command follows, such as `nsenter`.
+    prefix: Vec<String>,
+    free: Arc<Semaphore>,
+}
+
+impl System {
+    /// Creates a host whose commands follow a prefix.
+    #[must_use]
+    pub fn new(prefix: Vec<String>) -> Self {
+        Self { prefix, free: Arc::new(Semaphore::new(MAX_STUCK_CHILDREN)) }
+    }
+
+    fn command(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut words = self.prefix.iter().map(String::as_str).chain([program]);
+        let mut command = Command::new(words.next().unwrap_or(program));
+        command.args(words).args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // A group of its own, so that children of the program end with it.
+        command.env("LC_ALL", "C").process_group(0).kill_on_drop(true);
+        command
+    }
+}
+
+async fn read_some(stream: Option<impl AsyncReadExt + Unpin>) -> String {
+    let mut text = Vec::new();
+    if let Some(stream) = stream {
+        let mut stream = stream.take(MAX_OUTPUT_BYTES as u64);
+        // What was read before an error is still worth showing.
+        let _ = stream.read_to_end(&mut text).await;
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+fn kill_group(child: &Child) {
+    let group = child.id().and_then(|id| i32::try_from(id).ok());
+    if let Some(group) = group.and_then(rustix::process::Pid::from_raw) {
+        // It may have ended meanwhile.
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+}
+
+#[async_trait]
+impl Host for System {
+    async fn run(
+        &self,
+        program: &str,
+        arguments: &[&str],
+        limit: Duration,
+    ) -> Result<String, HostError> {
+        let program = program.to_owned();
+        let permit = Arc::clone(&self.free).try_acquire_owned().map_err(|_| HostError::Stuck)?;
+        let mut child = self
+            .command(&program, arguments)
+            .spawn()
+            .map_err(|source| HostError::Start { program: program.clone(), source })?;
+        let (output, errors) = (child.stdout.take(), child.stderr.take());
+        let ended = timeout(limit, async {
+            let (said, complained, status) =
+                tokio::join!(read_some(output), read_some(errors), child.wait());
+            (said, complained, status)
+        });
+        let Ok((said, complained, status)) = ended.await else {
+            kill_group(&child);
+            if timeout(REAP_SECONDS, child.wait()).await.is_err() {
+                tracing::warn!(%program, ?arguments, "waits for a dead server and is left behind");
+                tokio::spawn(async move {
+                    let _permit = permit;
+                    let _ = child.wait().await;
+                });
+            }
+            return Err(HostError::TimedOut { program, limit });
+        };
+        let status =
+            status.map_err(|source| HostError::Start { program: program.clone(), source })?;
+        if status.success() {
+            return Ok(said);
+        }
+        let said = format!("{}{}", complained.trim(), said.trim());
+        Err(HostError::Failed { program, status: status.code().unwrap_or(-1), said })
+    }
+
+    fn mounts(&self) -> io::Result<Vec<MountLine>> {
+        mountinfo::read()
+    }
+
+    fn paths(&self, naa: &str) -> Vec<Disk> {
+        let same = |name: &str| {
+            let wwid = fs::read_to_string(format!("/sys/block/{name}/device/wwid"));
+            wwid.is_ok_and(|wwid| wwid.trim().eq_ignore_ascii_case(naa))
+        };
+        block_devices("sd").into_iter().filter(|name| same(name)).map(|name| disk(&name)).collect()
+    }
+
+    fn multipath(&self, naa: &str) -> Option<Disk> {
+        let digits = naa.strip_prefix("naa.").unwrap_or(naa).to_ascii_lowercase();
+        let uuid = format!("mpath-3{digits}");
+        let same = |name: &String| {
+            let found = fs::read_to_string(format!("/sys/block/{name}/dm/uuid"));
+            found.is_ok_and(|found| found.trim().eq_ignore_ascii_case(&uuid))
+        };
+        block_devices("dm-").into_iter().find(same).map(|name| disk(&name))
+    }
+
+    fn has_session(&self, target: &str) -> bool {
+        let Ok(sessions) = fs::read_dir("/sys/class/iscsi_session") else { return false };
+        sessions.flatten().any(|session| {
+            let name = fs::read_to_string(session.path().join("targetname"));
+            name.is_ok_and(|name| name.trim() == target)
+        })
+    }
+}
+
+fn block_devices(prefix: &str) -> Vec<String> {
+    let Ok(all) = fs::read_dir("/sys/block") else { return Vec::new() };
+    let names = all.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| name.starts_with(prefix)).collect();
+    names.sort();
+    names
+}
+
+/// Sectors of `size` in sysfs, in bytes, for any disk.
+const SECTOR_BYTES: u64 = 512;
+
+fn disk(name: &str) -> Disk {
+    let sectors = fs::read_to_string(format!("/sys/block/{name}/size")).unwrap_or_default();
+    let sectors: u64 = sectors.trim().parse().unwrap_or(0);
+    Disk { device: Path::new("/dev").join(name), size_bytes: sectors * SECTOR_BYTES }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[tokio::test]
+    async fn a_command_ends_within_its_limit_with_its_children() {
+        let host = System::new(Vec::new());
+        let begun = Instant::now();
+        let limit = Duration::from_millis(200);
+        let error = host.run("sh", &["-c", "sleep 60 & sleep 60"], limit).await.unwrap_err();
+        assert!(matches!(error, HostError::TimedOut { .. }), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(5));
+    }
+
+    #[tokio::test]
+    async fn output_status_and_prefix() {
+        let host = System::new(vec!["env".to_owned(), "A=b".to_owned()]);
+        let limit = Duration::from_secs(10);
+        assert_eq!(host.run("sh", &["-c", "echo $A"], limit).await.unwrap(), "b\n");
+        let error = host.run("sh", &["-c", "echo no >&2; exit 3"], limit).await.unwrap_err();
+        assert_eq!(error.status(), Some(3));
+        assert!(error.to_string().contains("no"));
+        let error = System::new(Vec::new()).run("/nowhere/x", &[], limit).await.unwrap_err();
+        assert!(error.to_string().contains("install it"));
+    }
+}

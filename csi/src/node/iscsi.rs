@@ -1,0 +1,188 @@
+//! Disks over iSCSI: iSER first where the node has it, TCP if that fails; several
+//! paths become one multipath device.
+
+use super::Node;
+use super::host::{Disk, Host, HostError};
+use super::mount::ours;
+use crate::limits::{
+    COMMAND_SECONDS, DISK_SECONDS, GROWTH_SECONDS, LOGIN_ATTEMPTS, LOGIN_PAUSE, LOGIN_SECONDS,
+    LOGOUT_SECONDS, MULTIPATH_SECONDS, POLL_PAUSE,
+};
+use crate::publication::{NodePortal, Publication};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+use tonic::Status;
+use zgate_api::Transport;
+
+/// Exit statuses of `iscsiadm`: the session exists, and there is none.
+const SESSION_EXISTS: i32 = 15;
+const NO_OBJECTS: i32 = 21;
+
+/// Settings of a node record. `manual`: the driver logs in, not the boot. The
+/// time after which commands fail while the gateway is away is that of open-iscsi;
+/// with several paths multipath needs an error at once.
+const SETTINGS: [(&str, &str); 2] =
+    [("node.startup", "manual"), ("node.conn[0].startup", "manual")];
+const ONE_PATH_SECONDS: &str = "120";
+const MANY_PATHS_SECONDS: &str = "5";
+
+/// Logs in by the first transport that works, and returns the disk.
+pub(super) async fn attach(
+    node: &Node,
+    publication: &Publication,
+    target: &str,
+    naa: &str,
+) -> Result<Disk, Status> {
+    let mut reasons = Vec::new();
+    for transport in &node.transports {
+        let portals = publication.portals(*transport);
+        let mut sessions = 0;
+        for portal in &portals {
+            match login(&*node.host, target, portal, portals.len()).await {
+                Ok(()) => sessions += 1,
+                Err(error) => {
+                    tracing::warn!(target, portal = portal.authority(), %error, "no login");
+                    reasons.push(format!("{}: {error}", portal.authority()));
+                }
+            }
+        }
+        if sessions > 0 {
+            return disk(&*node.host, naa, sessions).await;
+        }
+    }
+    Err(ours("no login", &reasons.join("; ")))
+}
+
+fn interface(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Tcp => "default",
+        Transport::Rdma => "iser",
+    }
+}
+
+async fn login(
+    host: &dyn Host,
+    target: &str,
+    portal: &NodePortal,
+    paths: usize,
+) -> Result<(), HostError> {
+    let authority = portal.authority();
+    let record = ["-m", "node", "-T", target, "-p", &authority, "-I", interface(portal.transport)];
+    let with = |more: &[&'static str]| [&record[..], more].concat();
+    host.run("iscsiadm", &with(&["-o", "new"]), COMMAND_SECONDS).await?;
+    let seconds = if paths > 1 { MANY_PATHS_SECONDS } else { ONE_PATH_SECONDS };
+    let replacement = ("node.session.timeo.replacement_timeout", seconds);
+    for (name, value) in SETTINGS.into_iter().chain([replacement]) {
+        host.run("iscsiadm", &with(&["-o", "update", "-n", name, "-v", value]), COMMAND_SECONDS)
+            .await?;
+    }
+    let mut attempt = 1;
+    loop {
+        match host.run("iscsiadm", &with(&["--login"]), LOGIN_SECONDS).await {
+            Err(error) if error.status() == Some(SESSION_EXISTS) => return Ok(()),
+            // A gateway that has just started refuses for a moment (status 8, 19).
+            Err(error) if error.status().is_some() && attempt < LOGIN_ATTEMPTS => {
+                tracing::info!(target, %error, attempt, "login again");
+                attempt += 1;
+                sleep(LOGIN_PAUSE).await;
+            }
+            ended => return ended.map(drop),
+        }
+    }
+}
+
+/// Waits for the disk of sessions.
+async fn disk(host: &dyn Host, naa: &str, sessions: usize) -> Result<Disk, Status> {
+    let found =
+        until(DISK_SECONDS, || host.paths(naa).into_iter().find(|disk| disk.size_bytes > 0));
+    let Some(path) = found.await else {
+        return Err(ours("no disk", &format!("{naa} did not appear after the login")));
+    };
+    if sessions < 2 {
+        return Ok(host.multipath(naa).unwrap_or(path));
+    }
+    let device = path.device.to_string_lossy().into_owned();
+    if let Err(error) = host.run("multipath", &["-v1", &device], COMMAND_SECONDS).await {
+        tracing::warn!(%error, "multipath");
+    }
+    match until(MULTIPATH_SECONDS, || host.multipath(naa)).await {
+        Some(disk) => Ok(disk),
+        None => {
+            tracing::warn!(naa, "no multipath device: one path is used; start multipathd");
+            Ok(path)
+        }
+    }
+}
+
+async fn until<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let end = Instant::now() + limit;
+    loop {
+        if let Some(found) = look() {
+            return Some(found);
+        }
+        if Instant::now() >= end {
+            return None;
+        }
+        sleep(POLL_PAUSE).await;
+    }
+}
+
+/// Returns the disk of a volume that is attached.
+pub(super) fn attached(host: &dyn Host, naa: &str) -> Option<Disk> {
+    host.multipath(naa).or_else(|| host.paths(naa).into_iter().next())
+}
+
+/// Ends the sessions with a target.
+pub(super) async fn detach(host: &dyn Host, target: &str, naa: &str) -> Result<(), Status> {
+    if let Some(disk) = host.multipath(naa) {
+        let device = disk.device.to_string_lossy().into_owned();
+        // Fails while it is in use; the logout then says so.
+        if let Err(error) = host.run("multipath", &["-f", &device], COMMAND_SECONDS).await {
+            tracing::warn!(%error, "multipath");
+        }
+    }
+    let node = ["-m", "node", "-T", target];
+    let end = |more: &[&'static str]| [&node[..], more].concat();
+    let logout = host.run("iscsiadm", &end(&["--logout"]), LOGOUT_SECONDS).await;
+    if let Err(error) = logout
+        && error.status() != Some(NO_OBJECTS)
+        && host.has_session(target)
+    {
+        return Err(ours(&format!("the session with {target} does not end"), &error));
+    }
+    match host.run("iscsiadm", &end(&["-o", "delete"]), COMMAND_SECONDS).await {
+        Err(error) if error.status() != Some(NO_OBJECTS) => Err(ours("iscsiadm", &error)),
+        _ => Ok(()),
+    }
+}
+
+/// Reads the size of a disk that has grown.
+pub(super) async fn rescan(
+    host: &dyn Host,
+    target: &str,
+    naa: &str,
+    required_bytes: u64,
+) -> Result<Disk, Status> {
+    let missing = || ours("no disk", &format!("{naa} is not attached"));
+    let arguments = ["-m", "node", "-T", target, "-R"];
+    host.run("iscsiadm", &arguments, LOGIN_SECONDS)
+        .await
+        .map_err(|error| ours("rescan", &error))?;
+    if let Some(disk) = host.multipath(naa)
+        && let Some(map) = disk.device.file_name().and_then(|name| name.to_str())
+    {
+        let arguments = ["resize", "map", map];
+        if let Err(error) = host.run("multipathd", &arguments, COMMAND_SECONDS).await {
+            tracing::warn!(%error, "multipathd");
+        }
+    }
+    let grown = || attached(host, naa).filter(|disk| disk.size_bytes >= required_bytes);
+    match until(GROWTH_SECONDS, grown).await {
+        Some(disk) => Ok(disk),
+        None => {
+            let disk = attached(host, naa).ok_or_else(missing)?;
+            let reason = format!("{} bytes of {required_bytes}", disk.size_bytes);
+            Err(ours("the disk has not grown", &reason))
+        }
+    }
+}

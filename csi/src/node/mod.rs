@@ -1,0 +1,88 @@
+//! The node service: volumes become mounts and devices of this machine. A call that
+//! the caller gives up goes on to its end, so that none is left half-way.
+
+mod filesystem;
+pub mod host;
+mod iscsi;
+mod mount;
+mod nfs;
+mod publish;
+mod record;
+mod service;
+mod stage;
+mod stats;
+
+use crate::locks::Locks;
+use crate::names;
+use crate::{GATEWAY_KEY, ZONE_KEY, proto::Topology};
+use host::Host;
+use record::{Record, Records};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tonic::Status;
+use zgate_api::Transport;
+
+/// Settings of the node service.
+#[derive(Clone, Debug)]
+pub struct NodeSettings {
+    /// The node, as the controller gets it.
+    pub node: names::Node,
+    /// Its zone.
+    pub zone: String,
+    /// Gateways that it reaches; empty: all of its zone.
+    pub gateways: Vec<String>,
+    /// Transports in the order in which they are tried.
+    pub transports: Vec<Transport>,
+    /// Most volumes of this node; 0: no limit.
+    pub max_volumes: i64,
+    /// Directory of what it remembers.
+    pub state_dir: PathBuf,
+}
+
+/// The node service.
+#[derive(Clone)]
+pub struct Node {
+    host: Arc<dyn Host>,
+    records: Records,
+    locks: Locks,
+    id: names::Node,
+    topology: Topology,
+    transports: Vec<Transport>,
+    max_volumes: i64,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    /// Creates the service.
+    ///
+    /// # Errors
+    /// The state directory cannot be made.
+    pub fn new(settings: NodeSettings, host: Arc<dyn Host>) -> io::Result<Self> {
+        let zone = (ZONE_KEY.to_owned(), settings.zone);
+        let gateways = settings.gateways.iter();
+        let gateways = gateways.map(|name| (format!("{GATEWAY_KEY}{name}"), "true".to_owned()));
+        Ok(Self {
+            host,
+            records: Records::new(&settings.state_dir)?,
+            locks: Locks::default(),
+            id: settings.node,
+            topology: Topology { segments: gateways.chain([zone]).collect() },
+            transports: settings.transports,
+            max_volumes: settings.max_volumes,
+        })
+    }
+
+    fn record(&self, volume_id: &str) -> Result<Option<Record>, Status> {
+        self.records.read(volume_id).map_err(|error| mount::ours("state directory", &error))
+    }
+
+    fn keep(&self, record: &Record) -> Result<(), Status> {
+        self.records.write(record).map_err(|error| mount::ours("state directory", &error))
+    }
+}

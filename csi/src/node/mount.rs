@@ -1,0 +1,96 @@
+//! Mounts and unmounts with bounds.
+
+use super::host::{Host, HostError};
+use crate::limits::{COMMAND_SECONDS, FORCED_UNMOUNT_SECONDS, PROBE_SECONDS, UNMOUNT_SECONDS};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use tonic::Status;
+use zgate_io::mountinfo::MountLine;
+
+/// Error of this machine.
+pub(super) fn ours(what: &str, error: &dyn std::fmt::Display) -> Status {
+    Status::internal(format!("{what}: {error}"))
+}
+
+/// Returns the uppermost mount at a path. The path itself is not looked at.
+pub(super) fn mounted_at(host: &dyn Host, path: &Path) -> Result<Option<MountLine>, Status> {
+    let all = host.mounts().map_err(|error| ours("mount table", &error))?;
+    Ok(all.into_iter().rev().find(|mount| mount.point == path.as_os_str().as_bytes()))
+}
+
+pub(super) fn text(path: &Path) -> Result<&str, Status> {
+    path.to_str().ok_or_else(|| crate::status::invalid("a path is not UTF-8"))
+}
+
+/// Binds a path to another.
+pub(super) async fn bind(
+    host: &dyn Host,
+    from: &Path,
+    to: &Path,
+    read_only: bool,
+) -> Result<(), Status> {
+    let failed = |error: HostError| ours("bind mount", &error);
+    let (from, to) = (text(from)?, text(to)?);
+    host.run("mount", &["--bind", from, to], COMMAND_SECONDS).await.map_err(failed)?;
+    if read_only {
+        let options = ["-o", "remount,bind,ro", to];
+        if let Err(error) = host.run("mount", &options, COMMAND_SECONDS).await {
+            unmount(host, Path::new(to)).await?;
+            return Err(failed(error));
+        }
+    }
+    Ok(())
+}
+
+/// Unmounts a path until nothing is mounted there. If the server of the mount does
+/// not answer, it is forced, and then detached from the tree.
+pub(super) async fn unmount(host: &dyn Host, path: &Path) -> Result<(), Status> {
+    let name = text(path)?;
+    if mounted_at(host, path)?.is_none() {
+        return Ok(());
+    }
+    // Without helpers and without a look at the path: both wait for the server.
+    let error = match host.run("umount", &["-i", "-c", name], UNMOUNT_SECONDS).await {
+        Ok(_) => return gone(host, path, None),
+        Err(error) => error,
+    };
+    if mounted_at(host, path)?.is_none() {
+        return Ok(());
+    }
+    let timed_out = matches!(error, HostError::TimedOut { .. });
+    if !timed_out && host.run("stat", &["-f", name], PROBE_SECONDS).await.is_ok() {
+        return Err(ours("the server answers, but the mount is in use", &error));
+    }
+    tracing::warn!(path = name, %error, "its server does not answer: detached");
+    for option in ["-f", "-l"] {
+        let done = host.run("umount", &["-i", "-c", option, name], FORCED_UNMOUNT_SECONDS).await;
+        if done.is_ok() && mounted_at(host, path)?.is_none() {
+            return Ok(());
+        }
+    }
+    gone(host, path, Some(error))
+}
+
+fn gone(host: &dyn Host, path: &Path, error: Option<HostError>) -> Result<(), Status> {
+    if mounted_at(host, path)?.is_none() {
+        return Ok(());
+    }
+    let reason = error.map_or_else(|| "another mount is below it".to_owned(), |e| e.to_string());
+    Err(ours(&format!("{} stays mounted", path.display()), &reason))
+}
+
+/// Removes an unmounted target: a file or an empty directory.
+pub(super) fn remove_target(path: &Path) -> Result<(), Status> {
+    let removed = match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => std::fs::remove_dir(path),
+        Ok(_) => std::fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(ours(&format!("{}", path.display()), &error))
+        }
+        _ => Ok(()),
+    }
+}

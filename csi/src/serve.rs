@@ -1,0 +1,210 @@
+//! Command line of the driver and its socket.
+
+use crate::controller::Controller;
+use crate::identity::Identity;
+use crate::limits::MAX_CONCURRENT_CALLS;
+use crate::names;
+use crate::node::host::System;
+use crate::node::{Node, NodeSettings};
+use crate::proto::controller_server::ControllerServer;
+use crate::proto::group_controller_server::GroupControllerServer;
+use crate::proto::identity_server::IdentityServer;
+use crate::proto::node_server::NodeServer;
+use crate::settings::{DEFAULT_ZONE, Settings};
+use clap::{Args, ValueEnum};
+use std::error::Error;
+use std::fs;
+use std::future::Future;
+use std::net::IpAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+use zgate_api::Transport;
+
+/// Failure of the driver as a whole.
+pub type ServeError = Box<dyn Error + Send + Sync>;
+
+/// File in which open-iscsi keeps the name of this machine.
+const INITIATOR_FILE: &str = "/etc/iscsi/initiatorname.iscsi";
+
+/// Transports that a node tries, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Transports {
+    /// TCP only
+    Tcp,
+    /// RDMA (iSER for disks), then TCP
+    Rdma,
+}
+
+/// Arguments of `zgate csi`.
+#[derive(Args, Debug)]
+pub struct CsiArgs {
+    /// Socket on which Kubernetes reaches the driver
+    #[arg(long, value_name = "PATH", env = "CSI_ENDPOINT", default_value = "/csi/csi.sock")]
+    pub endpoint: String,
+    /// Settings with the gateways: makes this process a controller
+    #[arg(long, value_name = "FILE", required_unless_present = "node")]
+    pub controller: Option<PathBuf>,
+    /// Name of this machine: makes this process a node
+    #[arg(long, value_name = "NAME", env = "NODE_NAME", requires = "address")]
+    pub node: Option<String>,
+    /// Address from which this machine uses storage; may be repeated
+    #[arg(long, value_name = "IP", env = "NODE_ADDRESSES", value_delimiter = ',')]
+    pub address: Vec<IpAddr>,
+    /// iSCSI name of this machine; by default that of open-iscsi
+    #[arg(long, value_name = "IQN")]
+    pub initiator: Option<String>,
+    /// Zone of this machine
+    #[arg(long, value_name = "ZONE", env = "NODE_ZONE", default_value = DEFAULT_ZONE)]
+    pub zone: String,
+    /// Gateway that this machine reaches; may be repeated; by default all of its zone
+    #[arg(long, value_name = "NAME")]
+    pub gateway: Vec<String>,
+    /// Transports that this machine tries
+    #[arg(long, value_enum, default_value = "tcp")]
+    pub transport: Transports,
+    /// Most volumes of this machine; 0: no limit
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub max_volumes: i64,
+    /// Directory of what a node remembers of its volumes
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/var/lib/kubelet/plugins/csi.zgate.io/volumes"
+    )]
+    pub state_dir: PathBuf,
+    /// Program that runs the commands of a node, such as
+    /// "nsenter --target 1 --mount --"
+    #[arg(long, value_name = "COMMAND", default_value = "")]
+    pub host_command: String,
+}
+
+impl CsiArgs {
+    fn node_settings(&self, name: &str) -> Result<NodeSettings, ServeError> {
+        let initiator = self.initiator.clone().or_else(|| initiator_of(Path::new(INITIATOR_FILE)));
+        let node = names::Node {
+            name: name.to_owned(),
+            addresses: self.address.clone(),
+            initiator: initiator.map(|name| name.to_lowercase()),
+        };
+        if !node.is_valid() {
+            return Err(format!(
+                "{node}: name, addresses and initiator together are not an id of a node; use small \
+                 letters, and fewer --address"
+            )
+            .into());
+        }
+        Ok(NodeSettings {
+            node,
+            zone: self.zone.clone(),
+            gateways: self.gateway.clone(),
+            transports: match self.transport {
+                Transports::Tcp => vec![Transport::Tcp],
+                Transports::Rdma => vec![Transport::Rdma, Transport::Tcp],
+            },
+            max_volumes: self.max_volumes,
+            state_dir: self.state_dir.clone(),
+        })
+    }
+}
+
+/// Reads the iSCSI name of this machine; none if open-iscsi is not set up.
+fn initiator_of(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let names = text.lines().filter_map(|line| line.trim().strip_prefix("InitiatorName="));
+    names.last().map(|name| name.trim().to_owned())
+}
+
+/// Services of one process.
+#[derive(Debug, Default)]
+pub struct Services {
+    /// The controller service.
+    pub controller: Option<Controller>,
+    /// The node service.
+    pub node: Option<Node>,
+}
+
+/// Runs the driver until SIGTERM or SIGINT.
+///
+/// # Errors
+/// The settings are wrong, or the socket cannot be opened.
+pub fn run(args: &CsiArgs) -> Result<(), ServeError> {
+    let controller =
+        args.controller.as_ref().map(|path| Settings::read(path)).transpose()?.map(Controller::new);
+    let host = System::new(args.host_command.split_whitespace().map(str::to_owned).collect());
+    let node = match &args.node {
+        Some(name) => Some(Node::new(args.node_settings(name)?, Arc::new(host))?),
+        None => None,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let services = Services { controller, node };
+    let served = runtime.block_on(async {
+        let mut terminated =
+            tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        let stop = async move {
+            tokio::select! {
+                _ = terminated.recv() => {}
+                _ = tokio::signal::ctrl_c() => {}
+            }
+        };
+        serve(services, &args.endpoint, stop).await
+    });
+    // A child that waits for a dead server does not keep the driver.
+    runtime.shutdown_background();
+    served
+}
+
+/// Serves on a Unix socket, `unix:PATH` or a path, until `stop` ends.
+///
+/// # Errors
+/// The socket cannot be opened.
+pub async fn serve(
+    services: Services,
+    endpoint: &str,
+    stop: impl Future<Output = ()> + Send,
+) -> Result<(), ServeError> {
+    let path = endpoint.strip_prefix("unix:").unwrap_or(endpoint);
+    let path = Path::new(if path.starts_with("//") { &path[2..] } else { path });
+    let listener = listen(path)?;
+    tracing::info!(endpoint, "serving");
+    let identity = Identity { has_controller: services.controller.is_some() };
+    Server::builder()
+        .concurrency_limit_per_connection(MAX_CONCURRENT_CALLS)
+        .add_service(IdentityServer::new(identity))
+        .add_optional_service(services.controller.clone().map(GroupControllerServer::new))
+        .add_optional_service(services.controller.map(ControllerServer::new))
+        .add_optional_service(services.node.map(NodeServer::new))
+        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop)
+        .await?;
+    Ok(())
+}
+
+/// Opens the socket for root alone; replaces that of an earlier process.
+fn listen(path: &Path) -> Result<UnixListener, ServeError> {
+    let named = |error: std::io::Error| format!("{}: {error}", path.display());
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => fs::remove_file(path).map_err(named)?,
+        Ok(_) => return Err(format!("{} is no socket; remove it", path.display()).into()),
+        Err(_) => {}
+    }
+    let listener = UnixListener::bind(path).map_err(named)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(named)?;
+    Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_open_iscsi_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("name");
+        fs::write(&path, "## comment\nInitiatorName=iqn.1993-08.org.debian:01:a\n").unwrap();
+        assert_eq!(initiator_of(&path).as_deref(), Some("iqn.1993-08.org.debian:01:a"));
+        assert_eq!(initiator_of(dir.path()), None);
+    }
+}

@@ -1,0 +1,349 @@
+//! The node service on a machine that is told: servers that die, transports that
+//! fail, logins that are refused at first, a driver that is restarted.
+
+use async_trait::async_trait;
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+use tonic::{Code, Request, Status};
+use zgate_api::Transport;
+use zgate_csi::limits::UNSTAGE_SECONDS;
+use zgate_csi::names;
+use zgate_csi::node::host::{Disk, Host, HostError};
+use zgate_csi::node::{Node, NodeSettings};
+use zgate_csi::proto::node_server::Node as Service;
+use zgate_csi::proto::volume_capability::access_mode::Mode;
+use zgate_csi::proto::volume_capability::{AccessMode, AccessType, MountVolume};
+use zgate_csi::proto::*;
+use zgate_io::mountinfo::MountLine;
+
+const VOLUME: &str = "g:tank/k8s/a";
+const NAA: &str = "naa.60000000000000001";
+
+#[derive(Default)]
+struct Machine {
+    mounts: Vec<(String, String)>,
+    commands: Vec<String>,
+    logged_in: bool,
+    formatted: bool,
+    /// Servers do not answer: only a lazy unmount ends.
+    dead: bool,
+    /// Somebody uses the mounts.
+    in_use: bool,
+    rdma_fails: bool,
+    /// Logins that end with status 19.
+    refused_logins: u32,
+}
+
+#[derive(Default)]
+struct Told(Mutex<Machine>);
+
+fn failed(program: &str, status: i32) -> HostError {
+    HostError::Failed { program: program.to_owned(), status, said: "told so".to_owned() }
+}
+
+impl Told {
+    fn answer(&self, program: &str, words: &[&str]) -> Option<Result<String, HostError>> {
+        let mut machine = self.0.lock().unwrap();
+        machine.commands.push(format!("{program} {}", words.join(" ")));
+        let lazy = words.contains(&"-l");
+        let done = Some(Ok(String::new()));
+        match (program, words) {
+            ("mount", words) if words.contains(&"remount,bind,ro") => done,
+            ("mount", [.., options, source, path]) => {
+                if machine.dead {
+                    return None;
+                }
+                if options.contains("proto=rdma") && machine.rdma_fails {
+                    return Some(Err(failed("mount", 32)));
+                }
+                machine.mounts.push(((*source).to_owned(), (*path).to_owned()));
+                done
+            }
+            ("umount", words) => {
+                if machine.dead && !lazy {
+                    return None;
+                }
+                if machine.in_use && !lazy {
+                    return Some(Err(failed("umount", 32)));
+                }
+                let path = words.last().copied().unwrap_or_default();
+                machine.mounts.retain(|(_, point)| point != path);
+                done
+            }
+            ("stat", _) if machine.dead => None,
+            ("stat", _) => Some(Ok("4096 10 5 5 10 5\n".to_owned())),
+            ("iscsiadm", words) if words.contains(&"--login") => {
+                if machine.refused_logins > 0 {
+                    machine.refused_logins -= 1;
+                    return Some(Err(failed("iscsiadm", 19)));
+                }
+                machine.logged_in = true;
+                done
+            }
+            ("iscsiadm", words) if words.contains(&"--logout") => {
+                machine.logged_in = false;
+                done
+            }
+            ("blkid", _) if machine.formatted => Some(Ok("ext4\n".to_owned())),
+            ("blkid", _) => Some(Err(failed("blkid", 2))),
+            ("mkfs.ext4", _) => {
+                machine.formatted = true;
+                done
+            }
+            _ => done,
+        }
+    }
+}
+
+#[async_trait]
+impl Host for Told {
+    async fn run(
+        &self,
+        program: &str,
+        words: &[&str],
+        limit: Duration,
+    ) -> Result<String, HostError> {
+        match self.answer(program, words) {
+            Some(answer) => answer,
+            None => {
+                sleep(limit).await;
+                Err(HostError::TimedOut { program: program.to_owned(), limit })
+            }
+        }
+    }
+
+    fn mounts(&self) -> io::Result<Vec<MountLine>> {
+        let machine = self.0.lock().unwrap();
+        let line = |(source, point): &(String, String)| MountLine {
+            id: 1,
+            device: 1,
+            root: b"/".to_vec(),
+            point: point.clone().into_bytes(),
+            kind: b"nfs4".to_vec(),
+            source: source.clone().into_bytes(),
+        };
+        Ok(machine.mounts.iter().map(line).collect())
+    }
+
+    fn paths(&self, naa: &str) -> Vec<Disk> {
+        let there = naa == NAA && self.0.lock().unwrap().logged_in;
+        let disk = Disk { device: PathBuf::from("/dev/sdx"), size_bytes: 1 << 30 };
+        there.then_some(disk).into_iter().collect()
+    }
+
+    fn multipath(&self, _: &str) -> Option<Disk> {
+        None
+    }
+
+    fn has_session(&self, _: &str) -> bool {
+        self.0.lock().unwrap().logged_in
+    }
+}
+
+struct Scene {
+    dir: tempfile::TempDir,
+    machine: Arc<Told>,
+    node: Node,
+}
+
+fn service(dir: &Path, machine: &Arc<Told>) -> Node {
+    let settings = NodeSettings {
+        node: names::Node {
+            name: "n".to_owned(),
+            addresses: vec!["10.0.0.1".parse().unwrap()],
+            initiator: Some("iqn.2026-11.org.example:n".to_owned()),
+        },
+        zone: "z".to_owned(),
+        gateways: Vec::new(),
+        transports: vec![Transport::Rdma, Transport::Tcp],
+        max_volumes: 0,
+        state_dir: dir.join("volumes"),
+    };
+    Node::new(settings, machine.clone()).unwrap()
+}
+
+impl Scene {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let machine = Arc::new(Told::default());
+        Self { node: service(dir.path(), &machine), dir, machine }
+    }
+
+    /// A driver that was restarted.
+    fn restart(&mut self) {
+        self.node = service(self.dir.path(), &self.machine);
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut Machine)) {
+        change(&mut self.machine.0.lock().unwrap());
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).to_string_lossy().into_owned()
+    }
+
+    async fn stage(&self, protocol: &str) -> Result<(), Status> {
+        let pairs = [
+            ("protocol", protocol),
+            ("path", "/k8s/a"),
+            ("target", "iqn.2026-11.io.zgate:a"),
+            ("lun", "0"),
+            ("naa", NAA),
+            ("portals", "tcp=10.0.0.9:2049,rdma=10.0.0.9:20049"),
+            ("readOnly", "false"),
+        ];
+        let context: HashMap<String, String> =
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let request = NodeStageVolumeRequest {
+            volume_id: VOLUME.to_owned(),
+            publish_context: context,
+            staging_target_path: self.path("staging"),
+            volume_capability: capability(Mode::SingleNodeSingleWriter),
+            ..Default::default()
+        };
+        self.node.node_stage_volume(Request::new(request)).await.map(drop)
+    }
+
+    async fn publish(&self, target: &str, readonly: bool) -> Result<(), Status> {
+        let request = NodePublishVolumeRequest {
+            volume_id: VOLUME.to_owned(),
+            staging_target_path: self.path("staging"),
+            target_path: self.path(target),
+            volume_capability: capability(Mode::SingleNodeSingleWriter),
+            readonly,
+            ..Default::default()
+        };
+        self.node.node_publish_volume(Request::new(request)).await.map(drop)
+    }
+
+    async fn unstage(&self) -> Result<(), Status> {
+        let request = NodeUnstageVolumeRequest {
+            volume_id: VOLUME.to_owned(),
+            staging_target_path: self.path("staging"),
+        };
+        self.node.node_unstage_volume(Request::new(request)).await.map(drop)
+    }
+
+    async fn unpublish(&self, target: &str) -> Result<(), Status> {
+        let request = NodeUnpublishVolumeRequest {
+            volume_id: VOLUME.to_owned(),
+            target_path: self.path(target),
+        };
+        self.node.node_unpublish_volume(Request::new(request)).await.map(drop)
+    }
+
+    fn count(&self, part: &str) -> usize {
+        let machine = self.machine.0.lock().unwrap();
+        machine.commands.iter().filter(|command| command.contains(part)).count()
+    }
+}
+
+fn capability(mode: Mode) -> Option<VolumeCapability> {
+    Some(VolumeCapability {
+        access_mode: Some(AccessMode { mode: mode.into() }),
+        access_type: Some(AccessType::Mount(MountVolume::default())),
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_of_a_dead_server_is_unstaged_in_time() {
+    for protocol in ["nfs", "iscsi"] {
+        let mut scene = Scene::new();
+        scene.stage(protocol).await.unwrap();
+        scene.publish("target", false).await.unwrap();
+        scene.tell(|machine| machine.dead = true);
+        scene.restart();
+        let begun = Instant::now();
+        scene.unpublish("target").await.unwrap();
+        assert!(begun.elapsed() < UNSTAGE_SECONDS, "{protocol}: {:?}", begun.elapsed());
+        let begun = Instant::now();
+        scene.unstage().await.unwrap();
+        assert!(begun.elapsed() < UNSTAGE_SECONDS, "{protocol}: {:?}", begun.elapsed());
+        assert!(scene.machine.mounts().unwrap().is_empty());
+        assert_eq!(std::fs::read_dir(scene.dir.path().join("volumes")).unwrap().count(), 0);
+        scene.unstage().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mount_in_use_on_a_live_server_is_not_taken_away() {
+    let scene = Scene::new();
+    scene.stage("nfs").await.unwrap();
+    scene.tell(|machine| machine.in_use = true);
+    assert_eq!(scene.unstage().await.unwrap_err().code(), Code::Internal);
+    assert_eq!((scene.count("-l "), scene.machine.mounts().unwrap().len()), (0, 1));
+    scene.tell(|machine| machine.in_use = false);
+    scene.unstage().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn tcp_follows_where_rdma_fails() {
+    let scene = Scene::new();
+    scene.tell(|machine| machine.rdma_fails = true);
+    scene.stage("nfs").await.unwrap();
+    assert_eq!((scene.count("proto=rdma"), scene.count("proto=tcp")), (1, 1));
+    scene.stage("nfs").await.unwrap();
+    assert_eq!(scene.count("proto=tcp"), 1, "the second call finds the mount");
+    assert_eq!(scene.machine.mounts().unwrap()[0].source, b"10.0.0.9:/k8s/a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mount_of_a_dead_server_is_given_up() {
+    let scene = Scene::new();
+    scene.tell(|machine| machine.dead = true);
+    let begun = Instant::now();
+    assert_eq!(scene.stage("nfs").await.unwrap_err().code(), Code::Internal);
+    assert!(begun.elapsed() < Duration::from_secs(100), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_login_is_tried_again_and_a_disk_is_formatted_once() {
+    let mut scene = Scene::new();
+    scene.tell(|machine| machine.refused_logins = 2);
+    scene.stage("iscsi").await.unwrap();
+    assert_eq!((scene.count("--login"), scene.count("-I iser")), (3, 6));
+    scene.unstage().await.unwrap();
+    assert!(!scene.machine.has_session(""));
+    scene.restart();
+    scene.stage("iscsi").await.unwrap();
+    assert_eq!((scene.count("mkfs.ext4"), scene.count("e2fsck")), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_writer_is_one_path() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.publish("a", false).await.unwrap_err().code(), Code::FailedPrecondition);
+    scene.stage("nfs").await.unwrap();
+    scene.publish("a", false).await.unwrap();
+    scene.restart();
+    scene.publish("a", false).await.unwrap();
+    assert_eq!(scene.publish("a", true).await.unwrap_err().code(), Code::AlreadyExists);
+    assert_eq!(scene.publish("b", false).await.unwrap_err().code(), Code::FailedPrecondition);
+    scene.unpublish("a").await.unwrap();
+    scene.unpublish("a").await.unwrap();
+    scene.publish("b", false).await.unwrap();
+    assert!(!scene.dir.path().join("a").exists() && scene.dir.path().join("b").is_dir());
+}
+
+#[tokio::test(start_paused = true)]
+async fn statistics_of_a_dead_server_say_so() {
+    let scene = Scene::new();
+    scene.stage("nfs").await.unwrap();
+    let stats = || {
+        let request = NodeGetVolumeStatsRequest {
+            volume_id: VOLUME.to_owned(),
+            volume_path: scene.path("staging"),
+            ..Default::default()
+        };
+        scene.node.node_get_volume_stats(Request::new(request))
+    };
+    let answer = stats().await.unwrap().into_inner();
+    assert!(!answer.volume_condition.unwrap().abnormal && answer.usage.len() == 2);
+    scene.tell(|machine| machine.dead = true);
+    let answer = stats().await.unwrap().into_inner();
+    assert!(answer.volume_condition.unwrap().abnormal && answer.usage.is_empty());
+}

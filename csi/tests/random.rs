@@ -1,0 +1,362 @@
+//! Ten thousand random controller calls, with repeats, lost answers and restarts,
+//! against a model of what must exist.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tonic::{Code, Request, Status};
+use zgate_csi::controller::Controller;
+use zgate_csi::gateway::model::{Fault, ModelGateway};
+use zgate_csi::proto::controller_server::Controller as Service;
+use zgate_csi::proto::group_controller_server::GroupController;
+use zgate_csi::proto::volume_capability::access_mode::Mode;
+use zgate_csi::proto::volume_capability::{AccessMode, AccessType, MountVolume};
+use zgate_csi::proto::volume_content_source::{SnapshotSource, Type, VolumeSource};
+use zgate_csi::proto::*;
+use zgate_csi::settings::Settings;
+
+/// Calls of one seed; 10,000 in all.
+const CALLS: usize = 2_500;
+const SEEDS: [u64; 4] = [1, 22, 333, 4444];
+const NAMES: u64 = 12;
+const NODES: u64 = 3;
+const GIB: i64 = 1 << 30;
+const PARENTS: [&str; 2] = ["tank/k8s", "tank/other"];
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+/// A call, as Kubernetes keeps it until it has its answer.
+#[derive(Clone, Debug, PartialEq)]
+enum Call {
+    Create { name: u64, size: i64, source: Option<Type> },
+    Delete { name: u64 },
+    Publish { name: u64, node: u64 },
+    Unpublish { name: u64, node: u64 },
+    Expand { name: u64, size: i64 },
+    Snapshot { name: u64, of: u64 },
+    DeleteSnapshot { name: u64 },
+    Group { name: u64, of: Vec<u64> },
+}
+
+/// A volume that must exist.
+#[derive(Clone, Debug)]
+struct Expected {
+    id: String,
+    size: i64,
+    nodes: BTreeSet<String>,
+}
+
+#[derive(Default)]
+struct World {
+    volumes: BTreeMap<u64, Expected>,
+    snapshots: BTreeMap<u64, (String, String)>,
+    groups: BTreeMap<u64, (String, BTreeSet<String>)>,
+}
+
+fn settings() -> Settings {
+    let text = format!(
+        "owner = \"c\"\n[[gateway]]\nname = \"g\"\nurl = \"unix:/s\"\naddress = \"10.0.0.9\"\nparents = {PARENTS:?}"
+    );
+    Settings::parse(&text).unwrap()
+}
+
+fn driver(gateway: &Arc<ModelGateway>) -> Controller {
+    Controller::with(settings(), |_| gateway.clone())
+}
+
+fn capability() -> VolumeCapability {
+    VolumeCapability {
+        access_mode: Some(AccessMode { mode: Mode::MultiNodeMultiWriter.into() }),
+        access_type: Some(AccessType::Mount(MountVolume::default())),
+    }
+}
+
+fn node(number: u64) -> String {
+    format!("node-{number};10.0.0.{};", number + 1)
+}
+
+/// Id of a volume or snapshot in the state of the caller, or one that never was.
+fn id_of(found: Option<&String>) -> String {
+    found.cloned().unwrap_or_else(|| "g:tank/k8s/never".to_owned())
+}
+
+impl World {
+    fn id(&self, name: u64) -> String {
+        id_of(self.volumes.get(&name).map(|volume| &volume.id))
+    }
+
+    async fn send(&self, driver: &Controller, call: &Call) -> Result<Answer, Status> {
+        match call {
+            Call::Create { name, size, source } => {
+                let request = CreateVolumeRequest {
+                    name: format!("pvc-{name}"),
+                    capacity_range: Some(CapacityRange { required_bytes: *size, limit_bytes: 0 }),
+                    volume_capabilities: vec![capability()],
+                    volume_content_source: source
+                        .clone()
+                        .map(|one| VolumeContentSource { r#type: Some(one) }),
+                    ..Default::default()
+                };
+                let made = driver.create_volume(Request::new(request)).await?.into_inner();
+                let volume = made.volume.unwrap();
+                Ok(Answer::Volume(volume.volume_id, volume.capacity_bytes))
+            }
+            Call::Delete { name } => {
+                let volume_id = self.id(*name);
+                let request = DeleteVolumeRequest { volume_id, ..Default::default() };
+                driver.delete_volume(Request::new(request)).await.map(|_| Answer::Done)
+            }
+            Call::Publish { name, node: number } => {
+                let request = ControllerPublishVolumeRequest {
+                    volume_id: self.id(*name),
+                    node_id: node(*number),
+                    volume_capability: Some(capability()),
+                    ..Default::default()
+                };
+                driver.controller_publish_volume(Request::new(request)).await.map(|_| Answer::Done)
+            }
+            Call::Unpublish { name, node: number } => {
+                let request = ControllerUnpublishVolumeRequest {
+                    volume_id: self.id(*name),
+                    node_id: node(*number),
+                    ..Default::default()
+                };
+                driver
+                    .controller_unpublish_volume(Request::new(request))
+                    .await
+                    .map(|_| Answer::Done)
+            }
+            Call::Expand { name, size } => {
+                let request = ControllerExpandVolumeRequest {
+                    volume_id: self.id(*name),
+                    capacity_range: Some(CapacityRange { required_bytes: *size, limit_bytes: 0 }),
+                    ..Default::default()
+                };
+                let grown = driver.controller_expand_volume(Request::new(request)).await?;
+                Ok(Answer::Volume(self.id(*name), grown.into_inner().capacity_bytes))
+            }
+            Call::Snapshot { name, of } => {
+                let request = CreateSnapshotRequest {
+                    name: format!("snapshot-{name}"),
+                    source_volume_id: self.id(*of),
+                    ..Default::default()
+                };
+                let taken = driver.create_snapshot(Request::new(request)).await?.into_inner();
+                let taken = taken.snapshot.unwrap();
+                Ok(Answer::Snapshot(taken.snapshot_id, taken.source_volume_id))
+            }
+            Call::DeleteSnapshot { name } => {
+                let snapshot_id = id_of(self.snapshots.get(name).map(|(id, _)| id));
+                let request = DeleteSnapshotRequest { snapshot_id, ..Default::default() };
+                Service::delete_snapshot(driver, Request::new(request)).await.map(|_| Answer::Done)
+            }
+            Call::Group { name, of } => {
+                let request = CreateVolumeGroupSnapshotRequest {
+                    name: format!("group-{name}"),
+                    source_volume_ids: of.iter().map(|one| self.id(*one)).collect(),
+                    ..Default::default()
+                };
+                let taken = driver.create_volume_group_snapshot(Request::new(request)).await?;
+                let group = taken.into_inner().group_snapshot.unwrap();
+                let ids = group.snapshots.into_iter().map(|one| one.snapshot_id).collect();
+                Ok(Answer::Group(group.group_snapshot_id, ids))
+            }
+        }
+    }
+
+    /// Takes over the answer of a call that succeeded.
+    fn learn(&mut self, call: &Call, answer: Answer) {
+        match (call, answer) {
+            (Call::Create { name, size, .. }, Answer::Volume(id, capacity)) => {
+                assert!(capacity >= *size, "{call:?}: {capacity}");
+                let known = self.volumes.entry(*name).or_insert(Expected {
+                    id: id.clone(),
+                    size: capacity,
+                    nodes: BTreeSet::new(),
+                });
+                assert_eq!((&known.id, known.size), (&id, capacity), "{call:?}: another volume");
+            }
+            (Call::Delete { name }, _) => drop(self.volumes.remove(name)),
+            (Call::Publish { name, node: number }, _) => {
+                self.volumes.get_mut(name).unwrap().nodes.insert(node(*number));
+            }
+            (Call::Unpublish { name, node: number }, _) => {
+                if let Some(volume) = self.volumes.get_mut(name) {
+                    volume.nodes.remove(&node(*number));
+                }
+            }
+            (Call::Expand { name, .. }, Answer::Volume(_, capacity)) => {
+                self.volumes.get_mut(name).unwrap().size = capacity;
+            }
+            (Call::Snapshot { name, .. }, Answer::Snapshot(id, source)) => {
+                let known = self.snapshots.entry(*name).or_insert((id.clone(), source));
+                assert_eq!(known.0, id, "{call:?}: another snapshot");
+            }
+            (Call::DeleteSnapshot { name }, _) => drop(self.snapshots.remove(name)),
+            (Call::Group { name, .. }, Answer::Group(id, ids)) => {
+                self.groups.insert(*name, (id, ids));
+            }
+            (call, _) => panic!("{call:?}: not its answer"),
+        }
+    }
+
+    /// Ids of the snapshots that must exist.
+    fn snapshot_ids(&self) -> BTreeSet<String> {
+        let single = self.snapshots.values().map(|(id, _)| id.clone());
+        single.chain(self.groups.values().flat_map(|(_, ids)| ids.clone())).collect()
+    }
+
+    /// Compares what exists at the gateway with what must exist.
+    fn check(&self, gateway: &ModelGateway, call: &Call) {
+        let ids = |all: Vec<String>| -> BTreeSet<String> {
+            all.into_iter().map(|id| format!("g:{id}")).collect()
+        };
+        let volumes: BTreeSet<String> = self.volumes.values().map(|one| one.id.clone()).collect();
+        assert_eq!(ids(gateway.volume_ids()), volumes, "after {call:?}");
+        assert_eq!(ids(gateway.snapshot_ids()), self.snapshot_ids(), "after {call:?}");
+        for volume in self.volumes.values() {
+            let nodes = gateway.nodes(&volume.id[2..]);
+            let nodes: BTreeSet<String> = nodes
+                .iter()
+                .map(|name| zgate_csi::names::Node::from_access_name(name).unwrap().0.to_string())
+                .collect();
+            assert_eq!(nodes, volume.nodes, "{} after {call:?}", volume.id);
+        }
+    }
+}
+
+enum Answer {
+    Done,
+    Volume(String, i64),
+    Snapshot(String, String),
+    Group(String, BTreeSet<String>),
+}
+
+fn draw(random: &mut Random, world: &World) -> Call {
+    let name = random.below(NAMES);
+    match random.below(100) {
+        0..30 => {
+            let sources: Vec<Type> = world
+                .snapshots
+                .values()
+                .map(|(id, _)| Type::Snapshot(SnapshotSource { snapshot_id: id.clone() }))
+                .chain(
+                    world
+                        .volumes
+                        .values()
+                        .map(|volume| Type::Volume(VolumeSource { volume_id: volume.id.clone() })),
+                )
+                .collect();
+            let count = sources.len() as u64;
+            let source = (count > 0 && random.below(3) == 0)
+                .then(|| sources[random.below(count) as usize].clone());
+            Call::Create { name, size: (1 + random.below(3) as i64) * GIB, source }
+        }
+        30..45 => Call::Delete { name },
+        45..57 => Call::Publish { name, node: random.below(NODES) },
+        57..70 => Call::Unpublish { name, node: random.below(NODES) },
+        70..78 => Call::Expand { name, size: (1 + random.below(5) as i64) * GIB },
+        78..86 => Call::Snapshot { name, of: random.below(NAMES) },
+        86..97 => Call::DeleteSnapshot { name },
+        _ => Call::Group { name, of: vec![name, (name + 1) % NAMES] },
+    }
+}
+
+/// Errors after which a caller repeats the call.
+fn is_repeated(status: &Status) -> bool {
+    matches!(status.code(), Code::Unavailable | Code::Aborted)
+}
+
+/// Returns whether the state of the caller explains a refusal.
+fn is_explained(world: &World, call: &Call, status: &Status) -> bool {
+    let exists = |name: &u64| world.volumes.contains_key(name);
+    match (call, status.code()) {
+        (Call::Create { name, .. }, Code::AlreadyExists) => exists(name),
+        (Call::Create { source, .. }, Code::NotFound) => source.is_some(),
+        (Call::Delete { name }, Code::FailedPrecondition) => {
+            world.volumes.get(name).is_some_and(|volume| {
+                let prefix = format!("{}@", volume.id);
+                !volume.nodes.is_empty()
+                    || world.snapshot_ids().iter().any(|id| id.starts_with(&prefix))
+            })
+        }
+        (Call::Publish { name, .. } | Call::Expand { name, .. }, Code::NotFound) => !exists(name),
+        (Call::Snapshot { of, .. }, Code::NotFound) => !exists(of),
+        (Call::Snapshot { name, .. }, Code::AlreadyExists) => world.snapshots.contains_key(name),
+        (Call::Group { of, .. }, Code::NotFound) => !of.iter().all(exists),
+        _ => false,
+    }
+}
+
+async fn one_seed(seed: u64) -> usize {
+    let gateway = Arc::new(ModelGateway::new(&PARENTS));
+    let faulty = Arc::new(AtomicBool::new(false));
+    let mut faults = Random(seed ^ 0xFA17);
+    let switch = Arc::clone(&faulty);
+    gateway.set_faults(move || match faults.below(12) {
+        _ if !switch.load(Ordering::Relaxed) => Fault::None,
+        0 => Fault::NotSent,
+        1 => Fault::AnswerLost,
+        _ => Fault::None,
+    });
+    let mut random = Random(seed);
+    let mut world = World::default();
+    let mut driver = driver(&gateway);
+    let (mut calls, mut repeats) = (0, 0);
+    while calls < CALLS {
+        let call = draw(&mut random, &world);
+        faulty.store(true, Ordering::Relaxed);
+        let mut attempts = 0;
+        loop {
+            calls += 1;
+            attempts += 1;
+            // A caller repeats until it has an answer; the network mends at last.
+            faulty.store(attempts < 20, Ordering::Relaxed);
+            if random.below(50) == 0 {
+                driver = self::driver(&gateway);
+            }
+            match world.send(&driver, &call).await {
+                Ok(answer) => {
+                    world.learn(&call, answer);
+                    // The answer is lost on its way: the same call again.
+                    if random.below(4) > 0 {
+                        break;
+                    }
+                }
+                Err(status) if is_repeated(&status) => repeats += 1,
+                Err(status) => {
+                    assert!(is_explained(&world, &call, &status), "{call:?}: {status:?}");
+                    break;
+                }
+            }
+        }
+        faulty.store(false, Ordering::Relaxed);
+        world.check(&gateway, &call);
+    }
+    repeats
+}
+
+#[test]
+fn what_was_asked_for_exists_and_nothing_else() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for seed in SEEDS {
+        println!("seed {seed}: {CALLS} calls");
+        let repeats = runtime.block_on(one_seed(seed));
+        assert!(repeats > CALLS / 50, "seed {seed}: only {repeats} faults were met");
+    }
+}

@@ -1,0 +1,13 @@
+# title: csi-sanity over NFS: the driver, a gateway, ZFS, the kernel's client
+# seconds: 900
+# ci: no
+
+. /lab/guest/csi.sh
+STEP_SECONDS=600
+csi_program csi-sanity
+csi_start
+echo "compression: zstd" >"$CSI_DIR/mutable.yaml"
+
+step "csi-sanity" sanity nfs
+step "nothing is left" csi_nothing_left
+conclude
