@@ -66,7 +66,7 @@ fn a_lun_that_a_live_change_added_may_be_absent_at_the_next_start() {
     eventually("it is served", || absent(&gateway).is_empty().then_some(()));
     assert_eq!(numbers(&gateway), [1, 7]);
     assert!(reads(&mut login(address).unwrap(), 7));
-    assert!(done(&gateway, &["reload"]).contains("nothing has changed"));
+    assert!(done(&gateway, &["reload"]).contains("no entry has changed"));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn an_absent_lun_is_removed_for_good() {
     assert!(text.contains("kept_in: "), "{text}");
     assert!(absent(&gateway).is_empty());
     fs::rename(&away, &path).unwrap();
-    assert!(done(&gateway, &["reload"]).contains("nothing has changed"));
+    assert!(done(&gateway, &["reload"]).contains("no entry has changed"));
     assert!(reads(&mut session, 1));
     gateway.stop();
     gateway.restart();
@@ -109,7 +109,7 @@ fn an_absent_path_cannot_be_added_live() {
     logged(&gateway, &[" audit: change refused ", "lun add", "cannot open "]);
     assert!(!live_file(&gateway).exists());
     assert_eq!((absent(&gateway), numbers(&gateway)), (vec![], vec![1]));
-    assert!(done(&gateway, &["reload"]).contains("nothing has changed"));
+    assert!(done(&gateway, &["reload"]).contains("no entry has changed"));
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_disk_whose_file_has_gone_stays_with_its_user() {
     add_present(&gateway, 7);
     let mut session = login(address).unwrap();
     fs::remove_file(image(&gateway, 7)).unwrap();
-    assert!(done(&gateway, &["reload"]).contains("nothing has changed"));
+    assert!(done(&gateway, &["reload"]).contains("no entry has changed"));
     assert!(reads(&mut session, 7) && absent(&gateway).is_empty());
 }
 

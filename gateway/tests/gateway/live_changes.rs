@@ -96,7 +96,7 @@ fn a_live_change_survives_reload_and_restart() {
     assert!(success && text.contains(&format!("kept_in: {}", file.display())), "{text}");
     let other = "iqn.2026-11.test.zgate:other";
     done(&gateway, &["acl", "add", TARGET, other, "--luns", "7"]);
-    assert!(done(&gateway, &["reload"]).contains("nothing has changed"));
+    assert!(done(&gateway, &["reload"]).contains("no entry has changed"));
     let mut session = login(address).unwrap();
     assert!(reads(&mut session, 7));
     drop(session);
@@ -115,7 +115,7 @@ fn a_live_change_survives_reload_and_restart() {
     assert!(!success && text.contains("the target has no lun 7"), "{text}");
     done(&gateway, &["acl", "remove", TARGET, other]);
     done(&gateway, &["lun", "remove", TARGET, "7"]);
-    assert!(done(&gateway, &["reload"]).contains("nothing has changed"));
+    assert!(done(&gateway, &["reload"]).contains("no entry has changed"));
     gateway.stop();
     gateway.restart();
     assert_eq!(numbers(&gateway), [1]);
@@ -185,7 +185,7 @@ fn a_runtime_only_change_ends_with_the_next_reload_which_says_so() {
     assert!(add(&gateway, 7, &["--runtime-only"]).0);
     let text = done(&gateway, &["lun", "remove", TARGET, "7"]);
     assert!(text.contains("no file of the configuration had it"), "{text}");
-    assert!(done(&gateway, &["reload"]).contains("nothing has changed"));
+    assert!(done(&gateway, &["reload"]).contains("no entry has changed"));
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn commands_at_the_same_time_lose_nothing() {
     });
     let all: Vec<u64> = [1].into_iter().chain(added.iter().copied().map(u64::from)).collect();
     assert_eq!(numbers(&gateway), all);
-    assert!(done(&gateway, &["reload"]).contains("nothing has changed"));
+    assert!(done(&gateway, &["reload"]).contains("no entry has changed"));
     gateway.kill();
     gateway.restart();
     assert_eq!(numbers(&gateway), all);

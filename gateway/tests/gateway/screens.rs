@@ -180,7 +180,7 @@ fn a_reload_says_what_has_changed() {
     let (gateway, _) = start();
     let config = gateway.dir.path().join("zgate.toml");
     let text = fs::read_to_string(&config).unwrap();
-    assert!(shown(&gateway, &["reload"]).contains("nothing has changed"));
+    assert!(shown(&gateway, &["reload"]).contains("no entry has changed"));
     fs::create_dir(gateway.dir.path().join("second")).unwrap();
     let dir = gateway.dir.path().display();
     let second = format!(
