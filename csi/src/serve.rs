@@ -114,8 +114,8 @@ impl CsiArgs {
 /// Reads the iSCSI name of this machine; none if open-iscsi is not set up.
 fn initiator_of(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
-    let names = text.lines().filter_map(|line| line.trim().strip_prefix("InitiatorName="));
-    names.last().map(|name| name.trim().to_owned())
+    let mut names = text.lines().filter_map(|line| line.trim().strip_prefix("InitiatorName="));
+    names.next_back().map(|name| name.trim().to_owned())
 }
 
 /// Services of one process.
@@ -167,7 +167,9 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError> {
     let path = endpoint.strip_prefix("unix:").unwrap_or(endpoint);
-    let path = Path::new(if path.starts_with("//") { &path[2..] } else { path });
+    // `unix:///run/x` is the form of a URL with an empty host.
+    let absolute = path.strip_prefix("//").filter(|rest| rest.starts_with('/'));
+    let path = Path::new(absolute.unwrap_or(path));
     let listener = listen(path)?;
     tracing::info!(endpoint, "serving");
     let identity = Identity { has_controller: services.controller.is_some() };

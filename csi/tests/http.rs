@@ -1,6 +1,8 @@
 //! The client of the API: TLS, the token, the certificate, ids as one segment of a
 //! path, errors.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;

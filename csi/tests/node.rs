@@ -1,6 +1,8 @@
 //! The node service on a machine that is told: servers that die, transports that
 //! fail, logins that are refused at first, a driver that is restarted.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use async_trait::async_trait;
 use std::collections::HashMap;
 use std::io;

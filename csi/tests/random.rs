@@ -1,6 +1,8 @@
 //! Ten thousand random controller calls, with repeats, lost answers and restarts,
 //! against a model of what must exist.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

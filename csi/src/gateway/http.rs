@@ -99,15 +99,13 @@ impl HttpGateway {
         };
         tokio::pin!(connection);
         tokio::pin!(answer);
-        loop {
-            // The connection ends with the answer; its own end says nothing more.
-            tokio::select! {
-                biased;
-                answer = &mut answer => return answer,
-                ended = &mut connection => {
-                    ended.map_err(io::Error::other)?;
-                    return answer.await;
-                }
+        // The connection ends with the answer; its own end says nothing more.
+        tokio::select! {
+            biased;
+            answer = &mut answer => answer,
+            ended = &mut connection => {
+                ended.map_err(io::Error::other)?;
+                answer.await
             }
         }
     }
