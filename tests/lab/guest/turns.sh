@@ -63,7 +63,12 @@ loads_end() {
         [ -e "$file" ] || continue
         pid=$(cat "$file")
         kill -0 "$pid" || fail "$file has ended before"
-        kill -INT "$pid"
+        case $file in
+            # It has nothing to finish. A REMOVE of which the kernel's server answers
+            # for minutes that it is to be tried later ends by no milder signal.
+            */names) kill -KILL "$pid" ;;
+            *) kill -INT "$pid" ;;
+        esac
         kill -CONT "$pid"
         # Writes that are under way take as long as the pool does.
         (eventually 120 eval "! kill -0 $pid") || {
