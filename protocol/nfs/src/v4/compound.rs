@@ -69,6 +69,8 @@ impl Server {
             request_bytes,
             request_digest,
             looked_up: None,
+            unentered: None,
+            next_op: None,
             replay: None,
         };
         // The head is patched at the end; bulk data may split the encoder's

@@ -13,8 +13,7 @@ impl Rule for Putfh {
         // The operation that uses the handle finds out if the object still
         // exists: a check here would double the work of every READ.
         let handle = FileHandle::parse(&fh.0).ok_or(Status::Badhandle)?;
-        cx.current = Some(cx.enter(handle)?);
-        cx.current_stateid = None;
+        cx.put(handle)?;
         Ok(())
     }
 }

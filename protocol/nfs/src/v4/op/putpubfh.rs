@@ -8,8 +8,8 @@ use zgate_nfs_wire::v4::op::Putpubfh;
 
 impl Rule for Putpubfh {
     async fn run(cx: &mut Cx<'_>, (): ()) -> Result<(), Failure> {
-        cx.current = Some(cx.enter(root_handle(&cx.namespace))?);
-        cx.current_stateid = None;
+        let root = root_handle(&cx.namespace);
+        cx.put(root)?;
         Ok(())
     }
 }

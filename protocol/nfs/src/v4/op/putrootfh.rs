@@ -15,8 +15,8 @@ impl Rule for Putrootfh {
         if away.is_some_and(|export| export.versions.has_minor(cx.minor)) {
             return Err(Status::Delay.into());
         }
-        cx.current = Some(cx.enter(root_handle(&cx.namespace))?);
-        cx.current_stateid = None;
+        let root = root_handle(&cx.namespace);
+        cx.put(root)?;
         Ok(())
     }
 }

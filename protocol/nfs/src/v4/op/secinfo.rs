@@ -31,7 +31,7 @@ fn of_pseudo_directories(cx: &Cx<'_>) -> Vec<u32> {
 
 /// Flavours that an export accepts from the caller over this connection: none if
 /// the export requires TLS and the connection has none.
-fn accepted(cx: &Cx<'_>, export: &Export) -> Vec<u32> {
+pub(super) fn accepted(cx: &Cx<'_>, export: &Export) -> Vec<u32> {
     let peer = &cx.call.peer;
     let rule = export.clients.iter().find(|rule| rule.matches(peer.address));
     let Some(rule) = rule.filter(|rule| peer.protection >= rule.protection) else {
@@ -42,6 +42,9 @@ fn accepted(cx: &Cx<'_>, export: &Export) -> Vec<u32> {
 
 impl Rule for Secinfo {
     async fn run(cx: &mut Cx<'_>, name: Component) -> Result<Res, Failure> {
+        if let Some(export) = cx.unentered.take() {
+            return Ok(Res { flavors: accepted(cx, &export) });
+        }
         let found = match cx.current()? {
             Current::Pseudo(id) => {
                 names::check(&name.0)?;

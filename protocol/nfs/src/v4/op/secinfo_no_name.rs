@@ -1,7 +1,7 @@
 //! SECINFO_NO_NAME (RFC 8881 §18.45).
 
 use super::Rule;
-use super::secinfo::flavors;
+use super::secinfo::{accepted, flavors};
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::op::SecinfoNoName;
@@ -10,6 +10,9 @@ use zgate_nfs_wire::v4::op::secinfo_no_name::Style;
 
 impl Rule for SecinfoNoName {
     async fn run(cx: &mut Cx<'_>, style: Style) -> Result<Res, Failure> {
+        if let Some(export) = cx.unentered.take() {
+            return Ok(Res { flavors: accepted(cx, &export) });
+        }
         let about = match style {
             Style::CurrentFh => cx.current()?.clone(),
             Style::Parent => super::lookupp::parent_of(cx).await?,

@@ -50,6 +50,9 @@ fn run<'a, 'b, 'd, O: Rule>(
                 return Status::Badxdr;
             }
         };
+        if matches!(O::NUM, OpNum::Putfh | OpNum::Putrootfh | OpNum::Putpubfh) {
+            cx.next_op = d.rest().first_chunk().map(|word| u32::from_be_bytes(*word));
+        }
         match O::run(cx, args).await {
             Ok(res) => {
                 Status::Ok.encode(e);

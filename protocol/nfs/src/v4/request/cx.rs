@@ -66,6 +66,11 @@ pub struct Cx<'a> {
     /// Attributes of the current object, read by the LOOKUP just before: the
     /// GETATTR that mostly follows need not ask the store again.
     pub looked_up: Option<Attr>,
+    /// Export of a file handle that the caller may not use with this flavour: only
+    /// SECINFO or SECINFO_NO_NAME, which follows at once, may ask about it.
+    pub unentered: Option<Arc<Export>>,
+    /// Number of the operation that follows one that sets the file handle.
+    pub next_op: Option<u32>,
     /// Index of the running operation.
     pub op_index: usize,
     /// The running operation.
@@ -144,6 +149,31 @@ impl Cx<'_> {
                 })
             }
         }
+    }
+
+    /// Makes the object of a handle the current one. If the client is about to ask
+    /// for the flavours, the wrong one is no error (RFC 8881 §2.6.3.1.1).
+    ///
+    /// # Errors
+    /// As [`Self::enter`].
+    pub fn put(&mut self, handle: FileHandle) -> Result<(), Status> {
+        const ASKING: [u32; 2] = [OpNum::Secinfo as u32, OpNum::SecinfoNoName as u32];
+        let export = match handle {
+            FileHandle::Node(export, _) => Some(export),
+            FileHandle::Pseudo(_) => None,
+        };
+        self.current = match self.enter(handle) {
+            Ok(current) => Some(current),
+            Err(Status::Wrongsec) if self.next_op.is_some_and(|op| ASKING.contains(&op)) => {
+                // The client asks, and then calls with another flavour.
+                self.call.refused.take();
+                self.unentered = export.and_then(|id| self.namespace.export(id)).map(Arc::clone);
+                None
+            }
+            Err(status) => return Err(status),
+        };
+        self.current_stateid = None;
+        Ok(())
     }
 
     /// Checks the access to an export, and resolves one of its objects.

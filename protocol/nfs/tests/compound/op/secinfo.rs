@@ -60,3 +60,23 @@ fn without_a_name() {
         s.c.check("no such style", Ops::new().at(&s.dir).raw(52, &[0, 0, 0, 2]), Status::Badxdr);
     });
 }
+
+/// RFC 8881 §2.6.3.1.1: a handle may be set with the wrong flavour to ask for the
+/// right one, and for nothing else.
+#[test]
+fn a_handle_with_the_wrong_flavour() {
+    every_minor(|s| {
+        let weak = s.harness.root_of("/weak");
+        let at = || Ops::new().at(&weak);
+        assert_eq!(s.c.run(ask(at(), "x")).ok().get::<Secinfo>().flavors, [NONE]);
+        s.c.check("nothing is left", ask(at(), "x").getfh(), Status::Nofilehandle);
+        s.c.check("anything else", at().getattr(&[1]), Status::Wrongsec);
+        s.c.check("at the end", at(), Status::Wrongsec);
+        s.c.check("later", at().getfh().op::<Secinfo>(&name("x")), Status::Wrongsec);
+    });
+    sessions(|s| {
+        let weak = s.harness.root_of("/weak");
+        let ops = Ops::new().at(&weak).op::<SecinfoNoName>(&Style::CurrentFh);
+        assert_eq!(s.c.run(ops).ok().get::<SecinfoNoName>().flavors, [NONE]);
+    });
+}
