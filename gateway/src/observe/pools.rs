@@ -211,7 +211,7 @@ impl PoolWatch {
         let mut latencies = Vec::new();
         match sample::latencies(&**zfs.tool(), &measured, latency_seconds) {
             Ok(found) => latencies = found,
-            Err(error) => in_time &= !matches!(error, ToolError::TimedOut { .. }),
+            Err(error) => in_time &= !error.is_late(),
         }
         for (name, mut health) in answered {
             let of_pool = latencies.iter().filter(|one| one.pool == name.as_str());
@@ -246,7 +246,7 @@ impl PoolWatch {
             }
             seen.trouble = Some(text);
         }
-        !matches!(error, ToolError::TimedOut { .. })
+        !error.is_late()
     }
 
     fn take_health(&self, name: &PoolName, health: PoolHealth) {

@@ -6,7 +6,7 @@ use super::run::Gateway;
 use serde::Serialize;
 use std::io;
 use std::time::{Duration, Instant};
-use zgate_control::{DatasetName, ToolError};
+use zgate_control::DatasetName;
 
 /// Time limit for running requests to end.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -74,7 +74,7 @@ impl Reconciler {
         match listed {
             Ok(_) => Ok(()),
             // It exists as far as anybody can tell; its files are closed.
-            Err(error @ ToolError::TimedOut { .. }) => {
+            Err(error) if error.is_late() => {
                 tracing::warn!(dataset = %name, %error, "cannot list a dataset to be released");
                 Ok(())
             }

@@ -14,6 +14,7 @@ pub mod datasets;
 pub mod discovery;
 pub mod events;
 pub mod health;
+mod left_behind;
 pub mod name;
 pub mod pattern;
 pub mod pools;

@@ -1,5 +1,6 @@
 //! Execution of `zfs`, `zpool` and similar programs.
 
+use crate::left_behind::{LEFT_BEHIND, storage_of};
 use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::process::{Child, Command, Stdio};
@@ -42,6 +43,17 @@ pub enum ToolError {
         /// Time limit in seconds.
         seconds: u64,
     },
+    /// Earlier programs of the same storage were killed, and have not ended.
+    #[error(
+        "{command}: not started, because {waiting} earlier commands there have not ended; is the \
+         pool suspended? see `zpool status`"
+    )]
+    Blocked {
+        /// The command line.
+        command: String,
+        /// Number of the programs that have not ended.
+        waiting: usize,
+    },
     /// The output could not be parsed.
     #[error("{command}: not understood: {reason}")]
     Answer {
@@ -57,6 +69,12 @@ impl ToolError {
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Start { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Returns whether the storage has not answered in time.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        matches!(self, Self::TimedOut { .. } | Self::Blocked { .. })
     }
 
     /// Returns whether the pool, dataset or snapshot of the query does not
@@ -93,6 +111,10 @@ impl Default for SystemTool {
 
 impl Tool for SystemTool {
     fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
+        let (storage, command) = (storage_of(arguments), command_line(program, arguments));
+        if let Some(waiting) = LEFT_BEHIND.blocks(storage) {
+            return Err(ToolError::Blocked { command, waiting });
+        }
         let start = |source| ToolError::Start { program: program.to_owned(), source };
         let mut child = Command::new(program)
             .args(arguments)
@@ -105,11 +127,10 @@ impl Tool for SystemTool {
         let output = drain(child.stdout.take());
         let errors = drain(child.stderr.take());
         let limit = Instant::now() + Duration::from_secs(self.limit_seconds);
-        let command = command_line(program, arguments);
         let Some(status) = wait_until(&mut child, limit).map_err(start)? else {
             // A process in an uninterruptible wait survives the signal; the
             // readers of its pipes are left behind with it.
-            let _ = child.kill();
+            LEFT_BEHIND.leave(storage, child);
             return Err(ToolError::TimedOut { command, seconds: self.limit_seconds });
         };
         let text = |reader: thread::JoinHandle<Vec<u8>>| {
