@@ -57,6 +57,12 @@ pub(crate) fn ensure() -> io::Result<Image> {
         ));
     }
     fs::create_dir_all(&image.dir)?;
+    // Two builds would remove each other's files.
+    let lock = fs::File::create(cache.join("lock"))?;
+    lock.lock()?;
+    if image.file("disk.img").is_file() {
+        return Ok(image);
+    }
     eprintln!("   building the lab's image in {} (5 to 15 minutes, once)", image.dir.display());
     let began = Instant::now();
     build(&image)?;
