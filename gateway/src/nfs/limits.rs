@@ -8,6 +8,8 @@
 
 use std::time::Duration;
 
+/// Most supplementary groups of a user; the kernel's limit (NGROUPS_MAX).
+pub(crate) const MAX_GROUPS: usize = 65_536;
 /// Time in which the name service says which user a client certificate names; a
 /// user that it does not tell is unknown.
 pub(crate) const USER_LOOKUP_PATIENCE: Duration = Duration::from_secs(10);

@@ -1,6 +1,6 @@
 //! Users of this machine by name, as its name service knows them (nsswitch).
 
-use super::limits::USER_LOOKUP_PATIENCE;
+use super::limits::{MAX_GROUPS, USER_LOOKUP_PATIENCE};
 use nix::unistd::{User, getgrouplist};
 use std::ffi::CString;
 use tokio::task::spawn_blocking;
@@ -40,12 +40,16 @@ pub(crate) async fn look_up(name: Box<str>, held: impl Send + 'static) -> Option
     }
 }
 
-fn find(name: &str) -> nix::Result<Option<Caller>> {
+/// Looks up a user and its groups. May block.
+///
+/// # Errors
+/// The name service could not tell.
+pub(crate) fn find(name: &str) -> nix::Result<Option<Caller>> {
     let Some(user) = User::from_name(name)? else { return Ok(None) };
     // A name with NUL has no user.
     let Ok(name) = CString::new(name) else { return Ok(None) };
     let groups = getgrouplist(&name, user.gid)?;
-    let groups = groups.into_iter().map(nix::unistd::Gid::as_raw).collect();
+    let groups = groups.into_iter().take(MAX_GROUPS).map(nix::unistd::Gid::as_raw).collect();
     Ok(Some(Caller { uid: user.uid.as_raw(), gid: user.gid.as_raw(), groups }))
 }
 

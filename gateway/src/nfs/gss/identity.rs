@@ -1,10 +1,9 @@
 //! The user and groups of a principal. They are looked up on worker threads,
 //! because the system may ask a directory far away; a core never waits for one.
 
-use super::limits::{IDENTITY_SECONDS, MAX_GROUPS};
-use nix::unistd::{User, getgrouplist};
+use super::limits::IDENTITY_SECONDS;
+use crate::nfs::users;
 use std::collections::BTreeMap;
-use std::ffi::CString;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -21,12 +20,7 @@ pub(crate) type LookUp = fn(&str) -> io::Result<Option<Caller>>;
 /// # Errors
 /// The system could not tell.
 pub(crate) fn look_up(name: &str) -> io::Result<Option<Caller>> {
-    let Some(user) = User::from_name(name)? else { return Ok(None) };
-    let text = CString::new(name)?;
-    let mut groups = getgrouplist(&text, user.gid)?;
-    groups.truncate(MAX_GROUPS);
-    let groups = groups.iter().map(|group| group.as_raw()).collect();
-    Ok(Some(Caller { uid: user.uid.as_raw(), gid: user.gid.as_raw(), groups }))
+    Ok(users::find(name)?)
 }
 
 /// Maps principals to local users.

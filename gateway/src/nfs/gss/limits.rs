@@ -13,8 +13,6 @@ pub(crate) const WORKER_BODY_BYTES: usize = 32 << 10;
 /// Time for which a principal's user and groups count as known, in seconds. They
 /// are then looked up again, while calls go on with the old ones.
 pub(crate) const IDENTITY_SECONDS: u64 = 600;
-/// Most supplementary groups of a user; the kernel's limit (NGROUPS_MAX).
-pub(crate) const MAX_GROUPS: usize = 65_536;
 /// Interval between removals of contexts that are over, in seconds.
 pub(crate) const EXPIRY_INTERVAL_SECONDS: u64 = 60;
 
