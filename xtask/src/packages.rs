@@ -119,8 +119,19 @@ pub(crate) fn ensure(tools: &[Tool]) -> io::Result<()> {
         run(apt().arg("update"))?;
         run(apt().args(["install", "--no-install-recommends"]).args(&wanted))?;
     }
+    // apt removes an installed package of another release where it keeps a wanted one out
+    // (qemu-utils of the backports beside qemu-block-extra): the archive's own version of it
+    // fits what has been installed now.
+    let removed = missing(tools);
+    if !removed.is_empty() {
+        run(apt().args(["install", "--no-install-recommends"]).args(&removed))?;
+    }
     let still = missing(tools);
-    if still.is_empty() { Ok(()) } else { Err(io::Error::other(format!("cannot {hint}"))) }
+    if still.is_empty() {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("not there after {hint}: {}", still.join(" "))))
+    }
 }
 
 /// Returns whether the lack of a tool is a skip (installing is not allowed) or
