@@ -51,11 +51,10 @@ impl VolumeService {
                     portals.iter().map(|portal| portal.transport).collect();
                 transports.sort_unstable();
                 transports.dedup();
-                let is_nfs = volume.kind == VolumeKind::Filesystem;
                 return Ok(Access {
                     volume: volume.dataset.to_string(),
                     node: grant.node.clone(),
-                    read_only: volume.read_only || is_nfs && grant.read_only,
+                    read_only: volume.read_only || grant.read_only,
                     reach,
                     transports,
                 });

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use zgate_api::{ApiError, ChangeVolume, CreateVolume, ErrorCode, Source, Volume};
 use zgate_control::volume::{
-    self, Change, Fault, NewVolume, Origin, VolumeError, VolumeKind, VolumeRecord,
+    self, Change, Fault, NewVolume, Origin, RateLimits, VolumeError, VolumeKind, VolumeRecord,
 };
 use zgate_control::{DatasetName, DatasetPattern, SnapshotName, Tool};
 
@@ -201,6 +201,9 @@ impl VolumeService {
         volume::change(self.tool(), &volume, &wanted).map_err(error)?;
         let volume = self.owned(&dataset, &asked.owner)?.ok_or_else(|| absent(&dataset))?;
         drop(lock);
+        if RateLimits::are_among(&asked.properties) {
+            self.serving.apply().map_err(|error| not_served(&error))?;
+        }
         // Also after a request whose reply was lost: initiators learn it now.
         if asked.size_bytes.is_some()
             && let Some(target) = parent.target(&volume)

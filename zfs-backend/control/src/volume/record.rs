@@ -3,7 +3,7 @@
 use super::fault::{Fault, VolumeError};
 use super::grant::Grant;
 use super::kind::VolumeKind;
-use super::properties::is_settable;
+use super::properties::{RateLimits, request_name};
 use crate::name::DatasetName;
 use crate::tool::{Tool, ToolError, command_line};
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ pub struct VolumeRecord {
     pub read_only: bool,
     /// Mount point of a file system that is mounted.
     pub mounted_at: Option<PathBuf>,
-    /// Native properties that were set on it.
+    /// Properties that were set on it, by their names in requests.
     pub properties: BTreeMap<String, String>,
     /// Origin of its content, as the request that made it named it.
     pub source: Option<String>,
@@ -64,6 +64,12 @@ impl VolumeRecord {
             Some(block) => bytes(value) == Some(block),
             None => self.properties.contains_key(name),
         }
+    }
+
+    /// Limits on its reads and writes.
+    #[must_use]
+    pub fn rates(&self) -> RateLimits {
+        RateLimits::of(&self.properties)
     }
 
     /// Checks that it belongs to this owner.
@@ -177,8 +183,9 @@ fn record(row: &Row, mut local: BTreeMap<String, String>) -> Option<VolumeRecord
         local.iter().filter_map(|(property, value)| Grant::parse(property, value)).collect();
     grants.sort_by(|a, b| a.node.cmp(&b.node));
     let block_bytes = is_block.then(|| number(7));
-    let mut properties = local.clone();
-    properties.retain(|name, _| is_settable(name));
+    let known = local.iter().filter_map(|(name, value)| Some((request_name(name)?, value)));
+    let mut properties: BTreeMap<_, _> =
+        known.map(|(name, value)| (name.to_owned(), value.clone())).collect();
     properties.extend(block_bytes.map(|bytes| (BLOCK_SIZE.to_owned(), bytes.to_string())));
     Some(VolumeRecord {
         dataset: row.name.clone(),
