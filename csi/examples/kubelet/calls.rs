@@ -107,26 +107,31 @@ impl Calls {
         self.dir.join(name).to_string_lossy().into_owned()
     }
 
-    async fn snapshot_of(&mut self, volume: &str) -> Result<String, Failure> {
+    /// Id of the snapshot of a volume: it follows from its name.
+    fn snapshot_id(&self, volume: &str) -> String {
+        format!("{}@snap-{volume}", self.id_of(volume))
+    }
+
+    /// Takes the volume's snapshot.
+    pub(crate) async fn snapshot(&mut self) -> Result<(), Failure> {
         let request = CreateSnapshotRequest {
-            name: format!("snap-{volume}"),
-            source_volume_id: self.id_of(volume),
+            name: format!("snap-{}", self.name),
+            source_volume_id: self.id(),
             ..Default::default()
         };
         let taken = self.call(request, |mut controller, _, request| async move {
             controller.create_snapshot(request).await
         });
-        Ok(taken.await?.snapshot.map(|snapshot| snapshot.snapshot_id).unwrap_or_default())
-    }
-
-    /// Takes the volume's snapshot, or finds it, and returns its id.
-    pub(crate) async fn snapshot(&mut self) -> Result<String, Failure> {
-        let name = self.name.clone();
-        self.snapshot_of(&name).await
+        let id = taken.await?.snapshot.map(|snapshot| snapshot.snapshot_id).unwrap_or_default();
+        if id == self.snapshot_id(&self.name) {
+            Ok(())
+        } else {
+            Err(format!("another id: {id}").into())
+        }
     }
 
     pub(crate) async fn delete_snapshot(&mut self) -> Result<(), Failure> {
-        let snapshot_id = self.snapshot().await?;
+        let snapshot_id = self.snapshot_id(&self.name);
         let request = DeleteSnapshotRequest { snapshot_id, ..Default::default() };
         let call = |mut controller: ControllerClient<Channel>, _, request| async move {
             controller.delete_snapshot(request).await
@@ -136,16 +141,12 @@ impl Calls {
     }
 
     async fn create(&mut self) -> Result<(), Failure> {
-        let source = match self.origin.clone() {
-            None => None,
-            Some(origin) => {
-                let snapshot_id = self.snapshot_of(&origin).await?;
-                let source = volume_content_source::SnapshotSource { snapshot_id };
-                Some(VolumeContentSource {
-                    r#type: Some(volume_content_source::Type::Snapshot(source)),
-                })
-            }
-        };
+        let source = self.origin.as_ref().map(|origin| {
+            let snapshot_id = self.snapshot_id(origin);
+            let source = volume_content_source::SnapshotSource { snapshot_id };
+            let source = volume_content_source::Type::Snapshot(source);
+            VolumeContentSource { r#type: Some(source) }
+        });
         let request = CreateVolumeRequest {
             name: self.name.clone(),
             capacity_range: Some(CapacityRange { required_bytes: self.bytes, limit_bytes: 0 }),

@@ -112,7 +112,7 @@ async fn one(work: Work, bytes: i64, mut calls: Calls) -> Result<(Duration, u32)
         Work::Up => calls.up().await?,
         Work::Expand => calls.expand(bytes).await?,
         Work::Modify => calls.modify().await?,
-        Work::Snapshot => drop(calls.snapshot().await?),
+        Work::Snapshot => calls.snapshot().await?,
         Work::DownNode => return Ok((calls.down_node().await?, calls.repeated)),
         Work::Delete => calls.delete().await?,
         Work::DeleteSnapshot => calls.delete_snapshot().await?,

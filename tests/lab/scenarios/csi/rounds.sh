@@ -7,9 +7,9 @@
 . /lab/guest/volumes.sh
 STEP_SECONDS=900
 # Volumes of each protocol; further rounds with `--rounds`.
-COUNT=6
+COUNT=50
 # One of so many volumes is restored from its snapshot.
-EVERY=2
+EVERY=5
 ROUNDS=$(cat /lab/rounds 2>/dev/null || echo 1)
 GROWN=$((96 << 20))
 csi_program kubelet

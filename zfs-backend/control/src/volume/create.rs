@@ -88,10 +88,14 @@ pub fn create(
         // Also those of earlier requests, which a crash has left.
         drop_clone_snapshots(tool, origin, &new.dataset)?;
     }
-    if let Some(bytes) = volume.pending_bytes {
-        complete(tool, &volume, bytes)?;
-    }
-    Ok(Made { volume: found(tool, new)?, existed })
+    let volume = match volume.pending_bytes {
+        None => volume,
+        Some(bytes) => {
+            complete(tool, &volume, bytes)?;
+            found(tool, new)?
+        }
+    };
+    Ok(Made { volume, existed })
 }
 
 fn found(tool: &dyn Tool, new: &NewVolume) -> Result<VolumeRecord, VolumeError> {
