@@ -36,7 +36,7 @@ fn planted_faults_are_found() {
         (Mutant::DenyIgnored, 60),
         (Mutant::FenceIgnored, 600),
         (Mutant::KeyReused, 60),
-        (Mutant::CreditsDoubled, 100),
+        (Mutant::CreditsDoubled, 400),
         (Mutant::ReplySentTwice, 60),
         (Mutant::ReadAfterAbort, 100),
     ] {
