@@ -18,8 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) const MIN_READ_BYTES: usize = 128 << 10;
 /// Distance by which a reader is preceded, in bytes.
 const WINDOW_BYTES: u64 = 8 << 20;
-/// What must be left of it before more is requested, in bytes: a request for
-/// each half.
+/// Rest of it at which more is requested, in bytes: a request for each half.
 const LOW_BYTES: u64 = WINDOW_BYTES / 2;
 /// Length of sequential reading after which it is expected to continue, in
 /// bytes.
@@ -69,7 +68,7 @@ pub(crate) struct Observed {
     /// Its reader waits for the disk: pages in the cache may still be on their
     /// way.
     pub(crate) is_followed: bool,
-    /// What to read ahead of it.
+    /// Bytes to read ahead of it.
     pub(crate) ahead: Option<Ahead>,
 }
 
