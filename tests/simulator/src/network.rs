@@ -338,6 +338,7 @@ impl Network {
             connection: ConnectionId(number),
             rdma: false,
             protection: Protection::Plain,
+            kernel_encrypts: false,
             certificate: None,
         };
         let me = Arc::clone(self);
