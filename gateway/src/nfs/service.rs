@@ -171,7 +171,7 @@ pub(crate) struct CallSource {
 #[derive(Default)]
 struct ManagedUsers {
     rules: Mutex<Arc<[ClientRule]>>,
-    /// Whether there are any, for exports with this version. Most hosts have none,
+    /// Set if there are any, for exports with this version. Most hosts have none,
     /// and take no lock.
     are_any: AtomicBool,
     /// Version of the exports, and one more.
