@@ -18,6 +18,7 @@ mod merge;
 mod notice;
 mod parse;
 mod problem;
+pub mod rates;
 mod rdma;
 mod schema;
 mod snapshot;
@@ -45,6 +46,7 @@ pub use live_change::{Edit, LiveChange, NotEdited};
 pub use notice::Notices;
 pub use parse::{ConfigError, SourceText, examine, load, parse};
 pub use problem::{Diagnostic, Place, Problem};
+pub use rates::Rates;
 pub use rdma::{FabricChoice, RdmaConfig};
 pub use schema::{
     AccessMode, ByteSize, Cidr, ClientMatch, Config, ExportClient, ExportConfig, IoEngineChoice,

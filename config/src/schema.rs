@@ -5,6 +5,7 @@ use crate::certificate::{CertificateRequirement, ClientIdentity};
 use crate::id_range::IdRange;
 use crate::interface::InterfaceConfig;
 use crate::kerberos::KerberosConfig;
+use crate::rates::Rates;
 use crate::rdma::RdmaConfig;
 use crate::snapshot::SnapshotConfig;
 use crate::target::{DirectChoice, IscsiConfig, TargetConfig};
@@ -322,6 +323,20 @@ pub struct ExportConfig {
     /// Refuses clients that call from a port above 1023.
     #[serde(default)]
     pub require_reserved_port: bool,
+    /// Most reads and writes per second; further ones wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops_max: Option<u64>,
+    /// Most bytes per second that they move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second_max: Option<ByteSize>,
+}
+
+impl ExportConfig {
+    /// Limits on its reads and writes.
+    #[must_use]
+    pub fn rates(&self) -> Rates {
+        Rates::of(self.iops_max, self.bytes_per_second_max)
+    }
 }
 
 /// Settings of the process: `[server]`.

@@ -123,6 +123,7 @@ fn check_export(export: &ExportConfig, has_rdma: bool, place: &Place, found: &mu
         let next = "set transports = [\"tcp\"], or leave the ports free";
         found.add(key("require_reserved_port"), problem, next);
     }
+    export.rates().check(place, found);
     choice(key("versions"), &export.versions, &["3", "4.0", "4.1", "4.2"], found);
     choice(key("transports"), &export.transports, &["tcp", "rdma"], found);
     for (index, client) in export.clients.iter().enumerate() {

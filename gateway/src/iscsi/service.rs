@@ -13,6 +13,7 @@ use super::session::{ConnectionHandle, LiveSession};
 use super::settings::{IscsiSettings, Portal, TargetSettings, Timeouts};
 use super::stats::Stats;
 use crate::exports::open::Opening;
+use crate::net::accept::is_local;
 use crate::net::memory_quota::MemoryReservation;
 use std::collections::HashMap;
 use std::fs::File;
@@ -98,6 +99,17 @@ impl IscsiService {
 
     pub(crate) fn portals(&self) -> &[Portal] {
         self.portals.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Has the access states follow the addresses of this machine: initiators of
+    /// a disk whose states have changed are told (SPC-4 §5.15.2.3).
+    pub(crate) fn follow_addresses(&self) {
+        for (tag, state) in self.home.groups.follow(is_local) {
+            tracing::info!(portal_group = tag, ?state, "access state of a target port group");
+            for unit in self.rules().catalog.units() {
+                unit.disk.set_access_state(tag, state);
+            }
+        }
     }
 
     /// Returns the portal group of a connection to `local`.

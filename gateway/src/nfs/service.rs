@@ -119,6 +119,11 @@ impl Nfs {
         connections.exports_changed(|host| namespace.names_host(host));
     }
 
+    /// Renews the leases of all clients, which could not do it themselves.
+    pub(crate) fn renew_leases(&self) {
+        self.v4.renew_leases(self.runtime.now().seconds());
+    }
+
     /// Handles timeouts: leases, recalls, grace, security contexts.
     pub(crate) fn tick(&self) {
         let now_seconds = self.runtime.now().seconds();

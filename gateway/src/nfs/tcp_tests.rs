@@ -70,6 +70,7 @@ pub(crate) fn gateway_with(dir: &std::path::Path, entry: &str) -> Gateway {
         reserved_port_only: false,
         snapshots_visible: false,
         direct_io: zgate_posix::DirectIo::Never,
+        rates: zgate_config::Rates::default(),
         dataset: None,
     };
     Gateway::start(

@@ -4,6 +4,7 @@ use super::absent::Source;
 use super::activity;
 use super::api::{self, CarryOut, credentials};
 use super::check::absent_now;
+use super::handover;
 use super::kept::ConfDirLock;
 use super::limits::API_TOOL_SECONDS;
 use super::live::LiveConfig;
@@ -299,6 +300,7 @@ fn requested(request: &Request) -> Option<String> {
         Request::Release { dataset, seconds } => format!("release {dataset} for {seconds} s"),
         Request::Resume { dataset } => format!("resume {dataset}"),
         Request::Drain => "drain".to_owned(),
+        Request::Handover { seconds } => format!("handover for {seconds} s"),
         Request::LunAdd { target, lun, runtime_only } => {
             let (number, path) = (lun.number, lun.path.display());
             format!("lun add {target} {number} {path}{}", kept(runtime_only))
@@ -381,6 +383,10 @@ fn answer(
             let stopping = |_| io::Error::other("the gateway is stopping already");
             events.send(Event::Stop).map_err(stopping)?;
             serde_json::json!({ "draining": true })
+        }
+        Request::Handover { seconds } => {
+            let paths = gateway.export_paths();
+            serde_json::to_value(handover::hand_over(&gateway.shared, paths, seconds)?)?
         }
         Request::LunAdd { target, lun, runtime_only } => {
             live.change(LiveChange::AddLun { target, lun: *lun }, runtime_only)?
