@@ -64,6 +64,7 @@ fn peer_of(client: usize, number: u64, rdma: bool) -> Peer {
         connection: ConnectionId(number),
         rdma,
         protection: Protection::Plain,
+        kernel_encrypts: false,
         certificate: None,
     }
 }
