@@ -153,6 +153,9 @@ impl Machine {
             .arg("-fsdev")
             .arg(format!("local,id=lab,path={},security_model=none", share.path().display()))
             .args(["-device", "virtio-9p-pci,fsdev=lab,mount_tag=lab"]);
+        if let Some(pair) = pair {
+            command.args(pair.wire(host));
+        }
         if host == Host::A {
             // The client may crash and boot again.
             command.arg("-no-reboot");
@@ -164,7 +167,7 @@ impl Machine {
         }
         // After the scratch disks, whose names follow from their order.
         if let Some(pair) = pair {
-            command.args(pair.arguments(host));
+            command.args(pair.shared(host));
         }
         // Changes of the root disk are discarded; they need space meanwhile.
         command.env("TMPDIR", disks.path());
