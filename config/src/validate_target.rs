@@ -1,6 +1,7 @@
 //! Rules between the values of iSCSI targets.
 
 use crate::problem::{Findings, Place};
+use crate::rates::Rates;
 use crate::schema::Config;
 use crate::target::{
     ChapConfig, ISCSI_PORT, InitiatorConfig, IscsiConfig, LunConfig, NamePattern, TargetConfig,
@@ -189,6 +190,7 @@ fn check_volumes(volumes: &VolumesConfig, place: &Place, found: &mut Findings) {
     check_pattern(&volumes.dataset, place.key("dataset"), found);
     found.range(place.key("first_number"), volumes.first_number, 0, MAX_LUN);
     check_block_bytes(volumes.block_bytes, place, found);
+    Rates::of(volumes.iops_max, volumes.bytes_per_second_max).check(place, found);
 }
 
 fn check_lun(lun: &LunConfig, place: &Place, found: &mut Findings) {
@@ -197,6 +199,7 @@ fn check_lun(lun: &LunConfig, place: &Place, found: &mut Findings) {
         found.add(place.key("path"), "not an absolute path", "begin it with /");
     }
     check_block_bytes(lun.block_bytes, place, found);
+    lun.rates().check(place, found);
     if let Some(physical) = lun.physical_block_bytes
         && (!physical.is_power_of_two() || !(lun.block_bytes..=1 << 20).contains(&physical))
     {

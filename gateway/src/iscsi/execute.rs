@@ -36,6 +36,7 @@ pub(crate) async fn execute(
     transport: Transport,
 ) -> (TaskTag, Completion) {
     let begun = Instant::now();
+    let takes_spans = !command.needs_memory;
     let Command { task, lun, cdb, attribute, expected_write_bytes, data_out, copied_bytes, .. } =
         *command;
     let lun_map = live.lun_map();
@@ -63,7 +64,7 @@ pub(crate) async fn execute(
     // §4.11), so its command may be abandoned. All others must run to their
     // end: their writes must not follow the response to the abort.
     let stop = (family == Family::Sanitize).then(|| Arc::new(Notify::new()));
-    let own = OwnTask { block, live, unit, task };
+    let own = OwnTask { block, live, unit, task, takes_spans };
     let run = lun_map.luns.execute_task(
         wire_lun,
         zgate_scsi::Command {
@@ -126,6 +127,7 @@ struct OwnTask<'a> {
     live: &'a Arc<LiveSession>,
     unit: Option<&'a Arc<Unit>>,
     task: TaskTag,
+    takes_spans: bool,
 }
 
 impl Task for OwnTask<'_> {
@@ -137,6 +139,10 @@ impl Task for OwnTask<'_> {
         if let Some(unit) = self.unit {
             task_management::abort_others(self.block, self.live, unit, which);
         }
+    }
+
+    fn takes_spans(&self) -> bool {
+        self.takes_spans
     }
 
     fn in_time<'a>(&'a self, work: Work<'a>) -> Finished<'a> {

@@ -97,6 +97,8 @@ pub(crate) struct InitiatorRule {
     pub chap: Option<ChapAccount>,
     pub mutual: Option<ChapAccount>,
     pub luns: Option<Vec<u16>>,
+    /// The initiator may not modify data.
+    pub read_only: bool,
 }
 
 /// Derives the settings from a configuration.
@@ -177,6 +179,7 @@ pub(crate) fn rule(rule: &InitiatorConfig) -> io::Result<InitiatorRule> {
         chap: rule.chap.as_ref().map(account).transpose()?,
         mutual: rule.mutual_chap.as_ref().map(account).transpose()?,
         luns: rule.luns.clone(),
+        read_only: rule.read_only,
     })
 }
 
@@ -290,6 +293,7 @@ mod tests {
             chap: Some(chap("joe", "correct horse battery\n")),
             mutual_chap: Some(chap("zgate", "correct horse battery")),
             luns: None,
+            read_only: false,
         };
         assert!(rule(&config).unwrap_err().to_string().contains("the same secret"));
         config.mutual_chap = Some(chap("zgate", "another secret altogether"));

@@ -50,7 +50,7 @@ pub(crate) async fn serve(
         stream,
         receiver: Receiver::new(core.network.pool.clone()),
         encoder: Encoder::new(),
-        sender: Sender::default(),
+        sender: Sender::of_disks(),
         pieces: Vec::new(),
         core: Rc::clone(&core),
     };

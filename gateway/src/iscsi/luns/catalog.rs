@@ -80,7 +80,9 @@ impl Target {
         let absent: BTreeSet<Lun> = absent.filter_map(|number| Lun::new(*number)).collect();
         let luns =
             LogicalUnits::new(units.iter().map(|(lun, unit)| (*lun, Arc::clone(&unit.disk))));
-        LunMap { luns: luns.with_becoming_ready(absent.clone()), units, absent }
+        let read_only = rule.is_some_and(|rule| rule.read_only);
+        let luns = luns.with_becoming_ready(absent.clone()).with_read_only(read_only);
+        LunMap { luns, units, absent }
     }
 
     /// Returns whether it has a logical unit of this number, present or absent.

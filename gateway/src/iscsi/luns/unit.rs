@@ -9,6 +9,7 @@ use crate::iscsi::port_groups::PortGroups;
 use crate::iscsi::settings::{IscsiSettings, identity};
 use crate::iscsi::stats::UnitStats;
 use crate::net::accept::is_local;
+use crate::qos::limited_disk;
 use crate::state_dir::{StateDir, random_bytes};
 use crate::state_writer::StateWriter;
 use std::future::Future;
@@ -130,6 +131,7 @@ impl UnitHome {
         let store: Arc<dyn BlockStore> = Arc::<BlockVolume>::clone(&volume);
         #[cfg(test)]
         let store = crate::iscsi::tests::gate::around(&lun.path, store);
+        let store = limited_disk(store, lun.rates());
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let disk = runtime
             .block_on(Disk::open(config, store, reservations))

@@ -11,7 +11,7 @@ impl VolumeService {
     /// Gives a node access; it replaces what the node had.
     pub(crate) fn grant(&self, id: &str, node: &str, asked: &GrantAccess) -> Answer<Access> {
         let (dataset, parent) = self.parent_of(id)?;
-        let lock = self.locks.lock(&dataset.pool())?;
+        let lock = self.locks.lock_volume(&dataset)?;
         let volume = self.owned(&dataset, &asked.owner)?.ok_or_else(|| absent(&dataset))?;
         let grant = Grant {
             node: node.to_owned(),
@@ -51,11 +51,10 @@ impl VolumeService {
                     portals.iter().map(|portal| portal.transport).collect();
                 transports.sort_unstable();
                 transports.dedup();
-                let is_nfs = volume.kind == VolumeKind::Filesystem;
                 return Ok(Access {
                     volume: volume.dataset.to_string(),
                     node: grant.node.clone(),
-                    read_only: volume.read_only || is_nfs && grant.read_only,
+                    read_only: volume.read_only || grant.read_only,
                     reach,
                     transports,
                 });
@@ -89,7 +88,7 @@ impl VolumeService {
     /// if it has none.
     pub(crate) fn withdraw(&self, id: &str, node: &str, owner: &str) -> Answer<()> {
         let (dataset, _) = self.parent_of(id)?;
-        let lock = self.locks.lock(&dataset.pool())?;
+        let lock = self.locks.lock_volume(&dataset)?;
         let Some(volume) = self.owned(&dataset, owner)? else { return Ok(()) };
         volume::withdraw(self.tool(), &volume, node).map_err(error)?;
         drop(lock);

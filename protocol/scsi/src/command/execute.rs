@@ -37,7 +37,7 @@ impl Disk {
         if found.has_effects() && task.is_aborted() {
             return self.respond(Err(Failure::Aborted));
         }
-        let outcome = match self.admit(&command, found) {
+        let outcome = match self.admit(luns, &command, found) {
             Ok(row) => {
                 let geometry = self.store.geometry();
                 let cx = Cx { disk: self, luns, command: &command, row, geometry, task };
@@ -61,7 +61,12 @@ impl Disk {
     }
 
     /// Makes all checks that precede a command.
-    fn admit(&self, command: &Command, found: Lookup) -> Result<&'static Row, Failure> {
+    fn admit(
+        &self,
+        luns: Option<&LogicalUnits>,
+        command: &Command,
+        found: Lookup,
+    ) -> Result<&'static Row, Failure> {
         let mut state = self.state();
         let nexus = state.nexus(&command.nexus);
         let exempt = matches!(found, Lookup::Row(row) if row.attention_exempt);
@@ -84,7 +89,7 @@ impl Disk {
         check_reservations(&state, command, row)?;
         check_ready(&state, row)?;
         if row.writes {
-            self.check_write_protection(&state)?;
+            self.check_write_protection(&state, luns)?;
             // Writes without a range in the CDB report their ranges themselves.
             let range = command.cdb.range(row.shape);
             if range.blocks > 0 {
@@ -124,8 +129,19 @@ impl Disk {
         Err(Sense::new(SenseKey::NotReady, asc).into())
     }
 
-    fn check_write_protection(&self, state: &State) -> Result<(), Failure> {
-        if self.config.read_only || self.store.geometry().read_only {
+    /// Returns whether the disk, its storage or the initiator's access refuses writes.
+    pub(crate) fn refuses_writes(&self, luns: Option<&LogicalUnits>) -> bool {
+        self.config.read_only
+            || self.store.geometry().read_only
+            || luns.is_some_and(LogicalUnits::is_read_only)
+    }
+
+    fn check_write_protection(
+        &self,
+        state: &State,
+        luns: Option<&LogicalUnits>,
+    ) -> Result<(), Failure> {
+        if self.refuses_writes(luns) {
             return Err(Sense::new(SenseKey::DataProtect, Asc::WRITE_PROTECTED).into());
         }
         if state.mode.software_write_protect() {
