@@ -100,7 +100,7 @@ enum Conformance {
     Nfs(conformance::NfsArgs),
     /// libiscsi's suite on files and loop devices, its tools, qemu
     Iscsi(conformance::IscsiArgs),
-    /// The resource agent for Pacemaker: `ocf-tester`, gateways that hang or die
+    /// The resource agents for Pacemaker: `ocf-tester`, gateways that hang or die, the shipped clusters
     Ocf(conformance::OcfArgs),
     /// The Python package: its wheel in a clean environment, compared with
     /// safetensors

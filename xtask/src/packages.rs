@@ -55,6 +55,7 @@ pub(crate) const KERBEROS_TOOLS: &[Tool] = &[
 /// Programs that judge the resource agent.
 pub(crate) const OCF_TOOLS: &[Tool] = &[
     Tool { program: "ocf-tester", package: "resource-agents" },
+    Tool { program: "crm_simulate", package: "pacemaker-cli-utils" },
     Tool { program: "xmllint", package: "libxml2-utils" },
 ];
 

@@ -34,6 +34,7 @@ mod model_files;
 mod nfsserve_peer;
 mod nobody_reads;
 mod pipelined;
+mod port_groups;
 mod rdma;
 mod rdma_devices;
 mod rdma_stall;

@@ -75,7 +75,7 @@ logging {
 }
 END
     corosync
-    eventually 60 corosync-quorumtool -s || true
+    eventually 60 corosync-cmapctl -g totem.cluster_name
     setsid pacemakerd >/var/log/pacemaker/pacemakerd.out 2>&1 </dev/null &
     eventually 120 cibadmin -Q -o nodes
 }
@@ -181,7 +181,6 @@ for operation in shipped.iter("op"):
 print(tree.tostring(shipped, encoding="unicode"))
 END
     cibadmin -c -M -o configuration -x /tmp/pair.xml
-    crm_verify -L -V
 }
 
 pair_online() { [ "$(crm_mon -1 --output-as=xml 2>/dev/null | grep -c '<node .*online="true".*expected_up="true"')" = 2 ]; }

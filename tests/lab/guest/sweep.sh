@@ -14,6 +14,8 @@ if [ "$HOSTNAME" = zgate-lab-b ]; then
     own=$(ps -o sid= $$ | tr -d ' ')
     sids=$(cat /run/jobs/* | grep -v -x "$own" | paste -s -d,)
     [ -z "$sids" ] || pkill -9 -s "$sids"
+    # A cluster has left the sessions of its orders.
+    ! pgrep -x 'pacemakerd|corosync' >/dev/null || pkill -9 'pacemaker|corosync'
     grep -L -x "$own" /run/jobs/* | xargs -r rm -f
     ip link set eth0 up
 elif [ -e "$JOBS/used" ]; then
@@ -77,6 +79,13 @@ if [ -d /sys/class/net/switch0 ]; then
     ip link set eth0 down
     ip link set eth0 up
     ip address replace $B_ADDRESS/24 dev eth0
+fi
+# The switch of a pair.
+if [ -d /sys/class/net/br0 ]; then
+    ip link delete pair-a 2>/dev/null
+    ip link set eth0 nomaster
+    ip link delete br0
+    ip address replace $A_ADDRESS/24 dev eth0
 fi
 # The wire of figures, and second addresses: the way of the other client is
 # through veth-a.

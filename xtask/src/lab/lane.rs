@@ -122,11 +122,12 @@ impl Lane {
     ) -> io::Result<End> {
         let limit = scenario::time_limit(left);
         let wants_client = left.iter().any(|one| one.machines > 1);
-        let pair = wants_client.then(Pair::new).transpose()?;
+        let shares_disk = left.iter().any(|one| one.shares_disk);
+        let pair = wants_client.then(|| Pair::new(shares_disk)).transpose()?;
         let new = |host| Machine::new(image, &self.share, accel, host, pair.as_ref());
         let client = || new(Host::B)?.start(&self.console(out, Host::B, boot));
         let _client = wants_client.then(client).transpose()?;
-        let _switch = pair.as_ref().map(|pair| pair.switch(self.share.orders()));
+        let _switch = pair.as_ref().and_then(|pair| pair.switch(self.share.orders()));
         new(Host::A)?.run(&self.console(out, Host::A, boot), limit)
     }
 

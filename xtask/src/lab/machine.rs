@@ -21,9 +21,9 @@ const SCRATCH_BYTES: u64 = 6 << 30;
 /// Time limit of a test boot under KVM.
 const PROBE_PATIENCE: Duration = Duration::from_secs(40);
 /// Kernel command line; without mitigations, which cost an emulated machine
-/// most.
+/// most; an emulated machine may take long to find its disk.
 const KERNEL_ARGUMENTS: &str = "root=/dev/vda rw init=/lab-init console=ttyS0 quiet panic=-1 \
-    mitigations=off net.ifnames=0 systemd.log_level=err audit=0";
+    mitigations=off net.ifnames=0 systemd.log_level=err audit=0 rootdelay=180";
 /// Prefix of the lines that the guest's init prints on the serial console.
 const MARK: &str = "LAB ";
 
@@ -153,6 +153,9 @@ impl Machine {
             .arg("-fsdev")
             .arg(format!("local,id=lab,path={},security_model=none", share.path().display()))
             .args(["-device", "virtio-9p-pci,fsdev=lab,mount_tag=lab"]);
+        if let Some(pair) = pair {
+            command.args(pair.wire(host));
+        }
         if host == Host::A {
             // The client may crash and boot again.
             command.arg("-no-reboot");
@@ -164,7 +167,7 @@ impl Machine {
         }
         // After the scratch disks, whose names follow from their order.
         if let Some(pair) = pair {
-            command.args(pair.arguments(host));
+            command.args(pair.shared(host));
         }
         // Changes of the root disk are discarded; they need space meanwhile.
         command.env("TMPDIR", disks.path());

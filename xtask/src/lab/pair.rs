@@ -16,59 +16,67 @@ const DISK_SERIAL: &str = "shared";
 #[derive(Debug)]
 pub(crate) struct Pair {
     wire: Wire,
-    dir: tempfile::TempDir,
+    /// Directory of the disk and of the switch; none if no scenario needs them.
+    shared: Option<tempfile::TempDir>,
 }
 
 impl Pair {
-    /// Creates wire and disk.
+    /// Creates the wire, and the disk if it is wanted.
     ///
     /// # Errors
     /// The error of the operating system.
-    pub(crate) fn new() -> io::Result<Self> {
-        let dir = tempfile::Builder::new().prefix("zgate-lab-pair-").tempdir()?;
-        let pair = Self { wire: Wire::new()?, dir };
-        fs::File::create(pair.disk())?.set_len(DISK_BYTES)?;
-        Ok(pair)
-    }
-
-    fn disk(&self) -> PathBuf {
-        self.dir.path().join("shared.img")
-    }
-
-    fn monitor(&self) -> PathBuf {
-        self.dir.path().join("monitor")
+    pub(crate) fn new(shares_disk: bool) -> io::Result<Self> {
+        let dir = || tempfile::Builder::new().prefix("zgate-lab-pair-").tempdir();
+        let shared = shares_disk.then(dir).transpose()?;
+        if let Some(dir) = &shared {
+            fs::File::create(disk(dir))?.set_len(DISK_BYTES)?;
+        }
+        Ok(Self { wire: Wire::new()?, shared })
     }
 
     /// Starts to execute the orders that machines leave in a directory.
-    pub(crate) fn switch(&self, orders: PathBuf) -> ResetSwitch {
-        ResetSwitch::new(orders, self.monitor())
+    pub(crate) fn switch(&self, orders: PathBuf) -> Option<ResetSwitch> {
+        self.shared.as_ref().map(|dir| ResetSwitch::new(orders, monitor(dir)))
     }
 
-    /// Returns the emulator's arguments for one of the machines.
-    pub(crate) fn arguments(&self, host: Host) -> Vec<String> {
-        let mut arguments = self.wire.arguments(host).to_vec();
+    /// Returns the emulator's arguments that connect a machine to the wire.
+    pub(crate) fn wire(&self, host: Host) -> [String; 4] {
+        self.wire.arguments(host)
+    }
+
+    /// Returns its arguments for the disk and the switch; none if they are not
+    /// wanted.
+    pub(crate) fn shared(&self, host: Host) -> Vec<String> {
+        let Some(dir) = &self.shared else { return Vec::new() };
         // Both emulators use the page cache of the host, so that each reads what
         // the other one wrote. A reset of a machine takes nothing from it, as a
         // reset of a server takes nothing from its disks.
-        arguments.extend([
+        let mut arguments = vec![
             "-drive".to_owned(),
             format!(
                 "file={},if=none,id=shared,format=raw,cache=unsafe,file.locking=off,\
                  discard=unmap,detect-zeroes=off",
-                self.disk().display()
+                disk(dir).display()
             ),
             "-device".to_owned(),
             format!("virtio-blk-pci,drive=shared,share-rw=on,serial={DISK_SERIAL}"),
-        ]);
+        ];
         if host == Host::B {
-            let monitor = self.monitor();
             arguments.extend([
                 "-qmp".to_owned(),
-                format!("unix:{},server=on,wait=off", monitor.display()),
+                format!("unix:{},server=on,wait=off", monitor(dir).display()),
             ]);
         }
         arguments
     }
+}
+
+fn disk(dir: &tempfile::TempDir) -> PathBuf {
+    dir.path().join("shared.img")
+}
+
+fn monitor(dir: &tempfile::TempDir) -> PathBuf {
+    dir.path().join("monitor")
 }
 
 #[cfg(test)]
@@ -77,11 +85,18 @@ mod tests {
 
     #[test]
     fn both_machines_have_one_disk_and_only_the_second_can_be_reset() {
-        let pair = Pair::new().unwrap();
-        let [a, b] = [Host::A, Host::B].map(|host| pair.arguments(host));
+        let pair = Pair::new(true).unwrap();
+        let [a, b] = [Host::A, Host::B].map(|host| pair.shared(host));
         let drive = |all: &[String]| all.iter().find(|one| one.contains("shared.img")).cloned();
         assert!(drive(&a).is_some());
         assert_eq!(drive(&a), drive(&b));
         assert!(!a.contains(&"-qmp".to_owned()) && b.contains(&"-qmp".to_owned()));
+    }
+
+    #[test]
+    fn scenarios_that_do_not_ask_for_the_disk_have_the_wire_alone() {
+        let pair = Pair::new(false).unwrap();
+        assert!(pair.shared(Host::A).is_empty() && pair.shared(Host::B).is_empty());
+        assert!(pair.switch(PathBuf::from("orders")).is_none());
     }
 }

@@ -24,6 +24,9 @@ pub(crate) struct Scenario {
     pub(crate) seconds: u64,
     /// `# machines: 2` if it needs a client on a second machine.
     pub(crate) machines: u64,
+    /// `# disk: shared` if both machines have a disk in common, and the second one a
+    /// power switch.
+    pub(crate) shares_disk: bool,
     /// `# ci: no` if `ci` omits it: it only measures, or takes long.
     pub(crate) ci: bool,
 }
@@ -66,12 +69,18 @@ fn parse(name: &str, text: &str) -> io::Result<Scenario> {
     if !(1..=2).contains(&machines) {
         return Err(wrong("there are one or two machines"));
     }
+    let shares_disk = match header("disk").map(str::trim) {
+        Some("shared") if machines == 2 => true,
+        None => false,
+        Some(_) => return Err(wrong("`# disk: shared` needs two machines")),
+    };
     let ci = match header("ci").map(str::trim) {
         Some("no") => false,
         None | Some("yes") => true,
         Some(_) => return Err(wrong("`# ci:` is yes or no")),
     };
-    Ok(Scenario { name: name.to_owned(), title: title.trim().to_owned(), seconds, machines, ci })
+    let (name, title) = (name.to_owned(), title.trim().to_owned());
+    Ok(Scenario { name, title, seconds, machines, shares_disk, ci })
 }
 
 /// Returns the scenarios that the names select: a scenario, a folder, `ci` or
@@ -135,6 +144,8 @@ mod tests {
         assert_eq!((plain.seconds, plain.machines), (DEFAULT_SECONDS, 1));
         assert_eq!(parse("x", "# title: t\n# machines: 2\n").unwrap().machines, 2);
         assert!(parse("x", "# title: t\n# machines: 3\n").is_err());
+        assert!(parse("x", "# title: t\n# machines: 2\n# disk: shared\n").unwrap().shares_disk);
+        assert!(parse("x", "# title: t\n# disk: shared\n").is_err());
         assert!(parse("x", "step a true\n").is_err());
         assert!(parse("x", "# title: t\n# seconds: soon\n").is_err());
     }

@@ -1,6 +1,7 @@
 //! Suites of `test` and `conformance`.
 
 pub(crate) mod cargo_tests;
+mod cluster;
 pub(crate) mod csi;
 pub(crate) mod demo;
 pub(crate) mod iscsi;

@@ -1,6 +1,7 @@
 //! The resource agent of Pacemaker: what `ocf-tester` asks of every agent, and
 //! gateways that hang, die or are set up wrongly.
 
+use super::cluster::Cluster;
 use crate::servers::zgate::{self, ZgateOptions, free_port};
 use crate::servers::{Scratch, ServerProcess};
 use crate::totals::Outcome;
@@ -189,6 +190,11 @@ pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
     outcome.check("parameters that are wrong", setup.wrong());
     outcome.check("state that is not there", setup.no_state());
     outcome.check("a pool that nothing protects", setup.unprotected());
+    for (name, has_standby) in [("the shipped pair", false), ("the pair with a standby", true)] {
+        let cluster = Cluster::new(scratch.path(), has_standby);
+        outcome.check(&format!("{name}: a planned switch"), cluster.planned());
+        outcome.check(&format!("{name}: a crash"), cluster.crash());
+    }
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 # title: the active machine of a pair is reset under load: the other takes over, nothing acknowledged is lost
 # seconds: 3600
 # machines: 2
+# disk: shared
 # ci: no
 
 . /lab/guest/peer.sh

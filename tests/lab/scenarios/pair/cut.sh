@@ -1,6 +1,7 @@
 # title: the wire between the machines of a pair is cut, disks are cut, a machine hangs: one serves, one is fenced
 # seconds: 3000
 # machines: 2
+# disk: shared
 # ci: no
 
 . /lab/guest/peer.sh

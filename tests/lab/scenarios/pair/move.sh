@@ -1,6 +1,7 @@
 # title: a pair of Pacemaker: a pool moves with its gateway, writers go on and locks are kept
 # seconds: 2400
 # machines: 2
+# disk: shared
 # ci: no
 
 . /lab/guest/peer.sh

@@ -1,6 +1,7 @@
 # title: an iSCSI disk over both machines of a pair: multipath follows asymmetric access, reservations hold
 # seconds: 2400
 # machines: 2
+# disk: shared
 # ci: no
 
 . /lab/guest/peer.sh

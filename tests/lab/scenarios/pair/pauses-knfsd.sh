@@ -1,6 +1,7 @@
 # title: pauses of writers at planned switches and resets of a pair: the kernel's server under the same engine, to compare with
 # seconds: 5400
 # machines: 2
+# disk: shared
 # ci: no
 
 . /lab/guest/peer.sh

@@ -1,0 +1,198 @@
+//! The shipped clusters, judged by Pacemaker's own scheduler: whether it takes the
+//! files, and what it does at a start, at a planned switch and after a crash.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+/// Directory of the files, from the root of the repository.
+const FILES: &str = "deploy/pacemaker";
+/// Transitions after which a cluster has settled: the first one probes.
+const TRANSITIONS: usize = 3;
+/// The group's start, in order.
+const START: [(&str, &str); 4] = [
+    ("tank-pool start", "nas-a"),
+    ("tank-gateway start", "nas-a"),
+    ("tank-address start", "nas-a"),
+    ("tank-handover start", "nas-a"),
+];
+const NODES: &str = "<node id=\"1\" uname=\"nas-a\"/><node id=\"2\" uname=\"nas-b\"/>";
+/// Constraint that Pacemaker adds for a planned switch.
+const MOVE: &str = "<rsc_location id=\"move\" rsc=\"tank\" node=\"nas-b\" score=\"INFINITY\"/>";
+
+/// A cluster of two nodes, in a file that the scheduler reads.
+pub(super) struct Cluster<'a> {
+    dir: &'a Path,
+    has_standby: bool,
+}
+
+/// Returns the content of a section of a configuration, without comments; empty if
+/// it has none.
+fn section(text: &str, name: &str) -> String {
+    let mut plain = String::new();
+    for part in text.split("<!--") {
+        plain += part.split_once("-->").map_or(part, |(_, rest)| rest);
+    }
+    let begin = plain.split_once(&format!("<{name}>")).map(|(_, rest)| rest.to_owned());
+    let content =
+        begin.and_then(|rest| rest.split_once(&format!("</{name}>")).map(|(c, _)| c.to_owned()));
+    content.unwrap_or_default()
+}
+
+/// Returns where an action is in a transition.
+fn at(transition: &[String], action: &str, node: &str) -> Result<usize, String> {
+    let (resource, operation) = action.split_once(' ').unwrap_or((action, ""));
+    let is = |line: &String| match line.split_whitespace().collect::<Vec<_>>()[..] {
+        // Instances of a clone have a number behind the name.
+        [.., found, did, "on", place] => {
+            found.split(':').next() == Some(resource) && did == operation && place == node
+        }
+        _ => false,
+    };
+    transition.iter().position(is).ok_or_else(|| format!("no {action} on {node}: {transition:#?}"))
+}
+
+/// Expects these actions in this order.
+fn in_order(transition: &[String], actions: &[(&str, &str)]) -> Result<(), String> {
+    let places: Result<Vec<_>, _> =
+        actions.iter().map(|(action, node)| at(transition, action, node)).collect();
+    if places?.is_sorted() { Ok(()) } else { Err(format!("not in order: {transition:#?}")) }
+}
+
+impl<'a> Cluster<'a> {
+    pub(super) fn new(dir: &'a Path, has_standby: bool) -> Self {
+        Self { dir, has_standby }
+    }
+
+    /// Writes the cluster before its first transition.
+    fn write(&self) -> io::Result<()> {
+        let pair = fs::read_to_string(Path::new(FILES).join("pair.xml"))?;
+        let standby = match self.has_standby {
+            true => fs::read_to_string(Path::new(FILES).join("standby.xml"))?,
+            false => String::new(),
+        };
+        let of = |name: &str| section(&pair, name) + &section(&standby, name);
+        let state = |id: u8, name: &str| {
+            format!(
+                "<node_state id=\"{id}\" uname=\"{name}\" in_ccm=\"true\" crmd=\"online\" \
+                 join=\"member\" expected=\"member\"><lrm id=\"{id}\"><lrm_resources/></lrm>\
+                 </node_state>"
+            )
+        };
+        let text = format!(
+            "<cib validate-with=\"pacemaker-3.0\" admin_epoch=\"0\" epoch=\"1\" num_updates=\"0\" \
+             have-quorum=\"1\" dc-uuid=\"1\"><configuration><crm_config>{}</crm_config>\
+             <nodes>{NODES}</nodes><resources>{}</resources><constraints>{}</constraints>\
+             <rsc_defaults>{}</rsc_defaults></configuration><status>{}{}</status></cib>",
+            of("crm_config"),
+            of("resources"),
+            of("constraints"),
+            of("rsc_defaults"),
+            state(1, "nas-a"),
+            state(2, "nas-b"),
+        );
+        fs::write(self.dir.join("cib.xml"), text)
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String, String> {
+        let output = Command::new(program).args(arguments).current_dir(self.dir).output();
+        let output = output.map_err(|error| format!("{program}: {error}"))?;
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        if output.status.success() { Ok(said) } else { Err(format!("{program}: {said}")) }
+    }
+
+    /// Lets the cluster take its next steps; returns them.
+    fn transition(&self, more: &[&str]) -> Result<Vec<String>, String> {
+        let usual = ["-S", "-x", "cib.xml", "-O", "cib.xml"];
+        let said = self.run("crm_simulate", &[&usual, more].concat())?;
+        let actions = said.split("Executing Cluster Transition:").nth(1).unwrap_or_default();
+        let actions = actions.split("Revised Cluster Status:").next().unwrap_or_default();
+        Ok(actions.lines().filter(|line| line.contains('*')).map(str::to_owned).collect())
+    }
+
+    /// The configuration is valid, and the pair serves on one node, in order.
+    fn start(&self) -> Result<(), String> {
+        self.write().map_err(|error| error.to_string())?;
+        self.run("crm_verify", &["-V", "-x", "cib.xml"])?;
+        let mut all = Vec::new();
+        for _ in 0..TRANSITIONS {
+            all.extend(self.transition(&[])?);
+        }
+        in_order(&all, &START)?;
+        if self.has_standby {
+            at(&all, "tank-standby start", "nas-b")?;
+        }
+        Ok(())
+    }
+
+    /// At a planned switch, the gateway hands over while it has its address, and the
+    /// standby leaves its portals before the gateway needs them.
+    pub(super) fn planned(&self) -> Result<(), String> {
+        self.start()?;
+        let file = self.dir.join("cib.xml");
+        let text = fs::read_to_string(&file).map_err(|error| error.to_string())?;
+        let moved = text
+            .replace("<constraints/>", "<constraints></constraints>")
+            .replace("</constraints>", &format!("{MOVE}</constraints>"));
+        fs::write(&file, moved).map_err(|error| error.to_string())?;
+        let steps = self.transition(&[])?;
+        in_order(
+            &steps,
+            &[
+                ("tank-handover stop", "nas-a"),
+                ("tank-address stop", "nas-a"),
+                ("tank-gateway stop", "nas-a"),
+                ("tank-pool stop", "nas-a"),
+                ("tank-pool start", "nas-b"),
+                ("tank-gateway start", "nas-b"),
+                ("tank-address start", "nas-b"),
+                ("tank-handover start", "nas-b"),
+            ],
+        )?;
+        if self.has_standby {
+            in_order(&steps, &[("tank-standby stop", "nas-b"), ("tank-gateway start", "nas-b")])?;
+            in_order(&steps, &[("tank-gateway stop", "nas-a"), ("tank-standby start", "nas-a")])?;
+        }
+        Ok(())
+    }
+
+    /// After a crash, nothing starts before the other node has been fenced.
+    pub(super) fn crash(&self) -> Result<(), String> {
+        self.start()?;
+        let steps = self.transition(&["--node-fail", "nas-a"])?;
+        let fenced = steps.iter().position(|line| line.contains("Fencing nas-a"));
+        let imported = at(&steps, "tank-pool start", "nas-b")?;
+        match fenced {
+            Some(fenced) if fenced < imported => {
+                at(&steps, "tank-handover start", "nas-b").map(|_| ())
+            }
+            _ => Err(format!("not fenced before the import: {steps:#?}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_are_found_and_comments_are_not() {
+        let text = "<!-- <resources>no</resources> --><configuration><resources><a/><!-- x -->\
+                    <b/></resources></configuration>";
+        assert_eq!(section(text, "resources"), "<a/><b/>");
+        assert_eq!(section(text, "constraints"), "");
+    }
+
+    #[test]
+    fn every_form_of_the_pair_has_the_same_resources() {
+        for name in ["pair.sh", "pair.crm", "pair.xml"] {
+            let text = fs::read_to_string(Path::new("..").join(FILES).join(name)).unwrap();
+            for part in
+                ["fence-a", "fence-b", "ZFS", "IPaddr2", "zgate-handover", "stonith-enabled"]
+            {
+                assert!(text.contains(part), "{name} has no {part}");
+            }
+        }
+    }
+}
