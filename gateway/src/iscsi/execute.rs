@@ -63,7 +63,7 @@ pub(crate) async fn execute(
     // §4.11), so its command may be abandoned. All others must run to their
     // end: their writes must not follow the response to the abort.
     let stop = (family == Family::Sanitize).then(|| Arc::new(Notify::new()));
-    let own = OwnTask { block, live, unit, task };
+    let own = OwnTask { block, live, unit, task, read_only: lun_map.read_only };
     let run = lun_map.luns.execute_task(
         wire_lun,
         zgate_scsi::Command {
@@ -126,6 +126,7 @@ struct OwnTask<'a> {
     live: &'a Arc<LiveSession>,
     unit: Option<&'a Arc<Unit>>,
     task: TaskTag,
+    read_only: bool,
 }
 
 impl Task for OwnTask<'_> {
@@ -137,6 +138,10 @@ impl Task for OwnTask<'_> {
         if let Some(unit) = self.unit {
             task_management::abort_others(self.block, self.live, unit, which);
         }
+    }
+
+    fn is_write_protected(&self) -> bool {
+        self.read_only
     }
 
     fn in_time<'a>(&'a self, work: Work<'a>) -> Finished<'a> {

@@ -38,6 +38,7 @@ fn target(disk: &GrantedDisk) -> Option<TargetSettings> {
             chap: None,
             mutual: None,
             luns: None,
+            read_only: grant.read_only,
         })
     };
     Some(TargetSettings {

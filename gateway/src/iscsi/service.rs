@@ -170,7 +170,7 @@ impl IscsiService {
         let same = old.units.len() == new.units.len()
             && old.units.iter().zip(&new.units).all(|(a, b)| a.0 == b.0 && Arc::ptr_eq(a.1, b.1));
         if same {
-            if old.absent != new.absent {
+            if old.absent != new.absent || old.read_only != new.read_only {
                 live.set_lun_map(new);
             }
             return;

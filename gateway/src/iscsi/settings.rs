@@ -101,6 +101,8 @@ pub(crate) struct InitiatorRule {
     pub chap: Option<ChapAccount>,
     pub mutual: Option<ChapAccount>,
     pub luns: Option<Vec<u16>>,
+    /// It may only read.
+    pub read_only: bool,
 }
 
 /// Derives the settings from a configuration.
@@ -179,6 +181,7 @@ pub(crate) fn rule(rule: &InitiatorConfig) -> io::Result<InitiatorRule> {
         chap: rule.chap.as_ref().map(account).transpose()?,
         mutual: rule.mutual_chap.as_ref().map(account).transpose()?,
         luns: rule.luns.clone(),
+        read_only: false,
     })
 }
 

@@ -2,6 +2,7 @@
 
 use super::absent::AbsentView;
 use super::descriptors::DescriptorStatus;
+use super::memory::MemoryStatus;
 use super::shared::Shared;
 use super::throughput::Throughput;
 use super::verdict::{HealthReport, health};
@@ -55,6 +56,8 @@ pub(crate) struct Status {
     pub(super) descriptors: DescriptorStatus,
     pub(super) grace_seconds_left: u64,
     pub(super) buffers_in_use_bytes: usize,
+    /// Memory of the process, and its limit.
+    pub(super) memory: MemoryStatus,
     /// Bytes carried and copied, by transport and direction.
     pub(super) data: Vec<DataFigures>,
     pub(super) pools: Vec<PoolReport>,
@@ -213,6 +216,7 @@ pub(crate) fn status(shared: &Shared, silent_cores: &[usize]) -> Status {
         descriptors: shared.descriptors.status(shared.nfs.v4.open_files()),
         grace_seconds_left: totals.grace_seconds,
         buffers_in_use_bytes: shared.network.pool.in_use_bytes(),
+        memory: shared.memory.status(shared.network.quota.level()),
         data: shared.nfs.metrics.data.figures(),
         pools: shared.pools.report(),
         zfs: shared.pools.cache_report(),

@@ -18,6 +18,11 @@ pub trait Task {
     /// a response to them; this command's own I_T nexus is excluded.
     fn abort_others(&self, which: &dyn Fn(&Nexus) -> bool);
 
+    /// Returns whether its initiator may only read.
+    fn is_write_protected(&self) -> bool {
+        false
+    }
+
     /// Runs `work` for at most the time that one command may delay others.
     fn in_time<'a>(&'a self, work: Work<'a>) -> Finished<'a>;
 }

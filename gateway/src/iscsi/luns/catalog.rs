@@ -38,6 +38,8 @@ pub(crate) struct LunMap {
     pub units: BTreeMap<Lun, Arc<Unit>>,
     /// LUNs whose storage is absent.
     pub absent: BTreeSet<Lun>,
+    /// Set if the initiator may only read.
+    pub read_only: bool,
 }
 
 /// All targets by name.
@@ -80,7 +82,8 @@ impl Target {
         let absent: BTreeSet<Lun> = absent.filter_map(|number| Lun::new(*number)).collect();
         let luns =
             LogicalUnits::new(units.iter().map(|(lun, unit)| (*lun, Arc::clone(&unit.disk))));
-        LunMap { luns: luns.with_becoming_ready(absent.clone()), units, absent }
+        let read_only = rule.is_some_and(|rule| rule.read_only);
+        LunMap { luns: luns.with_becoming_ready(absent.clone()), units, absent, read_only }
     }
 
     /// Returns whether it has a logical unit of this number, present or absent.

@@ -21,6 +21,7 @@ impl VolumeService {
         };
         check(&volume, &grant)?;
         volume::grant(self.tool(), &volume, &grant).map_err(error)?;
+        volume::confirm(self.tool(), &volume).map_err(error)?;
         if volume.kind == VolumeKind::Filesystem && volume.mounted_at.is_none() {
             // A restart of the machine, or a crash after it was made.
             let mounted = self.tool().run("zfs", &["mount", dataset.as_str()]);
@@ -51,11 +52,10 @@ impl VolumeService {
                     portals.iter().map(|portal| portal.transport).collect();
                 transports.sort_unstable();
                 transports.dedup();
-                let is_nfs = volume.kind == VolumeKind::Filesystem;
                 return Ok(Access {
                     volume: volume.dataset.to_string(),
                     node: grant.node.clone(),
-                    read_only: volume.read_only || is_nfs && grant.read_only,
+                    read_only: volume.read_only || grant.read_only,
                     reach,
                     transports,
                 });

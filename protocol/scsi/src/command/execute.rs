@@ -37,7 +37,7 @@ impl Disk {
         if found.has_effects() && task.is_aborted() {
             return self.respond(Err(Failure::Aborted));
         }
-        let outcome = match self.admit(&command, found) {
+        let outcome = match self.admit(&command, found, task) {
             Ok(row) => {
                 let geometry = self.store.geometry();
                 let cx = Cx { disk: self, luns, command: &command, row, geometry, task };
@@ -61,7 +61,12 @@ impl Disk {
     }
 
     /// Makes all checks that precede a command.
-    fn admit(&self, command: &Command, found: Lookup) -> Result<&'static Row, Failure> {
+    fn admit(
+        &self,
+        command: &Command,
+        found: Lookup,
+        task: &dyn Task,
+    ) -> Result<&'static Row, Failure> {
         let mut state = self.state();
         let nexus = state.nexus(&command.nexus);
         let exempt = matches!(found, Lookup::Row(row) if row.attention_exempt);
@@ -84,7 +89,7 @@ impl Disk {
         check_reservations(&state, command, row)?;
         check_ready(&state, row)?;
         if row.writes {
-            self.check_write_protection(&state)?;
+            self.check_write_protection(&state, task)?;
             // Writes without a range in the CDB report their ranges themselves.
             let range = command.cdb.range(row.shape);
             if range.blocks > 0 {
@@ -121,8 +126,9 @@ impl Disk {
         Err(Sense::new(SenseKey::NotReady, asc).into())
     }
 
-    fn check_write_protection(&self, state: &State) -> Result<(), Failure> {
-        if self.config.read_only || self.store.geometry().read_only {
+    fn check_write_protection(&self, state: &State, task: &dyn Task) -> Result<(), Failure> {
+        let read_only = self.config.read_only || self.store.geometry().read_only;
+        if read_only || task.is_write_protected() {
             return Err(Sense::new(SenseKey::DataProtect, Asc::WRITE_PROTECTED).into());
         }
         if state.mode.software_write_protect() {

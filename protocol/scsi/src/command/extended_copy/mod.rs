@@ -155,6 +155,7 @@ impl Disk {
         }
         let protected = self.config.read_only
             || self.store.geometry().read_only
+            || cx.task.is_write_protected()
             || state.mode.software_write_protect();
         if writes && protected {
             return Err(Sense::new(SenseKey::DataProtect, Asc::WRITE_PROTECTED).into());
