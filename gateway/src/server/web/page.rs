@@ -246,7 +246,7 @@ mod tests {
             assert!(page.contains(&note), "{note}");
         }
         assert!(page.contains("200 of 5000 are shown"));
-        assert_eq!(page.matches("<tr>").count(), 6 + 3 * MAX_PAGE_ROWS + 4);
+        assert_eq!(page.matches("<tr>").count(), 7 + 3 * MAX_PAGE_ROWS + 5);
         assert!(page.len() < 1 << 20, "{}", page.len());
     }
 }
