@@ -1,5 +1,6 @@
 //! iSCSI settings in the file: portals, targets, logical units and initiators.
 
+use crate::rates::Rates;
 use crate::schema::{ByteSize, Cidr};
 use crate::text::as_text;
 use serde::{Deserialize, Serialize};
@@ -60,6 +61,13 @@ pub struct IscsiConfig {
     /// Initiators are warned when less than this part of the space behind a
     /// thin LUN is left, in percent; 0: never.
     pub thin_warning_percent: u8,
+    /// The portal groups are those of two machines, of which one serves: a group
+    /// without an address of this machine is in standby.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub asymmetric: bool,
+    /// Answers initiators for the machine that serves, without storage.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub standby: bool,
     /// Further portal groups.
     #[serde(rename = "group", skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<PortalGroupConfig>,
@@ -89,6 +97,8 @@ impl Default for IscsiConfig {
             iser_listen: Vec::new(),
             portal_group: 1,
             thin_warning_percent: 10,
+            asymmetric: false,
+            standby: false,
             groups: Vec::new(),
             discovery_chap: None,
             max_sessions: 256,
@@ -152,6 +162,20 @@ pub struct LunConfig {
     /// "auto", "always" or "never".
     #[serde(default)]
     pub direct: DirectChoice,
+    /// Most reads and writes per second; further ones wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops_max: Option<u64>,
+    /// Most bytes per second that they move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second_max: Option<ByteSize>,
+}
+
+impl LunConfig {
+    /// Limits on its reads and writes.
+    #[must_use]
+    pub fn rates(&self) -> Rates {
+        Rates::of(self.iops_max, self.bytes_per_second_max)
+    }
 }
 
 /// Zvols found by name: each becomes a logical unit of the target, with a
@@ -183,6 +207,12 @@ pub struct VolumesConfig {
     /// "auto", "always" or "never".
     #[serde(default)]
     pub direct: DirectChoice,
+    /// Most reads and writes per second; further ones wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops_max: Option<u64>,
+    /// Most bytes per second that they move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second_max: Option<ByteSize>,
 }
 
 impl VolumesConfig {
@@ -202,6 +232,8 @@ impl VolumesConfig {
             write_cache: self.write_cache,
             thin: self.thin,
             direct: self.direct,
+            iops_max: self.iops_max,
+            bytes_per_second_max: self.bytes_per_second_max,
         }
     }
 }
@@ -334,6 +366,9 @@ pub struct InitiatorConfig {
     /// LUNs visible to it; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub luns: Option<Vec<u16>>,
+    /// Refuses it every modification of data.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
 }
 
 const fn four() -> u32 {

@@ -1,6 +1,7 @@
 //! Rules between the values of iSCSI targets.
 
 use crate::problem::{Findings, Place};
+use crate::rates::Rates;
 use crate::schema::Config;
 use crate::target::{
     ChapConfig, ISCSI_PORT, InitiatorConfig, IscsiConfig, LunConfig, NamePattern, TargetConfig,
@@ -25,6 +26,7 @@ pub(crate) fn problems(config: &Config, found: &mut Findings) {
         check_chap(chap, &place("discovery_chap"), found);
     }
     check_groups(iscsi, found);
+    check_standby(config, found);
     if iscsi.tcp_listen().chain(iscsi.iser_listen()).next().is_none() && !config.targets.is_empty()
     {
         let next = format!("name it, for example [iscsi] listen = [\"0.0.0.0:{ISCSI_PORT}\"]");
@@ -54,6 +56,32 @@ pub(crate) fn problems(config: &Config, found: &mut Findings) {
                     found.add(place.key(key), format!("{other} has it already"), next);
                 }
             }
+        }
+    }
+}
+
+/// Requires of a gateway in standby that it serves nothing else.
+fn check_standby(config: &Config, found: &mut Findings) {
+    let place = |key| Place::root("iscsi").key(key);
+    if config.iscsi.asymmetric && config.iscsi.groups.is_empty() {
+        let next = "add [[iscsi.group]] with the other machine's addresses";
+        found.absent(place("asymmetric"), "it has one portal group", next);
+    }
+    if !config.iscsi.standby {
+        return;
+    }
+    if !config.iscsi.asymmetric {
+        found.add(place("standby"), "without iscsi.asymmetric", "set iscsi.asymmetric = true");
+    }
+    if !config.exports.is_empty() {
+        let next = "keep exports in the configuration of the gateway that serves";
+        found.add(Place::root("export").item(0), "a gateway in standby has no storage", next);
+    }
+    for (index, target) in config.targets.iter().enumerate() {
+        for (number, lun) in target.luns.iter().enumerate().filter(|(_, lun)| lun.size.is_none()) {
+            let place = Place::root("target").item(index).key("lun").item(number);
+            let problem = format!("in standby the size of LUN {} is not known", lun.number);
+            found.absent(place, &problem, "add size, that of the disk");
         }
     }
 }
@@ -162,6 +190,7 @@ fn check_volumes(volumes: &VolumesConfig, place: &Place, found: &mut Findings) {
     check_pattern(&volumes.dataset, place.key("dataset"), found);
     found.range(place.key("first_number"), volumes.first_number, 0, MAX_LUN);
     check_block_bytes(volumes.block_bytes, place, found);
+    Rates::of(volumes.iops_max, volumes.bytes_per_second_max).check(place, found);
 }
 
 fn check_lun(lun: &LunConfig, place: &Place, found: &mut Findings) {
@@ -170,6 +199,7 @@ fn check_lun(lun: &LunConfig, place: &Place, found: &mut Findings) {
         found.add(place.key("path"), "not an absolute path", "begin it with /");
     }
     check_block_bytes(lun.block_bytes, place, found);
+    lun.rates().check(place, found);
     if let Some(physical) = lun.physical_block_bytes
         && (!physical.is_power_of_two() || !(lun.block_bytes..=1 << 20).contains(&physical))
     {

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use zgate_api::Transport;
@@ -91,6 +91,15 @@ impl Host for ModelHost {
 
     fn has_session(&self, target: &str) -> bool {
         self.disks().contains_key(target)
+    }
+
+    fn is_logged_in(&self, target: &str) -> bool {
+        self.has_session(target)
+    }
+
+    // An unmount ends before it is answered here.
+    fn has_filesystem(&self, _: &Path) -> bool {
+        false
     }
 }
 

@@ -33,6 +33,10 @@ struct Machine {
     formatted: bool,
     /// Servers do not answer: only a lazy unmount ends.
     dead: bool,
+    /// The kernel writes for longer than one call.
+    writes: bool,
+    /// A file system of the disk is left in the kernel.
+    filesystem: bool,
     /// Somebody uses the mounts.
     in_use: bool,
     rdma_fails: bool,
@@ -76,7 +80,8 @@ impl Told {
                 machine.mounts.retain(|(_, point)| point != path);
                 done
             }
-            ("stat", _) if machine.dead => None,
+            ("stat" | "sync", _) if machine.dead => None,
+            ("sync", _) if machine.writes => None,
             ("stat", _) => Some(Ok("4096 10 5 5 10 5\n".to_owned())),
             ("iscsiadm", words) if words.contains(&"--login") => {
                 if machine.refused_logins > 0 {
@@ -143,6 +148,15 @@ impl Host for Told {
 
     fn has_session(&self, _: &str) -> bool {
         self.0.lock().unwrap().logged_in
+    }
+
+    fn is_logged_in(&self, _: &str) -> bool {
+        let machine = self.0.lock().unwrap();
+        machine.logged_in && !machine.dead
+    }
+
+    fn has_filesystem(&self, _: &Path) -> bool {
+        self.0.lock().unwrap().filesystem
     }
 }
 
@@ -280,6 +294,34 @@ async fn a_mount_in_use_on_a_live_server_is_not_taken_away() {
     assert_eq!((scene.count("-l "), scene.machine.mounts().unwrap().len()), (0, 1));
     scene.tell(|machine| machine.in_use = false);
     scene.unstage().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn data_that_is_being_written_to_a_live_server_is_waited_for() {
+    for protocol in ["nfs", "iscsi"] {
+        let scene = Scene::new();
+        scene.stage(protocol).await.unwrap();
+        scene.tell(|machine| machine.writes = true);
+        let begun = Instant::now();
+        assert_eq!(scene.unstage().await.unwrap_err().code(), Code::Unavailable);
+        assert!(begun.elapsed() < UNSTAGE_SECONDS);
+        assert_eq!((scene.count("umount"), scene.count("--logout")), (0, 0), "{protocol}");
+        scene.tell(|machine| machine.writes = false);
+        scene.unstage().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_with_a_file_system_in_the_kernel_is_not_taken_away() {
+    let scene = Scene::new();
+    scene.stage("iscsi").await.unwrap();
+    scene.tell(|machine| machine.filesystem = true);
+    assert_eq!(scene.unstage().await.unwrap_err().code(), Code::Unavailable);
+    assert_eq!(scene.count("--logout"), 0);
+    // Of a dead gateway nothing can be saved.
+    scene.tell(|machine| machine.dead = true);
+    scene.unstage().await.unwrap();
+    assert_eq!(scene.count("--logout"), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -53,6 +53,8 @@ enum Call {
     Snapshot { name: u64, of: u64 },
     DeleteSnapshot { name: u64 },
     Group { name: u64, of: Vec<u64> },
+    DeleteGroup { name: u64 },
+    Modify { name: u64, parameter: (&'static str, String) },
 }
 
 /// A volume that must exist.
@@ -61,6 +63,7 @@ struct Expected {
     id: String,
     size: i64,
     nodes: BTreeSet<String>,
+    properties: BTreeMap<String, String>,
 }
 
 #[derive(Default)]
@@ -178,6 +181,25 @@ impl World {
                 let ids = group.snapshots.into_iter().map(|one| one.snapshot_id).collect();
                 Ok(Answer::Group(group.group_snapshot_id, ids))
             }
+            Call::DeleteGroup { name } => {
+                let never = || ("g:group-never".to_owned(), BTreeSet::new());
+                let (id, ids) = self.groups.get(name).cloned().unwrap_or_else(never);
+                let request = DeleteVolumeGroupSnapshotRequest {
+                    group_snapshot_id: id,
+                    snapshot_ids: ids.into_iter().collect(),
+                    ..Default::default()
+                };
+                let gone = driver.delete_volume_group_snapshot(Request::new(request));
+                gone.await.map(|_| Answer::Done)
+            }
+            Call::Modify { name, parameter: (key, value) } => {
+                let request = ControllerModifyVolumeRequest {
+                    volume_id: self.id(*name),
+                    mutable_parameters: [((*key).to_owned(), value.clone())].into(),
+                    ..Default::default()
+                };
+                driver.controller_modify_volume(Request::new(request)).await.map(|_| Answer::Done)
+            }
         }
     }
 
@@ -190,6 +212,7 @@ impl World {
                     id: id.clone(),
                     size: capacity,
                     nodes: BTreeSet::new(),
+                    properties: BTreeMap::new(),
                 });
                 assert_eq!((&known.id, known.size), (&id, capacity), "{call:?}: another volume");
             }
@@ -205,6 +228,11 @@ impl World {
             (Call::Expand { name, .. }, Answer::Volume(_, capacity)) => {
                 self.volumes.get_mut(name).unwrap().size = capacity;
             }
+            (Call::Modify { name, parameter: (key, value) }, _) => {
+                let properties = &mut self.volumes.get_mut(name).unwrap().properties;
+                properties.insert((*key).to_owned(), value.clone());
+            }
+            (Call::DeleteGroup { name }, _) => drop(self.groups.remove(name)),
             (Call::Snapshot { name, .. }, Answer::Snapshot(id, source)) => {
                 let known = self.snapshots.entry(*name).or_insert((id.clone(), source));
                 assert_eq!(known.0, id, "{call:?}: another snapshot");
@@ -238,6 +266,10 @@ impl World {
                 .map(|name| zgate_csi::names::Node::from_access_name(name).unwrap().0.to_string())
                 .collect();
             assert_eq!(nodes, volume.nodes, "{} after {call:?}", volume.id);
+            let size = gateway.size_bytes(&volume.id[2..]).cast_signed();
+            assert_eq!(size, volume.size, "{} after {call:?}", volume.id);
+            let properties = gateway.properties(&volume.id[2..]);
+            assert_eq!(properties, volume.properties, "{} after {call:?}", volume.id);
         }
     }
 }
@@ -270,11 +302,22 @@ fn draw(random: &mut Random, world: &World) -> Call {
             Call::Create { name, size: (1 + random.below(3) as i64) * GIB, source }
         }
         30..45 => Call::Delete { name },
-        45..57 => Call::Publish { name, node: random.below(NODES) },
-        57..70 => Call::Unpublish { name, node: random.below(NODES) },
-        70..78 => Call::Expand { name, size: (1 + random.below(5) as i64) * GIB },
-        78..86 => Call::Snapshot { name, of: random.below(NAMES) },
-        86..97 => Call::DeleteSnapshot { name },
+        45..55 => Call::Publish { name, node: random.below(NODES) },
+        55..66 => Call::Unpublish { name, node: random.below(NODES) },
+        66..74 => Call::Expand { name, size: (1 + random.below(5) as i64) * GIB },
+        74..82 => Call::Snapshot { name, of: random.below(NAMES) },
+        82..89 => Call::DeleteSnapshot { name },
+        89..92 => Call::DeleteGroup { name },
+        92..96 => {
+            let value = (10 + random.below(90)).to_string();
+            let parameters = [
+                ("iops_max", value.clone()),
+                ("bytes_per_second_max", format!("{value}Mi")),
+                ("compression", "zstd".to_owned()),
+            ];
+            let parameter = parameters[random.below(3) as usize].clone();
+            Call::Modify { name, parameter }
+        }
         _ => Call::Group { name, of: vec![name, (name + 1) % NAMES] },
     }
 }
@@ -297,7 +340,10 @@ fn is_explained(world: &World, call: &Call, status: &Status) -> bool {
                     || world.snapshot_ids().iter().any(|id| id.starts_with(&prefix))
             })
         }
-        (Call::Publish { name, .. } | Call::Expand { name, .. }, Code::NotFound) => !exists(name),
+        (
+            Call::Publish { name, .. } | Call::Expand { name, .. } | Call::Modify { name, .. },
+            Code::NotFound,
+        ) => !exists(name),
         (Call::Snapshot { of, .. }, Code::NotFound) => !exists(of),
         (Call::Snapshot { name, .. }, Code::AlreadyExists) => world.snapshots.contains_key(name),
         (Call::Group { of, .. }, Code::NotFound) => !of.iter().all(exists),

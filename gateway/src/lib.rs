@@ -8,9 +8,10 @@
 //! | `server` | starts, reconfigures and stops a gateway; the only room that
 //! imports both front ends | all below |
 //! | `nfs` | NFSv4, NFSv3 and MOUNT over TCP and RDMA | `net`, `observe`, `state_dir` |
-//! | `iscsi` | iSCSI targets over TCP and RDMA (iSER) | `exports`, `net`, `observe`, `state_dir`, `state_writer` |
+//! | `iscsi` | iSCSI targets over TCP and RDMA (iSER) | `exports`, `net`, `observe`, `qos`, `state_dir`, `state_writer` |
 //! | `exports` | exports: settings, the plan of datasets and zvols, stores |
-//! nothing |
+//! `qos` |
+//! | `qos` | limits on the rates of exports and logical units | nothing |
 //! | `net` | sockets and RDMA connections, admission, memory; independent of
 //! the front ends | `observe` |
 //! | `schedule` | snapshot schedules | `observe` |
@@ -26,6 +27,7 @@ mod iscsi;
 mod net;
 mod nfs;
 mod observe;
+mod qos;
 pub mod schedule;
 mod server;
 mod state_dir;

@@ -8,10 +8,13 @@ use zgate_api::{Properties, VolumeKind};
 /// Prefix of what the sidecars add.
 const SIDECARS: &str = "csi.storage.k8s.io/";
 
-/// Properties of ZFS that a class may set, and true if they may change later.
-const PROPERTIES: [(&str, bool); 7] = [
+/// Properties of ZFS and limits of the gateway that a class may set, and true if they
+/// may change later.
+const PROPERTIES: [(&str, bool); 9] = [
     ("atime", true),
+    ("bytes_per_second_max", true),
     ("compression", true),
+    ("iops_max", true),
     ("logbias", true),
     ("primarycache", true),
     ("recordsize", true),
@@ -114,8 +117,10 @@ mod tests {
         ]);
         let parsed = Parameters::parse(&class).unwrap();
         assert_eq!((parsed.kind, parsed.properties.len()), (Some(VolumeKind::Block), 2));
-        let changed = parsed.with(&map(&[("compression", "zstd")])).unwrap();
+        let later = map(&[("compression", "zstd"), ("iops_max", "500")]);
+        let changed = parsed.with(&later).unwrap();
         assert_eq!(changed.properties["compression"], "zstd");
+        assert_eq!(changed.properties["iops_max"], "500");
         for wrong in [("protokol", "nfs"), ("protocol", "smb"), ("readOnly", "yes")] {
             assert!(Parameters::parse(&map(&[wrong])).is_err(), "{wrong:?}");
         }

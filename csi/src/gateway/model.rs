@@ -25,8 +25,17 @@ pub enum Fault {
 type Faults = Box<dyn FnMut() -> Fault + Send>;
 
 /// Properties that a volume may have.
-const PROPERTIES: [&str; 7] =
-    ["atime", "compression", "logbias", "primarycache", "recordsize", "sync", "volblocksize"];
+const PROPERTIES: [&str; 9] = [
+    "atime",
+    "bytes_per_second_max",
+    "compression",
+    "iops_max",
+    "logbias",
+    "primarycache",
+    "recordsize",
+    "sync",
+    "volblocksize",
+];
 /// Free space of a pool, in bytes.
 const POOL_BYTES: u64 = 1 << 50;
 
@@ -68,6 +77,16 @@ impl ModelGateway {
     /// Returns the ids of all snapshots.
     pub fn snapshot_ids(&self) -> Vec<String> {
         self.lock().snapshots.keys().cloned().collect()
+    }
+
+    /// Returns the properties of a volume.
+    pub fn properties(&self, id: &str) -> std::collections::BTreeMap<String, String> {
+        self.lock().volumes.get(id).map(|volume| volume.properties.clone()).unwrap_or_default()
+    }
+
+    /// Returns the size of a volume in bytes; 0 if there is none.
+    pub fn size_bytes(&self, id: &str) -> u64 {
+        self.lock().volumes.get(id).map_or(0, |volume| volume.size_bytes)
     }
 
     /// Returns the nodes with access to a volume.

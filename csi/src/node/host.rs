@@ -93,6 +93,14 @@ pub trait Host: Send + Sync {
 
     /// Returns whether a session with an iSCSI target exists.
     fn has_session(&self, target: &str) -> bool;
+
+    /// Returns whether a session with an iSCSI target is logged in: its gateway has
+    /// answered lately.
+    fn is_logged_in(&self, target: &str) -> bool;
+
+    /// Returns whether the kernel has a file system of a disk in use, mounted in any
+    /// name space or being unmounted.
+    fn has_filesystem(&self, device: &Path) -> bool;
 }
 
 /// This machine.
@@ -202,12 +210,28 @@ impl Host for System {
     }
 
     fn has_session(&self, target: &str) -> bool {
-        let Ok(sessions) = fs::read_dir("/sys/class/iscsi_session") else { return false };
-        sessions.flatten().any(|session| {
-            let name = fs::read_to_string(session.path().join("targetname"));
-            name.is_ok_and(|name| name.trim() == target)
-        })
+        !session_states(target).is_empty()
     }
+
+    fn is_logged_in(&self, target: &str) -> bool {
+        session_states(target).iter().any(|state| state == "LOGGED_IN")
+    }
+
+    fn has_filesystem(&self, device: &Path) -> bool {
+        let Some(name) = device.file_name() else { return false };
+        ["ext4", "xfs"].iter().any(|kind| Path::new("/sys/fs").join(kind).join(name).exists())
+    }
+}
+
+/// States of the sessions with a target, as the kernel names them.
+fn session_states(target: &str) -> Vec<String> {
+    let Ok(sessions) = fs::read_dir("/sys/class/iscsi_session") else { return Vec::new() };
+    let state = |session: fs::DirEntry| {
+        let read = |name: &str| fs::read_to_string(session.path().join(name));
+        let of = read("targetname").ok()?;
+        (of.trim() == target).then(|| read("state").unwrap_or_default().trim().to_owned())
+    };
+    sessions.flatten().filter_map(state).collect()
 }
 
 fn block_devices(prefix: &str) -> Vec<String> {

@@ -5,8 +5,8 @@ use super::Node;
 use super::host::{Disk, Host, HostError};
 use super::mount::ours;
 use crate::limits::{
-    COMMAND_SECONDS, DISK_SECONDS, GROWTH_SECONDS, LOGIN_ATTEMPTS, LOGIN_PAUSE, LOGIN_SECONDS,
-    LOGOUT_SECONDS, MULTIPATH_SECONDS, POLL_PAUSE,
+    COMMAND_SECONDS, DISK_SECONDS, FORGET_SECONDS, GROWTH_SECONDS, LOGIN_ATTEMPTS, LOGIN_PAUSE,
+    LOGIN_SECONDS, LOGOUT_SECONDS, MULTIPATH_REMOVE_SECONDS, MULTIPATH_SECONDS, POLL_PAUSE,
 };
 use crate::publication::{NodePortal, Publication};
 use std::time::Duration;
@@ -134,10 +134,28 @@ pub(super) fn attached(host: &dyn Host, naa: &str) -> Option<Disk> {
 
 /// Ends the sessions with a target.
 pub(super) async fn detach(host: &dyn Host, target: &str, naa: &str) -> Result<(), Status> {
+    // The kernel goes on writing after an unmount, and in other mount name spaces.
+    if let Some(disk) = attached(host, naa)
+        && host.has_filesystem(&disk.device)
+        && host.is_logged_in(target)
+    {
+        return Err(Status::unavailable(format!(
+            "the file system on {} is still in use or being written; unstage it again",
+            disk.device.display()
+        )));
+    }
     if let Some(disk) = host.multipath(naa) {
         let device = disk.device.to_string_lossy().into_owned();
+        // With what waits in it for paths that are gone, it could not be removed.
+        let failing = ["disablequeueing", "map", &device];
+        if !host.is_logged_in(target)
+            && let Err(error) = host.run("multipathd", &failing, FORGET_SECONDS).await
+        {
+            tracing::warn!(%error, "multipathd");
+        }
         // Fails while it is in use; the logout then says so.
-        if let Err(error) = host.run("multipath", &["-f", &device], COMMAND_SECONDS).await {
+        if let Err(error) = host.run("multipath", &["-f", &device], MULTIPATH_REMOVE_SECONDS).await
+        {
             tracing::warn!(%error, "multipath");
         }
     }
@@ -150,7 +168,7 @@ pub(super) async fn detach(host: &dyn Host, target: &str, naa: &str) -> Result<(
     {
         return Err(ours(&format!("the session with {target} does not end"), &error));
     }
-    match host.run("iscsiadm", &end(&["-o", "delete"]), COMMAND_SECONDS).await {
+    match host.run("iscsiadm", &end(&["-o", "delete"]), FORGET_SECONDS).await {
         Err(error) if error.status() != Some(NO_OBJECTS) => Err(ours("iscsiadm", &error)),
         _ => Ok(()),
     }

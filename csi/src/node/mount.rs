@@ -1,7 +1,9 @@
 //! Mounts and unmounts with bounds.
 
 use super::host::{Host, HostError};
-use crate::limits::{COMMAND_SECONDS, FORCED_UNMOUNT_SECONDS, PROBE_SECONDS, UNMOUNT_SECONDS};
+use crate::limits::{
+    COMMAND_SECONDS, FLUSH_SECONDS, FORCED_UNMOUNT_SECONDS, PROBE_SECONDS, UNMOUNT_SECONDS,
+};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -43,6 +45,52 @@ pub(super) async fn bind(
     Ok(())
 }
 
+/// Server of a volume's mount.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Server<'a> {
+    /// NFS.
+    Files,
+    /// A disk of this iSCSI target.
+    Disk(&'a str),
+}
+
+impl Server<'_> {
+    async fn answers(self, host: &dyn Host, mount: &str) -> bool {
+        match self {
+            Self::Files => host.run("stat", &["-f", mount], PROBE_SECONDS).await.is_ok(),
+            Self::Disk(target) => host.is_logged_in(target),
+        }
+    }
+}
+
+/// Unmounts a volume. What was written reaches its server first: an unmount that is
+/// forced while the kernel still writes, or a disk that is taken away meanwhile, would
+/// lose it. On a live server this takes as many calls as it needs.
+pub(super) async fn unmount_volume(
+    host: &dyn Host,
+    path: &Path,
+    server: Server<'_>,
+) -> Result<(), Status> {
+    let name = text(path)?;
+    if mounted_at(host, path)?.is_none() {
+        return Ok(());
+    }
+    match host.run("sync", &["-f", name], FLUSH_SECONDS).await {
+        Err(error @ HostError::TimedOut { .. }) => {
+            if server.answers(host, name).await {
+                return Err(Status::unavailable(format!(
+                    "{name}: data is still being written to the gateway; unstage it again"
+                )));
+            }
+            return detach(host, path, error).await;
+        }
+        // The kernel has told the program that wrote it.
+        Err(error) => tracing::warn!(path = name, %error, "not all data was written"),
+        Ok(_) => {}
+    }
+    unmount(host, path).await
+}
+
 /// Unmounts a path until nothing is mounted there. If the server of the mount does
 /// not answer, it is forced, and then detached from the tree.
 pub(super) async fn unmount(host: &dyn Host, path: &Path) -> Result<(), Status> {
@@ -62,6 +110,12 @@ pub(super) async fn unmount(host: &dyn Host, path: &Path) -> Result<(), Status> 
     if !timed_out && host.run("stat", &["-f", name], PROBE_SECONDS).await.is_ok() {
         return Err(ours("the server answers, but the mount is in use", &error));
     }
+    detach(host, path, error).await
+}
+
+/// Ends a mount whose server does not answer.
+async fn detach(host: &dyn Host, path: &Path, error: HostError) -> Result<(), Status> {
+    let name = text(path)?;
     tracing::warn!(path = name, %error, "its server does not answer: detached");
     for option in ["-f", "-l"] {
         let done = host.run("umount", &["-i", "-c", option, name], FORCED_UNMOUNT_SECONDS).await;

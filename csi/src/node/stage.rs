@@ -1,6 +1,6 @@
 //! Staging: the volume is mounted, or its disk attached, once per node.
 
-use super::mount::{ours, remove_target, text, unmount};
+use super::mount::{Server, ours, remove_target, text, unmount, unmount_volume};
 use super::record::{DiskRecord, Record};
 use super::{Node, filesystem, iscsi, nfs};
 use crate::limits::COMMAND_SECONDS;
@@ -141,7 +141,11 @@ impl Node {
             unmount(&*self.host, target).await?;
             remove_target(target)?;
         }
-        unmount(&*self.host, &record.staging).await?;
+        let server = match &record.disk {
+            Some(disk) => Server::Disk(&disk.target),
+            None => Server::Files,
+        };
+        unmount_volume(&*self.host, &record.staging, server).await?;
         if let Some(disk) = &record.disk {
             iscsi::detach(&*self.host, &disk.target, &disk.naa).await?;
         }

@@ -23,8 +23,7 @@ pub struct GrantAccess {
     /// The node's initiator name; needed for a block device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initiator: Option<String>,
-    /// The node may not modify the volume. The gateway enforces it for file
-    /// systems; for block devices the node has to.
+    /// The node may not modify the volume: the gateway refuses it.
     #[serde(default)]
     pub read_only: bool,
 }

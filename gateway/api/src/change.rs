@@ -41,6 +41,9 @@ pub struct AddRule {
     /// Logical units it may use; absent: all.
     #[serde(default)]
     pub luns: Option<Vec<u16>>,
+    /// Refuse it every modification of data.
+    #[serde(default)]
+    pub read_only: bool,
     /// Keep it in no file: it ends with the next reload or restart.
     #[serde(default)]
     pub runtime_only: bool,

@@ -14,7 +14,10 @@ pub const MAX_CONFIRM_SECONDS: u32 = 3600;
 
 /// Native properties of a dataset that a request may set, by their names in
 /// zfsprops(7): `compression`, `recordsize` (filesystem), `volblocksize` (block,
-/// only at creation), `sync`, `logbias`, `primarycache`, `atime` (filesystem).
+/// only at creation), `sync`, `logbias`, `primarycache`, `atime` (filesystem). Two more
+/// are limits that the gateway enforces by waiting: `iops_max`, reads and writes per
+/// second from 10, and `bytes_per_second_max`, from 1 MiB, in bytes or with a unit
+/// (`200MiB`); `none` ends a limit.
 pub type Properties = BTreeMap<String, String>;
 
 /// Kind of a volume.

@@ -5,9 +5,10 @@ use super::settings::{DatasetRef, ExportSettings, export};
 use std::io;
 use std::path::PathBuf;
 use zgate_config::{
-    AccessMode, Cidr, ClientMatch, ExportClient, ExportConfig, VolumeParent, VolumesConfig,
+    AccessMode, ByteSize, Cidr, ClientMatch, ExportClient, ExportConfig, Rates, VolumeParent,
+    VolumesConfig,
 };
-use zgate_control::volume::{Grant, VolumeKind, VolumeRecord};
+use zgate_control::volume::{Grant, RateLimits, VolumeKind, VolumeRecord};
 use zgate_control::{Dataset, DatasetName};
 
 /// A parent of the configuration.
@@ -83,6 +84,7 @@ impl ParentPlan {
             pseudo_path: self.pseudo_path(volume)?,
             id: Some(id),
             read_only: volume.read_only,
+            rates: rates(volume),
             clients: clients.collect(),
             dataset: Some(DatasetRef {
                 name: dataset.name.clone(),
@@ -106,6 +108,9 @@ impl ParentPlan {
             transport: zgate_config::ClientTransport::Any,
             certificate: zgate_config::CertificateRequirement::default(),
             identity: zgate_config::ClientIdentity::default(),
+            map_uids: Vec::new(),
+            map_gids: Vec::new(),
+            manage_groups: false,
         })
     }
 
@@ -118,15 +123,26 @@ impl ParentPlan {
         }
         let unit =
             format!("dataset = {:?}\nread_only = {}\n", dataset.name.as_str(), volume.read_only);
+        let Rates { iops_max, bytes_per_second_max } = rates(volume);
+        let unit = VolumesConfig {
+            iops_max,
+            bytes_per_second_max: bytes_per_second_max.map(ByteSize),
+            ..toml_of(&unit).ok()?
+        };
         Some(GrantedDisk {
             guid: dataset.guid,
             name: dataset.name.clone(),
             device: dataset.device()?,
             target: self.target(volume)?,
             grants,
-            unit: toml_of(&unit).ok()?,
+            unit,
         })
     }
+}
+
+fn rates(volume: &VolumeRecord) -> Rates {
+    let RateLimits { iops_max, bytes_per_second_max } = volume.rates();
+    Rates { iops_max, bytes_per_second_max }
 }
 
 /// Id of the anonymous user and group.

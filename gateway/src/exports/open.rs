@@ -9,8 +9,10 @@ use super::hosts::{self, HostTable, Hosts};
 use super::limits::{OPEN_PATIENCE, RELOAD_PATIENCE, START_PATIENCE};
 use super::settings::{ExportSet, ExportSettings};
 use super::stores::{OpenStore, OpenStores, open_store};
+use crate::qos::{Limiter, limited_files};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use zgate_nfs::namespace::{AbsentExport, Export, Namespace, StableNames};
 use zgate_posix::PosixOptions;
@@ -53,6 +55,8 @@ pub(crate) struct Opener {
     pub options: PosixOptions,
     hosts: Hosts,
     stores: Attempts<OpenStore>,
+    /// Limiters of exports, by their numbers.
+    limiters: Mutex<BTreeMap<u32, Arc<Limiter>>>,
 }
 
 /// Exports that were opened, not yet in service.
@@ -67,7 +71,8 @@ impl Opener {
     /// The end of an attempt wakes `wake`.
     pub(crate) fn new(options: PosixOptions, wake: &Wake) -> Self {
         let hosts = Hosts::new(wake.clone());
-        Self { options, hosts, stores: Attempts::new(wake.clone()) }
+        let stores = Attempts::new(wake.clone());
+        Self { options, hosts, stores, limiters: Mutex::default() }
     }
 
     fn job(&self, exports: &ExportSet, export: &ExportSettings, begins: bool) -> Job<OpenStore> {
@@ -105,6 +110,7 @@ impl Opener {
         let (mut absent, mut items) = (Vec::new(), Vec::new());
         let mut serve = |export: &ExportSettings, store: &OpenStore| {
             now.add(export.number(), export, store);
+            let store = self.limited(export, store.files());
             present.push(Arc::new(protocol_export(export, &hosts, store)));
         };
         for export in exports.iter() {
@@ -131,6 +137,19 @@ impl Opener {
         Ok(Opened { namespace: namespace.with_absent_clients(others), stores: now, absent: items })
     }
 
+    /// Puts the limits of an export before its store. They outlive a reload: what was
+    /// taken stays taken.
+    fn limited(&self, export: &ExportSettings, store: Arc<dyn FileStore>) -> Arc<dyn FileStore> {
+        if export.rates.is_unlimited() {
+            return store;
+        }
+        let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
+        let limiter = limiters.entry(export.number().0);
+        let limiter = limiter.or_insert_with(|| Arc::new(Limiter::new(export.rates)));
+        limiter.set(export.rates);
+        limited_files(store, Arc::clone(limiter))
+    }
+
     /// Begins the attempts that are due, at exports without a store and names
     /// without an address.
     pub(crate) fn retry(&self, exports: &ExportSet, kept: &OpenStores) -> Progress {
@@ -139,8 +158,13 @@ impl Opener {
         self.stores.retry(jobs).and(self.hosts.retry(&hosts::names(exports)))
     }
 
-    /// Forgets host names that these exports do not have.
+    /// Forgets host names and limits that these exports do not have.
     pub(crate) fn in_effect(&self, exports: &ExportSet) {
+        let limited = exports.iter().filter(|export| !export.rates.is_unlimited());
+        let limited: BTreeSet<u32> = limited.map(|export| export.number().0).collect();
+        let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
+        limiters.retain(|number, _| limited.contains(number));
+        drop(limiters);
         self.hosts.keep(&hosts::names(exports));
     }
 }
@@ -154,8 +178,11 @@ fn closed<'a>(exports: &'a ExportSet, kept: &OpenStores) -> Vec<&'a ExportSettin
     exports.iter().filter(is_closed).collect()
 }
 
-fn protocol_export(export: &ExportSettings, hosts: &HostTable, store: &OpenStore) -> Export {
-    let store = store.files();
+fn protocol_export(
+    export: &ExportSettings,
+    hosts: &HostTable,
+    store: Arc<dyn FileStore>,
+) -> Export {
     let store: Arc<dyn FileStore> =
         if export.sync_names { Arc::new(StableNames::over(store)) } else { store };
     Export {

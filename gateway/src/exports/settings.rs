@@ -3,7 +3,7 @@
 use super::absent::Fault;
 use std::io;
 use std::path::{Path, PathBuf};
-use zgate_config::{DirectChoice, ExportClient, ExportConfig};
+use zgate_config::{DirectChoice, ExportClient, ExportConfig, Rates};
 use zgate_control::DatasetName;
 use zgate_nfs::namespace::ExportId;
 use zgate_nfs::namespace::export::Versions;
@@ -55,6 +55,7 @@ pub(crate) struct ExportSettings {
     pub reserved_port_only: bool,
     pub snapshots_visible: bool,
     pub direct_io: DirectIo,
+    pub rates: Rates,
     /// Dataset that it follows, if any.
     pub dataset: Option<DatasetRef>,
 }
@@ -92,6 +93,7 @@ pub(crate) fn export(export: &ExportConfig) -> ExportSettings {
             DirectChoice::Always => DirectIo::Always,
             DirectChoice::Never => DirectIo::Never,
         },
+        rates: export.rates(),
         dataset: None,
     }
 }

@@ -36,6 +36,7 @@ pub(crate) async fn execute(
     transport: Transport,
 ) -> (TaskTag, Completion) {
     let begun = Instant::now();
+    let takes_spans = !command.needs_memory;
     let Command { task, lun, cdb, attribute, expected_write_bytes, data_out, copied_bytes, .. } =
         *command;
     let lun_map = live.lun_map();
@@ -63,7 +64,7 @@ pub(crate) async fn execute(
     // §4.11), so its command may be abandoned. All others must run to their
     // end: their writes must not follow the response to the abort.
     let stop = (family == Family::Sanitize).then(|| Arc::new(Notify::new()));
-    let own = OwnTask { block, live, unit, task, read_only: lun_map.read_only };
+    let own = OwnTask { block, live, unit, task, takes_spans };
     let run = lun_map.luns.execute_task(
         wire_lun,
         zgate_scsi::Command {
@@ -126,7 +127,7 @@ struct OwnTask<'a> {
     live: &'a Arc<LiveSession>,
     unit: Option<&'a Arc<Unit>>,
     task: TaskTag,
-    read_only: bool,
+    takes_spans: bool,
 }
 
 impl Task for OwnTask<'_> {
@@ -140,8 +141,8 @@ impl Task for OwnTask<'_> {
         }
     }
 
-    fn is_write_protected(&self) -> bool {
-        self.read_only
+    fn takes_spans(&self) -> bool {
+        self.takes_spans
     }
 
     fn in_time<'a>(&'a self, work: Work<'a>) -> Finished<'a> {

@@ -84,6 +84,7 @@ const _: () = assert!(HEAD_BYTES < PLACED_BYTES && PLACED_BYTES < STREAM_BYTES);
 const _: () = assert!(MAX_RUNNING_BYTES as u64 >= zgate_scsi::limits::MAX_TRANSFER_BYTES);
 const _: () = assert!(LOGIN_SETTLE_TIMEOUT.as_secs() < LOGIN_TIMEOUT.as_secs());
 const _: () = assert!(FUNCTION_TIMEOUT.as_secs() < PING_AFTER.as_secs() + PING_TIMEOUT.as_secs());
+const _: () = assert!(crate::qos::limits::MAX_WAIT.as_secs() < FUNCTION_TIMEOUT.as_secs());
 const _: () = assert!(MAX_LOGINS_PER_HOST < MAX_LOGINS);
 const _: () = assert!(LOGIN_LEAST_TIME.as_millis() < LOGIN_TIMEOUT.as_millis());
 const _: () = assert!(

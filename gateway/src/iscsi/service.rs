@@ -13,6 +13,7 @@ use super::session::{ConnectionHandle, LiveSession};
 use super::settings::{IscsiSettings, Portal, TargetSettings, Timeouts};
 use super::stats::Stats;
 use crate::exports::open::Opening;
+use crate::net::accept::is_local;
 use crate::net::memory_quota::MemoryReservation;
 use std::collections::HashMap;
 use std::fs::File;
@@ -100,6 +101,17 @@ impl IscsiService {
         self.portals.get().map_or(&[], Vec::as_slice)
     }
 
+    /// Has the access states follow the addresses of this machine: initiators of
+    /// a disk whose states have changed are told (SPC-4 §5.15.2.3).
+    pub(crate) fn follow_addresses(&self) {
+        for (tag, state) in self.home.groups.follow(is_local) {
+            tracing::info!(portal_group = tag, ?state, "access state of a target port group");
+            for unit in self.rules().catalog.units() {
+                unit.disk.set_access_state(tag, state);
+            }
+        }
+    }
+
     /// Returns the portal group of a connection to `local`.
     pub(crate) fn group_at(&self, local: Option<SocketAddr>) -> PortalGroup {
         group_at(self.portals(), local)
@@ -170,7 +182,7 @@ impl IscsiService {
         let same = old.units.len() == new.units.len()
             && old.units.iter().zip(&new.units).all(|(a, b)| a.0 == b.0 && Arc::ptr_eq(a.1, b.1));
         if same {
-            if old.absent != new.absent || old.read_only != new.read_only {
+            if old.absent != new.absent {
                 live.set_lun_map(new);
             }
             return;

@@ -71,6 +71,7 @@ pub(crate) fn gateway_with(dir: &std::path::Path, entry: &str) -> Gateway {
         reserved_port_only: false,
         snapshots_visible: false,
         direct_io: zgate_posix::DirectIo::Never,
+        rates: zgate_config::Rates::default(),
         dataset: None,
     };
     Gateway::start(
@@ -212,6 +213,7 @@ fn a_core_that_hangs_is_unhealthy_and_named() {
         bind("127.0.0.1:0".parse().unwrap()).unwrap(),
         shared,
         axum::Router::new(),
+        None,
     )
     .unwrap();
     let health = || get(http.address, "/healthz");

@@ -48,6 +48,7 @@ metrics! {
     LOCKS "zgate_nfs_lock_stateids" Gauge "Byte-range lock stateids";
     DELEGATIONS "zgate_nfs_delegations" Gauge "Delegations given";
     RECALLS "zgate_nfs_recalls" Gauge "Delegations being recalled";
+    HANDOVER "zgate_handover_seconds" Gauge "Seconds clients wait at most because of a handover; 0: they do not";
     GRACE "zgate_nfs_grace_seconds" Gauge "Seconds the grace period lasts at most; 0: over";
     RECORD_CHANGES "zgate_nfs_client_record_changes" Gauge "Client records on their way to the state directory, or out of it";
     SCSI_SECONDS "zgate_scsi_command_seconds" Histogram ["family"] "Time a SCSI command took, by family";
@@ -70,6 +71,8 @@ metrics! {
     REFUSED "zgate_refused_connections_total" Counter "Connections refused because there were too many";
     ACCESS_REFUSED "zgate_access_refused_total" Counter ["service"] "Calls and logins that were refused for their host, name or security, by service";
     AUDIT_SUPPRESSED "zgate_audit_lines_suppressed_total" Counter ["service"] "Of these, refusals without an audit line because of the limit of lines for each host, by service";
+    DELAYED "zgate_rate_limited_requests_total" Counter "Reads and writes that waited for the limits of their export or logical unit";
+    DELAY "zgate_rate_limit_wait_seconds_total" Counter "Seconds that reads and writes waited for the limits of their export or logical unit";
     ABSENT "zgate_absent_items" Gauge ["kind"] "Exports, datasets, client host names, logical units and listen addresses that are configured but absent, by kind";
     ENGINE "zgate_io_engine_info" Gauge ["engine"] "Always 1; the label names the io engine";
     STARTED "zgate_start_time_seconds" Gauge "When the process started, in seconds since 1970";
@@ -132,12 +135,17 @@ fn everything(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     page.single(LOCKS, totals.locks)?;
     page.single(DELEGATIONS, totals.delegations)?;
     page.single(RECALLS, totals.recalls)?;
+    let held = shared.network.drain.hold_left().map_or(0, |left| left.as_secs() + 1);
+    page.single(HANDOVER, held)?;
     page.single(GRACE, totals.grace_seconds)?;
     page.single(RECORD_CHANGES, totals.record_changes)?;
     block_service(page, &shared.iscsi)?;
     rdma(page, &shared.network.rdma)?;
     page.single(REFUSED, shared.network.connections.refused())?;
     refusals(page)?;
+    let (delayed, waited) = crate::qos::limiter::delayed();
+    page.single(DELAYED, delayed)?;
+    page.single(DELAY, waited.as_secs_f64())?;
     let mut samples = page.metric(ABSENT)?;
     for (kind, count) in shared.absent.counts() {
         samples.add(&[("kind", kind.label())], count)?;

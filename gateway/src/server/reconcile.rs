@@ -59,6 +59,7 @@ pub(super) struct ShownExport {
     pub(super) path: std::path::PathBuf,
     pub(super) dataset: Option<DatasetRef>,
     read_only: bool,
+    rates: zgate_config::Rates,
     /// Nodes with access, of a volume that the API made.
     clients: Vec<ExportClient>,
 }
@@ -70,6 +71,7 @@ impl Shown {
             path: export.path.clone(),
             dataset: export.dataset.clone(),
             read_only: export.read_only,
+            rates: export.rates,
             clients: export.clients.clone(),
         };
         Self {

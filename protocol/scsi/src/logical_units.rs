@@ -11,13 +11,14 @@ pub struct LogicalUnits {
     disks: BTreeMap<Lun, Arc<Disk>>,
     /// LUNs whose storage cannot be opened now.
     becoming_ready: BTreeSet<Lun>,
+    is_read_only: bool,
 }
 
 impl LogicalUnits {
     /// Creates a map of these logical units.
     #[must_use]
     pub fn new(disks: impl IntoIterator<Item = (Lun, Arc<Disk>)>) -> Self {
-        Self { disks: disks.into_iter().collect(), becoming_ready: BTreeSet::new() }
+        Self { disks: disks.into_iter().collect(), ..Self::default() }
     }
 
     /// Adds LUNs whose storage cannot be opened now. They are not listed; commands
@@ -26,6 +27,18 @@ impl LogicalUnits {
     #[must_use]
     pub fn with_becoming_ready(self, becoming_ready: BTreeSet<Lun>) -> Self {
         Self { becoming_ready, ..self }
+    }
+
+    /// Refuses this initiator every modification of data; others of the same disks
+    /// are not affected. The disks report write protection to it (SPC-4 §7.5.7, WP).
+    #[must_use]
+    pub fn with_read_only(self, is_read_only: bool) -> Self {
+        Self { is_read_only, ..self }
+    }
+
+    /// Returns whether this initiator may not modify data.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.is_read_only
     }
 
     /// Returns whether the storage of a LUN cannot be opened now.

@@ -83,6 +83,28 @@ mod tests {
     }
 
     #[test]
+    fn an_initiator_that_may_only_read_is_refused_and_told_so() {
+        let bench = Bench::new();
+        let all = LogicalUnits::new([(Lun::new(0).unwrap(), Arc::clone(&bench.disk))]);
+        let run = |luns: &LogicalUnits, cdb: &[u8], data: &[u8]| {
+            let command = bench.command(&bench.nexus, cdb, data);
+            bench.block_on(luns.execute([0; 8], command))
+        };
+        let reader = all.clone().with_read_only(true);
+        let (write, read) = ([0x2A, 0, 0, 0, 0, 0, 0, 0, 1, 0], [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+        let same = [0x41, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+        for cdb in [write, same] {
+            let sense = run(&reader, &cdb, &[1; 512]).sense.unwrap();
+            assert_eq!((sense.key, sense.asc), (SenseKey::DataProtect, Asc::WRITE_PROTECTED));
+        }
+        assert_eq!(bench.data(&run(&reader, &read, b"")), [0; 512]);
+        let protected = |luns| bench.data(&run(luns, &[0x1A, 0, 0x3F, 0, 255, 0], b""))[2] & 0x80;
+        assert_eq!((protected(&reader), protected(&all)), (0x80, 0));
+        // The other initiator of the same disk writes.
+        assert_eq!(run(&all, &write, &[1; 512]).status, ScsiStatus::Good);
+    }
+
+    #[test]
     fn a_lun_without_its_storage_is_not_ready_and_not_listed() {
         let bench = Bench::new();
         let luns = LogicalUnits::new([(Lun::new(3).unwrap(), Arc::clone(&bench.disk))])

@@ -13,32 +13,44 @@ csi_program() {
     cp "/lab/csi/$1" "/run/lab/$1" && chmod 755 "/run/lab/$1"
 }
 
-# csi_start: a gateway on a pool, and the driver.
+# csi_config: the configuration of the gateway. CSI_LISTEN: portals; ISCSI_LINES and
+# CSI_CONFIG: further lines.
+csi_config() {
+    MORE_CONFIG="[iscsi]
+listen = [${CSI_LISTEN:-\"0.0.0.0:3260\"}]
+${ISCSI_LINES:-}
+
+[[volumes.parent]]
+dataset = \"lab/k8s\"
+pseudo = \"/k8s\"
+target = \"iqn.2026-11.io.zgate:k8s\"
+thin = true
+sources = [\"lab/models/*\"]
+${CSI_CONFIG:-}"
+}
+
+# csi_start OPTION…: a gateway on a pool at $ADDRESS, and the driver with these options.
 csi_start() {
+    ADDRESS=${ADDRESS:-127.0.0.1}
+    DRIVER_OPTIONS=("$@")
     store_make zfs
     [ "$STORE_KIND" = zfs ] || skip "this image has no ZFS"
     zfs create lab/k8s
-    MORE_CONFIG='[iscsi]
-listen = ["0.0.0.0:3260"]
-
-[[volumes.parent]]
-dataset = "lab/k8s"
-pseudo = "/k8s"
-target = "iqn.2026-11.io.zgate:k8s"
-thin = true'
+    csi_config
     export_add /scratch /export
     need "the gateway serves" gateway_start
     need "the initiator runs" initiator_start
     mkdir -p "$CSI_DIR"
     printf '%s\n' 'owner = "lab"' '[[gateway]]' 'name = "lab"' 'url = "unix:/run/zgate/api.sock"' \
-        'address = "127.0.0.1"' 'parents = ["lab/k8s"]' >"$CSI_DIR/csi.toml"
+        "address = \"$ADDRESS\"" 'parents = ["lab/k8s"]' >"$CSI_DIR/csi.toml"
     driver_start
     need "the driver serves" eventually 10 test -S "$CSI_SOCKET"
 }
 
 driver_start() {
     ZGATE_LOG=info background "$ZGATE" csi --endpoint "$CSI_SOCKET" --controller "$CSI_DIR/csi.toml" \
-        --node "$(hostname)" --address 127.0.0.1 --state-dir "$CSI_DIR/volumes" >>"$RESULT/csi.log" 2>&1
+        --node "$(hostname)" --address "$ADDRESS" --state-dir "$CSI_DIR/volumes" "${DRIVER_OPTIONS[@]}" \
+        >>"$RESULT/csi.log" 2>&1
     DRIVER=$!
 }
 

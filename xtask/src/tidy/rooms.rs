@@ -26,7 +26,8 @@ const ROOMS: &[Room] = &[
     Room { name: "admin", below: &[], foreign: &[] },
     Room { name: "schedule", below: &["observe"], foreign: FRONT_ENDS },
     Room { name: "net", below: &["observe"], foreign: FRONT_ENDS },
-    Room { name: "exports", below: &[], foreign: &[] },
+    Room { name: "qos", below: &[], foreign: FRONT_ENDS },
+    Room { name: "exports", below: &["qos"], foreign: &[] },
     Room {
         name: "nfs",
         below: &["net", "observe", "state_dir"],
@@ -34,7 +35,7 @@ const ROOMS: &[Room] = &[
     },
     Room {
         name: "iscsi",
-        below: &["exports", "net", "observe", "state_dir", "state_writer"],
+        below: &["exports", "net", "observe", "qos", "state_dir", "state_writer"],
         foreign: &["zgate_nfs", "zgate_nfs_wire"],
     },
     Room {
@@ -47,6 +48,7 @@ const ROOMS: &[Room] = &[
             "admin",
             "schedule",
             "net",
+            "qos",
             "exports",
             "nfs",
             "iscsi",

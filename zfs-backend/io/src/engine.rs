@@ -213,6 +213,33 @@ impl IoEngine {
         if has_pages {
             return Ok(None);
         }
+        self.fill_pipe(fd, offset, len).await
+    }
+
+    /// Does the same with a descriptor with O_DIRECT of a device that io_uring
+    /// would leave to a worker of the kernel (a zvol); `None` also while no
+    /// worker of ours is free. Offset and length are aligned.
+    ///
+    /// # Errors
+    /// The error of splice(2).
+    pub async fn read_direct_to_pipe(
+        &self,
+        fd: &Arc<OwnedFd>,
+        offset: u64,
+        len: usize,
+    ) -> io::Result<Option<FilledPipe>> {
+        if !self.inner.data.has_room(self.store) {
+            return Ok(None);
+        }
+        self.fill_pipe(fd, offset, len).await
+    }
+
+    async fn fill_pipe(
+        &self,
+        fd: &Arc<OwnedFd>,
+        offset: u64,
+        len: usize,
+    ) -> io::Result<Option<FilledPipe>> {
         let (file, pipes) = (Arc::clone(fd), Arc::clone(&self.inner.pipes));
         let read = move || pipes.read(&file, offset, len);
         self.inner.data.run((self.store, self.demand), None, read).await?

@@ -5,16 +5,12 @@ use crate::errno::OrStoreError;
 use crate::open_file::PosixFile;
 use bytes::Bytes;
 use rustix::io::Errno;
-use std::any::Any;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use zgate_io::{IoEngine, WriteSync};
 use zgate_store::file_store::{ReadData, ReadHow, Stability};
-use zgate_store::{BufferPool, FileSpan, Payload, StoreError, StoreResult};
+use zgate_store::{BufferPool, FileSpan, MIN_SPAN_BYTES, Payload, StoreError, StoreResult};
 
-/// Length from which passing a span to the transport is cheaper than a copy, if
-/// the bytes are in memory.
-const MIN_SPAN_BYTES: usize = 64 << 10;
 /// Largest offset on Linux.
 const MAX_OFFSET: u64 = i64::MAX as u64;
 
@@ -53,10 +49,9 @@ pub(crate) async fn read(
     }
     if how.span_allowed
         && want >= MIN_SPAN_BYTES
-        && let Some(file) = without_a_copy(engine, &fd, (offset, want)).await?
+        && let Some(span) = without_a_copy(engine, &fd, (offset, want)).await?
     {
-        let data = Payload::Span(FileSpan { file, offset, len: want });
-        return Ok(ReadData { data, eof: reaches_end });
+        return Ok(ReadData { data: Payload::Span(span), eof: reaches_end });
     }
     let (count, mut buf) = if at_hand {
         engine.read(&fd, offset, pool.take(want)).await
@@ -70,17 +65,17 @@ pub(crate) async fn read(
     Ok(ReadData { data: Payload::Bytes(buf.into_bytes()), eof })
 }
 
-/// Returns a file or a pipe from which a socket can take the data.
+/// Returns a range of a file or of a pipe from which a socket can take the data.
 async fn without_a_copy(
     engine: &IoEngine,
     fd: &Arc<OwnedFd>,
     (offset, len): (u64, usize),
-) -> StoreResult<Option<Arc<dyn Any + Send + Sync>>> {
+) -> StoreResult<Option<FileSpan>> {
     if engine.is_resident(fd, offset, len as u64) {
-        return Ok(Some(Arc::clone(fd) as _));
+        return Ok(Some(FileSpan { file: Arc::clone(fd) as _, offset, len }));
     }
     let pipe = engine.read_to_pipe(fd, offset, len).await.or_store()?;
-    Ok(pipe.map(|pipe| Arc::new(pipe) as _))
+    Ok(pipe.map(|pipe| FileSpan { file: Arc::new(pipe), offset: 0, len }))
 }
 
 /// Reads with O_DIRECT; `None` if the file system does not support it.

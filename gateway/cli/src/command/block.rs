@@ -68,6 +68,12 @@ pub(crate) struct AddArgs {
     /// Bypass the page cache: auto, always or never
     #[arg(long, default_value = "auto", value_parser = direct())]
     direct: DirectChoice,
+    /// Most reads and writes per second; further ones wait
+    #[arg(long, value_name = "N")]
+    iops_max: Option<u64>,
+    /// Most bytes per second that they move, for example 200MiB
+    #[arg(long, value_name = "SIZE")]
+    bytes_per_second_max: Option<ByteSize>,
     #[command(flatten)]
     keep: KeepArgs,
     #[command(flatten)]
@@ -137,6 +143,9 @@ struct AclAddArgs {
     /// LUNs visible to it; all if omitted
     #[arg(long, value_delimiter = ',')]
     luns: Option<Vec<u16>>,
+    /// Refuse it every modification of data
+    #[arg(long)]
+    read_only: bool,
     /// Networks it may connect from, for example 10.0.0.0/24; any if omitted
     #[arg(long = "client", value_name = "NETWORK", value_delimiter = ',')]
     clients: Vec<Cidr>,
@@ -173,6 +182,7 @@ impl AclAddArgs {
             chap: chap(&self.chap_user, &self.chap_secret_file)?,
             mutual_chap: chap(&self.mutual_user, &self.mutual_secret_file)?,
             luns: self.luns.clone(),
+            read_only: self.read_only,
         })
     }
 }
@@ -209,6 +219,8 @@ pub(crate) fn lun(command: &LunCommand) -> Result<bool, Box<dyn std::error::Erro
                 write_cache: args.write_cache,
                 thin: !args.thick,
                 direct: args.direct,
+                iops_max: args.iops_max,
+                bytes_per_second_max: args.bytes_per_second_max,
             };
             let lun = Box::new(lun);
             let (target, runtime_only) = (args.target.clone(), args.keep.runtime_only);

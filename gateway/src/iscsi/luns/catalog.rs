@@ -38,8 +38,6 @@ pub(crate) struct LunMap {
     pub units: BTreeMap<Lun, Arc<Unit>>,
     /// LUNs whose storage is absent.
     pub absent: BTreeSet<Lun>,
-    /// Set if the initiator may only read.
-    pub read_only: bool,
 }
 
 /// All targets by name.
@@ -83,7 +81,8 @@ impl Target {
         let luns =
             LogicalUnits::new(units.iter().map(|(lun, unit)| (*lun, Arc::clone(&unit.disk))));
         let read_only = rule.is_some_and(|rule| rule.read_only);
-        LunMap { luns: luns.with_becoming_ready(absent.clone()), units, absent, read_only }
+        let luns = luns.with_becoming_ready(absent.clone()).with_read_only(read_only);
+        LunMap { luns, units, absent }
     }
 
     /// Returns whether it has a logical unit of this number, present or absent.

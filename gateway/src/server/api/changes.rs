@@ -133,7 +133,7 @@ async fn acl_add(
     Path((target, name)): Path<(String, String)>,
     text: Body,
 ) -> Outcome {
-    let AddRule { clients, luns, runtime_only } = body(text).await?;
+    let AddRule { clients, luns, read_only, runtime_only } = body(text).await?;
     let clients: Result<Vec<_>, _> = clients.iter().map(|network| network.parse()).collect();
     let rule = Box::new(InitiatorConfig {
         name: name.parse().map_err(|error| invalid("name", &error))?,
@@ -141,6 +141,7 @@ async fn acl_add(
         chap: None,
         mutual_chap: None,
         luns,
+        read_only,
     });
     api.carry_out(caller, Request::AclAdd { target, rule, runtime_only }).await
 }

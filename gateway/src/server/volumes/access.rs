@@ -11,7 +11,7 @@ impl VolumeService {
     /// Gives a node access; it replaces what the node had.
     pub(crate) fn grant(&self, id: &str, node: &str, asked: &GrantAccess) -> Answer<Access> {
         let (dataset, parent) = self.parent_of(id)?;
-        let lock = self.locks.lock(&dataset.pool())?;
+        let lock = self.locks.lock_volume(&dataset)?;
         let volume = self.owned(&dataset, &asked.owner)?.ok_or_else(|| absent(&dataset))?;
         let grant = Grant {
             node: node.to_owned(),
@@ -89,7 +89,7 @@ impl VolumeService {
     /// if it has none.
     pub(crate) fn withdraw(&self, id: &str, node: &str, owner: &str) -> Answer<()> {
         let (dataset, _) = self.parent_of(id)?;
-        let lock = self.locks.lock(&dataset.pool())?;
+        let lock = self.locks.lock_volume(&dataset)?;
         let Some(volume) = self.owned(&dataset, owner)? else { return Ok(()) };
         volume::withdraw(self.tool(), &volume, node).map_err(error)?;
         drop(lock);

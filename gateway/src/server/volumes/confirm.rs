@@ -62,13 +62,15 @@ impl VolumeService {
         self.make(asked, until)
     }
 
-    /// Destroys volumes below a parent that nobody has confirmed in time. The
-    /// pool is locked. A failure is left for the next change.
+    /// Destroys volumes below a parent that nobody has confirmed in time. A failure
+    /// is left for the next change.
     pub(super) fn destroy_unconfirmed(&self, parent: &ParentPlan) {
         let now = now_unix_seconds();
         if !self.due.is_due(&parent.dataset, now) {
             return;
         }
+        // Whoever confirms one meanwhile waits.
+        let Ok(_alone) = self.locks.lock(&parent.dataset.pool()) else { return };
         match volume::destroy_unconfirmed(self.tool(), &parent.dataset, now) {
             Ok(next) => self.due.set(&parent.dataset, next),
             Err(error) => {
@@ -84,7 +86,7 @@ impl VolumeService {
     /// Lets a new volume stay.
     pub(crate) fn confirm(&self, id: &str, owner: &str) -> Answer<Volume> {
         let (dataset, parent) = self.parent_of(id)?;
-        let _one = self.locks.lock(&dataset.pool())?;
+        let _one = self.locks.lock_volume(&dataset)?;
         let found = self.owned(&dataset, owner)?.ok_or_else(|| absent(&dataset))?;
         volume::confirm(self.tool(), &found).map_err(error)?;
         let found = self.owned(&dataset, owner)?.ok_or_else(|| absent(&dataset))?;

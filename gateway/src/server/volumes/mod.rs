@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use zgate_api::{ApiError, ChangeVolume, CreateVolume, ErrorCode, Source, Volume};
 use zgate_control::volume::{
-    self, Change, Fault, NewVolume, Origin, VolumeError, VolumeKind, VolumeRecord,
+    self, Change, Fault, NewVolume, Origin, RateLimits, VolumeError, VolumeKind, VolumeRecord,
 };
 use zgate_control::{DatasetName, DatasetPattern, SnapshotName, Tool};
 
@@ -123,8 +123,11 @@ impl VolumeService {
             let next = format!("set `{key}` of its [[volumes.parent]], or choose another parent");
             return Err(ApiError::new(ErrorCode::Invalid, message, next));
         }
-        let _one = self.locks.lock(&dataset.pool())?;
         self.destroy_unconfirmed(&parent);
+        let _one = match &asked.source {
+            None => self.locks.lock_volume(&dataset)?,
+            Some(_) => self.locks.lock(&dataset.pool())?,
+        };
         if let Some(until) = unconfirmed_until {
             self.is_due_at(&parent, until);
         }
@@ -211,12 +214,15 @@ impl VolumeService {
     /// Changes size and properties of a volume.
     pub(crate) fn change(&self, id: &str, asked: &ChangeVolume) -> Answer<Volume> {
         let (dataset, parent) = self.parent_of(id)?;
-        let lock = self.locks.lock(&dataset.pool())?;
+        let lock = self.locks.lock_volume(&dataset)?;
         let volume = self.owned(&dataset, &asked.owner)?.ok_or_else(|| absent(&dataset))?;
         let wanted = Change { size_bytes: asked.size_bytes, properties: asked.properties.clone() };
         volume::change(self.tool(), &volume, &wanted).map_err(error)?;
         let volume = self.owned(&dataset, &asked.owner)?.ok_or_else(|| absent(&dataset))?;
         drop(lock);
+        if RateLimits::are_among(&asked.properties) {
+            self.serving.apply().map_err(|error| not_served(&error))?;
+        }
         // Also after a request whose reply was lost: initiators learn it now.
         if asked.size_bytes.is_some()
             && let Some(target) = parent.target(&volume)
@@ -230,39 +236,50 @@ impl VolumeService {
     /// Deletes a volume that is not in use; nothing if there is none.
     pub(crate) fn delete(&self, id: &str, owner: &str) -> Answer<()> {
         let (dataset, parent) = self.parent_of(id)?;
-        let lock = self.locks.lock(&dataset.pool())?;
         self.destroy_unconfirmed(&parent);
+        let lock = self.locks.lock_volume(&dataset)?;
         let Some(volume) = self.owned(&dataset, owner)? else { return Ok(()) };
         self.refuse_if_used(&parent, &volume)?;
-        volume::refuse_if_snapshots(self.tool(), &volume).map_err(error)?;
-        let was_served = !volume.grants.is_empty();
+        let snapshots = volume::refuse_if_snapshots(self.tool(), &volume).map_err(error)?;
+        if volume.grants.is_empty() && snapshots == 0 {
+            return self.destroy(volume, owner);
+        }
         for grant in &volume.grants {
             volume::withdraw(self.tool(), &volume, &grant.node).map_err(error)?;
         }
         drop(lock);
-        if was_served {
+        if !volume.grants.is_empty() {
             self.serving.apply().map_err(|error| not_served(&error))?;
         }
-        let _one = self.locks.lock(&dataset.pool())?;
+        // Clones of its snapshots are promoted.
+        let _alone = self.locks.lock(&dataset.pool())?;
+        // It may be another volume by now.
+        match self.owned(&dataset, owner)? {
+            Some(now) if now.guid == volume.guid => self.destroy(now, owner),
+            _ => Ok(()),
+        }
+    }
+
+    /// Destroys a volume that is not served.
+    fn destroy(&self, volume: VolumeRecord, owner: &str) -> Answer<()> {
         // Files and devices of ended requests are closed a moment later.
         let deadline = Instant::now() + BUSY_PATIENCE;
+        let mut now = volume;
         loop {
-            if volume.kind == VolumeKind::Filesystem {
+            if now.kind == VolumeKind::Filesystem {
                 self.serving.release();
             }
-            // It may be another volume by now.
-            let Some(now) = self.owned(&dataset, owner)? else { return Ok(()) };
-            if now.guid != volume.guid {
-                return Ok(());
-            }
-            match volume::delete(self.tool(), &now) {
-                Err(busy) if busy.fault == Fault::InUse && Instant::now() < deadline => {
-                    if !busy.message.contains("busy") {
-                        return Err(error(busy));
-                    }
-                    std::thread::sleep(BUSY_PAUSE);
-                }
+            let busy = match volume::delete(self.tool(), &now) {
+                Err(busy) if busy.fault == Fault::InUse && busy.message.contains("busy") => busy,
                 outcome => return outcome.map_err(error),
+            };
+            if Instant::now() >= deadline {
+                return Err(error(busy));
+            }
+            std::thread::sleep(BUSY_PAUSE);
+            match self.owned(&now.dataset, owner)? {
+                Some(again) if again.guid == now.guid => now = again,
+                _ => return Ok(()),
             }
         }
     }

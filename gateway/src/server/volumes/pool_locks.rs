@@ -1,28 +1,40 @@
-//! One change at a time in each pool. A pool that hangs delays its own changes,
-//! for a bounded time each, and no other's.
+//! Changes of volumes at the same time: of different volumes many in each pool, of one
+//! volume one. Each waits for ZFS to write a transaction, which has room for all of
+//! them. What concerns several datasets (clones, promotions, groups) has its pool alone. A
+//! pool that hangs delays its own changes, for a bounded time each, and no other's.
 
 use crate::server::limits::POOL_PATIENCE;
-use std::collections::BTreeSet;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use zgate_api::{ApiError, ErrorCode};
-use zgate_control::PoolName;
+use zgate_control::{DatasetName, PoolName};
+
+/// Changes under way in a pool.
+#[derive(Default)]
+struct Changes {
+    volumes: BTreeSet<DatasetName>,
+    has_pool_alone: bool,
+    /// Changes that wait for the pool alone: no others begin before them.
+    waiting: usize,
+}
 
 /// Pools that are being changed.
 #[derive(Default)]
 pub(super) struct PoolLocks {
-    changing: Mutex<BTreeSet<PoolName>>,
+    changing: Mutex<BTreeMap<PoolName, Changes>>,
     ended: Condvar,
 }
 
-/// Right to change a pool; returned on drop.
+/// Right to change a pool, or a volume of it; returned on drop.
 pub(super) struct PoolLock<'a> {
     all: &'a PoolLocks,
     pool: PoolName,
+    volume: Option<DatasetName>,
 }
 
 impl PoolLocks {
-    /// Waits for the right to change a pool.
+    /// Waits for the right to change anything in a pool.
     ///
     /// # Errors
     /// [`ErrorCode::Busy`] if other changes take too long.
@@ -30,30 +42,94 @@ impl PoolLocks {
         self.lock_within(pool, POOL_PATIENCE)
     }
 
+    /// Waits for the right to change one volume and its snapshots.
+    ///
+    /// # Errors
+    /// [`ErrorCode::Busy`] if other changes take too long.
+    pub(super) fn lock_volume(&self, volume: &DatasetName) -> Result<PoolLock<'_>, ApiError> {
+        self.lock_volume_within(volume, POOL_PATIENCE)
+    }
+
     fn lock_within(&self, pool: &PoolName, limit: Duration) -> Result<PoolLock<'_>, ApiError> {
+        let mut changing = self.all();
+        changing.entry(pool.clone()).or_default().waiting += 1;
+        let is_free = |changes: &Changes| !changes.has_pool_alone && changes.volumes.is_empty();
+        let (mut changing, is_free) = self.wait(changing, pool, limit, is_free);
+        let changes = changing.entry(pool.clone()).or_default();
+        changes.waiting -= 1;
+        changes.has_pool_alone |= is_free;
+        if !is_free {
+            // Those that waited for this one go on.
+            self.ended.notify_all();
+            return Err(busy(pool));
+        }
+        Ok(PoolLock { all: self, pool: pool.clone(), volume: None })
+    }
+
+    fn lock_volume_within(
+        &self,
+        volume: &DatasetName,
+        limit: Duration,
+    ) -> Result<PoolLock<'_>, ApiError> {
+        let pool = volume.pool();
+        let is_free = |changes: &Changes| {
+            !changes.has_pool_alone && changes.waiting == 0 && !changes.volumes.contains(volume)
+        };
+        let (mut changing, is_free) = self.wait(self.all(), &pool, limit, is_free);
+        if !is_free {
+            return Err(busy(&pool));
+        }
+        changing.entry(pool.clone()).or_default().volumes.insert(volume.clone());
+        Ok(PoolLock { all: self, pool, volume: Some(volume.clone()) })
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<PoolName, Changes>> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a pool is free. False: it was not in time.
+    fn wait<'a>(
+        &'a self,
+        mut changing: MutexGuard<'a, BTreeMap<PoolName, Changes>>,
+        pool: &PoolName,
+        limit: Duration,
+        is_free: impl Fn(&Changes) -> bool,
+    ) -> (MutexGuard<'a, BTreeMap<PoolName, Changes>>, bool) {
         let deadline = Instant::now() + limit;
-        let mut changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        while changing.contains(pool) {
+        while !changing.get(pool).is_none_or(&is_free) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(ApiError::new(
-                    ErrorCode::Busy,
-                    format!("another change of pool {pool} takes long"),
-                    "send the same request again; if it stays so, see `zpool status`",
-                ));
+                return (changing, false);
             }
             let waited = self.ended.wait_timeout(changing, left);
             changing = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        changing.insert(pool.clone());
-        Ok(PoolLock { all: self, pool: pool.clone() })
+        (changing, true)
     }
+}
+
+fn busy(pool: &PoolName) -> ApiError {
+    ApiError::new(
+        ErrorCode::Busy,
+        format!("another change of pool {pool} takes long"),
+        "send the same request again; if it stays so, see `zpool status`",
+    )
 }
 
 impl Drop for PoolLock<'_> {
     fn drop(&mut self) {
-        let mut changing = self.all.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        changing.remove(&self.pool);
+        let mut changing = self.all.all();
+        if let Some(changes) = changing.get_mut(&self.pool) {
+            match &self.volume {
+                Some(volume) => drop(changes.volumes.remove(volume)),
+                None => changes.has_pool_alone = false,
+            }
+            let is_idle =
+                changes.volumes.is_empty() && !changes.has_pool_alone && changes.waiting == 0;
+            if is_idle {
+                changing.remove(&self.pool);
+            }
+        }
         drop(changing);
         self.all.ended.notify_all();
     }
@@ -62,16 +138,61 @@ impl Drop for PoolLock<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    const SHORT: Duration = Duration::from_millis(5);
+
+    fn code<T>(outcome: Result<T, ApiError>) -> Option<ErrorCode> {
+        outcome.err().map(|error| error.code)
+    }
 
     #[test]
     fn a_pool_that_hangs_delays_no_other() {
         let locks = PoolLocks::default();
         let (tank, fast) = ("tank".parse().unwrap(), "fast".parse().unwrap());
         let held = locks.lock(&tank).unwrap();
-        let busy = locks.lock_within(&tank, Duration::from_millis(5)).err().unwrap();
-        assert_eq!(busy.code, ErrorCode::Busy);
+        assert_eq!(code(locks.lock_within(&tank, SHORT)), Some(ErrorCode::Busy));
         drop(locks.lock(&fast).unwrap());
         drop(held);
         drop(locks.lock(&tank).unwrap());
+    }
+
+    #[test]
+    fn volumes_change_together_and_each_by_one() {
+        let locks = PoolLocks::default();
+        let [a, b] = ["tank/k/a", "tank/k/b"].map(|name| name.parse().unwrap());
+        let pool = "tank".parse().unwrap();
+        let held = (locks.lock_volume(&a).unwrap(), locks.lock_volume(&b).unwrap());
+        assert_eq!(code(locks.lock_volume_within(&a, SHORT)), Some(ErrorCode::Busy));
+        assert_eq!(code(locks.lock_within(&pool, SHORT)), Some(ErrorCode::Busy));
+        drop(held.0);
+        drop(locks.lock_volume(&a).unwrap());
+        drop(held.1);
+        let held = locks.lock(&pool).unwrap();
+        assert_eq!(code(locks.lock_volume_within(&b, SHORT)), Some(ErrorCode::Busy));
+        drop(held);
+        assert!(locks.all().is_empty(), "nothing is remembered");
+    }
+
+    #[test]
+    fn a_change_of_the_pool_comes_before_later_ones_of_volumes() {
+        let locks = PoolLocks::default();
+        let [a, b] = ["tank/k/a", "tank/k/b"].map(|name| name.parse().unwrap());
+        let pool: PoolName = "tank".parse().unwrap();
+        let had_its_turn = AtomicBool::new(false);
+        let held = locks.lock_volume(&a).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _alone = locks.lock(&pool).unwrap();
+                had_its_turn.store(true, Ordering::Release);
+            });
+            while locks.all().get(&pool).is_none_or(|changes| changes.waiting == 0) {
+                std::thread::yield_now();
+            }
+            assert_eq!(code(locks.lock_volume_within(&b, SHORT)), Some(ErrorCode::Busy));
+            drop(held);
+            let _later = locks.lock_volume(&b).unwrap();
+            assert!(had_its_turn.load(Ordering::Acquire));
+        });
     }
 }

@@ -13,7 +13,7 @@ impl VolumeService {
     /// while a host uses the volume, unless it is forced.
     pub(crate) fn roll_back(&self, id: &str, name: &str, asked: &RollBack) -> Answer<Volume> {
         let (dataset, parent) = self.parent_of(id)?;
-        let lock = self.locks.lock(&dataset.pool())?;
+        let lock = self.locks.lock_volume(&dataset)?;
         let volume = self.owned(&dataset, &asked.owner)?.ok_or_else(|| absent(&dataset))?;
         if !asked.force {
             self.refuse_if_used(&parent, &volume)?;
@@ -64,7 +64,10 @@ impl VolumeService {
         if names.iter().collect::<BTreeSet<_>>().len() < names.len() {
             return Err(invalid("a volume is named twice".to_owned()));
         }
-        let _one = self.locks.lock(&names[0].pool())?;
+        let _one = match &names[..] {
+            [one] => self.locks.lock_volume(one)?,
+            _ => self.locks.lock(&names[0].pool())?,
+        };
         let mut volumes = Vec::new();
         for name in &names {
             volumes.push(self.owned(name, &asked.owner)?.ok_or_else(|| absent(name))?);
@@ -86,7 +89,7 @@ impl VolumeService {
     /// Deletes a snapshot; nothing if there is none.
     pub(crate) fn delete_snapshot(&self, id: &str, name: &str, owner: &str) -> Answer<()> {
         let (dataset, _) = self.parent_of(id)?;
-        let _one = self.locks.lock(&dataset.pool())?;
+        let _one = self.locks.lock_volume(&dataset)?;
         volume::delete_snapshot(self.tool(), &dataset, name, owner).map_err(error)
     }
 }

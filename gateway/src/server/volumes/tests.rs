@@ -169,6 +169,49 @@ fn nothing_outside_of_the_parents_is_touched() {
 }
 
 #[test]
+fn limits_are_properties_that_take_effect_with_the_answer() {
+    let (service, model, served) = service();
+    for (kind, name) in KINDS.into_iter().zip(["f", "b"]) {
+        let properties = BTreeMap::from([("iops_max".to_owned(), "500".to_owned())]);
+        let wanted = CreateVolume { properties, ..asked(name, kind) };
+        for _ in 0..2 {
+            let (made, _) = service.create(&wanted).unwrap();
+            assert_eq!(made.properties["iops_max"], "500");
+        }
+        service.grant(&id(name), "n1", &node(1)).unwrap();
+        let rates =
+            |served: &Served| served.volume(|_, one| one.name == name).map(|volume| volume.rates());
+        assert_eq!(rates(&served).unwrap().iops_max, Some(500));
+        for (value, most) in [("2Mi", Some(2 << 20)), ("none", None)] {
+            let change = ChangeVolume {
+                owner: "csi".to_owned(),
+                size_bytes: None,
+                properties: BTreeMap::from([("bytes_per_second_max".to_owned(), value.to_owned())]),
+            };
+            service.change(&id(name), &change).unwrap();
+            let rates = rates(&served).unwrap();
+            assert_eq!((rates.bytes_per_second_max, rates.iops_max), (most, Some(500)));
+        }
+    }
+    let set = "zfs set zgate:bytes_per_second_max=2Mi tank/k8s/b";
+    assert!(model.commands().iter().any(|command| command == set), "{:?}", model.commands());
+    let properties = BTreeMap::from([("iops_max".to_owned(), "1".to_owned())]);
+    let wrong = CreateVolume { properties, ..asked("w", KINDS[0]) };
+    assert_eq!(service.create(&wrong).unwrap_err().code, ErrorCode::Invalid);
+}
+
+#[test]
+fn access_for_reading_is_answered_as_such() {
+    let (service, _, _) = service();
+    for (kind, name) in KINDS.into_iter().zip(["f", "b"]) {
+        service.create(&asked(name, kind)).unwrap();
+        let reader = GrantAccess { read_only: true, ..node(1) };
+        assert!(service.grant(&id(name), "n1", &reader).unwrap().read_only);
+        assert!(!service.grant(&id(name), "n2", &node(2)).unwrap().read_only);
+    }
+}
+
+#[test]
 fn access_is_in_effect_when_it_is_answered_and_ends_with_its_withdrawal() {
     let (service, _, served) = service();
     for kind in KINDS {

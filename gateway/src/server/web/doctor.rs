@@ -23,8 +23,10 @@ pub(super) struct Finding {
     /// The state that was found.
     pub(super) what: String,
     /// Its consequence; empty if it is in order.
+    #[serde(default)]
     pub(super) why: String,
     /// Commands or steps against it.
+    #[serde(default)]
     pub(super) fix: String,
 }
 
@@ -108,7 +110,7 @@ mod tests {
     use super::*;
 
     const OUTPUT: &str = r#"{"errors": 1, "warnings": 0, "findings": [
-        {"group": "server", "check": "ports", "level": "ok", "what": "free", "why": "", "fix": ""},
+        {"group": "server", "check": "ports", "level": "ok", "what": "free"},
         {"group": "server", "check": "pools", "level": "error", "what": "degraded", "why": "a disk",
          "fix": "replace it"}]}"#;
 

@@ -211,6 +211,19 @@ impl Namespace {
             || self.absent_clients.iter().any(|rule| rule.matches(address))
     }
 
+    /// The rules for a client that take the groups of users from the server, without
+    /// repetition.
+    #[must_use]
+    pub fn rules_with_server_groups(&self, peer: &Peer) -> Vec<ClientRule> {
+        let mut rules: Vec<ClientRule> = Vec::new();
+        for rule in self.exports.values().filter_map(|export| export.rule_for(peer)) {
+            if rule.server_groups && !rules.contains(rule) {
+                rules.push(rule.clone());
+            }
+        }
+        rules
+    }
+
     /// True if a pseudo directory leads to any export that names this client,
     /// present or absent: a client may hold the directory's handle. Other
     /// directories are hidden from the client.

@@ -37,7 +37,7 @@ impl Disk {
         if found.has_effects() && task.is_aborted() {
             return self.respond(Err(Failure::Aborted));
         }
-        let outcome = match self.admit(&command, found, task) {
+        let outcome = match self.admit(luns, &command, found) {
             Ok(row) => {
                 let geometry = self.store.geometry();
                 let cx = Cx { disk: self, luns, command: &command, row, geometry, task };
@@ -63,9 +63,9 @@ impl Disk {
     /// Makes all checks that precede a command.
     fn admit(
         &self,
+        luns: Option<&LogicalUnits>,
         command: &Command,
         found: Lookup,
-        task: &dyn Task,
     ) -> Result<&'static Row, Failure> {
         let mut state = self.state();
         let nexus = state.nexus(&command.nexus);
@@ -89,7 +89,7 @@ impl Disk {
         check_reservations(&state, command, row)?;
         check_ready(&state, row)?;
         if row.writes {
-            self.check_write_protection(&state, task)?;
+            self.check_write_protection(&state, luns)?;
             // Writes without a range in the CDB report their ranges themselves.
             let range = command.cdb.range(row.shape);
             if range.blocks > 0 {
@@ -105,6 +105,9 @@ impl Disk {
         command: &Command,
         row: &Row,
     ) -> Result<(), Failure> {
+        if self.config.state_elsewhere && concerns_state(row.family) {
+            return Err(Sense::new(SenseKey::NotReady, Asc::PORT_STANDBY).into());
+        }
         if row.in_standby || state.access.iter().all(|(_, access)| is_active(*access)) {
             return Ok(());
         }
@@ -126,9 +129,19 @@ impl Disk {
         Err(Sense::new(SenseKey::NotReady, asc).into())
     }
 
-    fn check_write_protection(&self, state: &State, task: &dyn Task) -> Result<(), Failure> {
-        let read_only = self.config.read_only || self.store.geometry().read_only;
-        if read_only || task.is_write_protected() {
+    /// Returns whether the disk, its storage or the initiator's access refuses writes.
+    pub(crate) fn refuses_writes(&self, luns: Option<&LogicalUnits>) -> bool {
+        self.config.read_only
+            || self.store.geometry().read_only
+            || luns.is_some_and(LogicalUnits::is_read_only)
+    }
+
+    fn check_write_protection(
+        &self,
+        state: &State,
+        luns: Option<&LogicalUnits>,
+    ) -> Result<(), Failure> {
+        if self.refuses_writes(luns) {
             return Err(Sense::new(SenseKey::DataProtect, Asc::WRITE_PROTECTED).into());
         }
         if state.mode.software_write_protect() {
@@ -136,6 +149,20 @@ impl Disk {
         }
         Ok(())
     }
+}
+
+/// Returns whether a command shows or changes what only the server of the unit
+/// knows, in addition to those that a port in standby refuses anyway.
+fn concerns_state(family: Family) -> bool {
+    matches!(
+        family,
+        Family::ReserveIn
+            | Family::ReserveOut
+            | Family::Reserve6
+            | Family::Release6
+            | Family::ModeSelect
+            | Family::SetPortGroups
+    )
 }
 
 fn is_active(access: AccessState) -> bool {

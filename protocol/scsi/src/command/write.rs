@@ -47,10 +47,8 @@ pub(crate) async fn write_atomic(cx: &Cx<'_>) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use crate::nexus::Nexus;
     use crate::sense::{Asc, ScsiStatus, SenseKey};
     use crate::testing::Bench;
-    use crate::transport::{Finished, Task, Work};
     use zgate_store::StoreError;
 
     const WRITE_TWO: [u8; 10] = [0x2A, 0, 0, 0, 0, 4, 0, 0, 2, 0];
@@ -146,46 +144,6 @@ mod tests {
         bench.refused(&cdb, &[1; 4096], Asc::INVALID_FIELD_IN_CDB);
         (cdb[9], cdb[13]) = (0, 7);
         bench.refused(&cdb, &[1; 3584], Asc::INVALID_FIELD_IN_CDB);
-    }
-
-    /// An initiator that may only read.
-    struct Reader;
-
-    impl Task for Reader {
-        fn is_aborted(&self) -> bool {
-            false
-        }
-
-        fn abort_others(&self, _which: &dyn Fn(&Nexus) -> bool) {}
-
-        fn is_write_protected(&self) -> bool {
-            true
-        }
-
-        fn in_time<'a>(&'a self, work: Work<'a>) -> Finished<'a> {
-            Box::pin(async move {
-                work.await;
-                true
-            })
-        }
-    }
-
-    #[test]
-    fn who_may_only_read_cannot_write_and_others_can() {
-        let bench = Bench::new();
-        let run = |cdb: &[u8], data: &[u8]| {
-            let command = bench.command(&bench.nexus, cdb, data);
-            bench.block_on(bench.disk.execute_among(None, command, &Reader))
-        };
-        let sense = run(&WRITE_TWO, &[1; 1024]).sense.unwrap();
-        assert_eq!((sense.key, sense.asc), (SenseKey::DataProtect, Asc::WRITE_PROTECTED));
-        // UNMAP of nothing, and WRITE SAME, are writes, too.
-        assert!(run(&[0x42, 0, 0, 0, 0, 0, 0, 0, 8, 0], &[0, 6, 0, 0, 0, 0, 0, 0]).sense.is_some());
-        assert_eq!(run(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], b"").status, ScsiStatus::Good);
-        // MODE SENSE (6), all pages: WP.
-        let mode = run(&[0x1A, 0, 0x3F, 0, 252, 0], b"");
-        assert_eq!(bench.data(&mode)[2] & 0x80, 0x80);
-        assert_eq!(bench.run(&WRITE_TWO, &[1; 1024]).status, ScsiStatus::Good);
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub use files::{Locked, OpenRequest, Opened, attrs, mode};
 pub use fixture::{Fixture, each, every_minor, sessions};
 pub use ops::{Ops, Reply, name};
 pub use record_store::RecordStore;
-pub use simulation::{CallbackCall, Simulation};
+pub use simulation::{CallbackCall, FixedNames, Simulation};
 pub use tcp::TcpServer;
 
 use simulation::SimulatedRuntime;
@@ -152,14 +152,18 @@ impl Harness {
     /// Exports from now on to all hosts but those of other networks than these;
     /// none: to all.
     pub fn admit_only(&self, networks: &[ipnet::IpNet]) {
+        self.admit_by(&ClientRule { networks: networks.to_vec(), ..ClientRule::open_to_all() });
+    }
+
+    /// Exports from now on by this rule.
+    pub fn admit_by(&self, rule: &ClientRule) {
         self.generation.set(self.generation.get() + 1);
-        let open = ClientRule { networks: networks.to_vec(), ..ClientRule::open_to_all() };
         let narrowed = |export: &Arc<Export>| {
             Arc::new(Export {
                 pseudo_path: export.pseudo_path.clone(),
                 source: export.source.clone(),
                 store: Arc::clone(&export.store),
-                clients: vec![open.clone()],
+                clients: vec![rule.clone()],
                 ..**export
             })
         };

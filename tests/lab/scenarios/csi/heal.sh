@@ -3,62 +3,44 @@
 # ci: no
 
 . /lab/guest/csi.sh
+. /lab/guest/volumes.sh
 STEP_SECONDS=400
 COUNT=20
 csi_program kubelet
 csi_start
 
-kubelet() { /run/lab/kubelet "$CSI_SOCKET" "$1" "$2" "${3:-$COUNT}" "$CSI_DIR/$2" "$CSI_PLACE"; }
 published() {
-    local protocol
-    for protocol in nfs iscsi; do
-        kubelet up "$protocol"
-        for one in "$CSI_DIR/$protocol"/*/target; do echo before >"$one/file"; done
-    done
-    sync
-    same $((2 * COUNT)) "$(grep -c "$CSI_DIR/.*/target " /proc/mounts)" "mounts of pods"
-}
-alive() {
-    local dead=0 one
-    for one in "$CSI_DIR"/*/*/target; do
-        if ! timeout 60 sh -c "grep -q before $one/file && echo $1 >$one/after && sync $one/after"; then
-            echo "dead: $one"
-            dead=$((dead + 1))
-        fi
-    done
-    figure "dead volumes of $((2 * COUNT)) after $1" "$dead" volumes
-    same 0 "$dead" "dead volumes"
+    both up
+    written before
+    same $((2 * COUNT)) "$(mounts_of_pods vol)" "mounts of pods"
 }
 gateway_dies_and_returns() {
     gateway_kill
     gateway_start
-    alive "a killed gateway"
+    alive gateway-killed
 }
 driver_dies_and_returns() {
     kill -9 "$DRIVER"
     driver_start
     sleep 1
     # The same calls again find what is there.
-    kubelet up nfs
-    kubelet up iscsi
-    alive "a killed driver"
+    both up
+    alive driver-killed
 }
 dead_is_unstaged() {
     local protocol seconds
     gateway_kill
     for protocol in nfs iscsi; do
-        seconds=$(kubelet down-node "$protocol" 2)
+        # Four pods each, one after the other: each waits for its own bounds.
+        seconds=$(COUNT=4 kubelet "$protocol" down-node --parallel 1 --patience 0 | cut -d' ' -f1)
         figure "longest unpublish or unstage of a dead gateway, $protocol" "$seconds" s
         awk -v s="$seconds" 'BEGIN { exit !(s < 30) }' || fail "$protocol: $seconds s"
     done
 }
 deleted() {
     gateway_start
-    local protocol
-    for protocol in nfs iscsi; do
-        kubelet down-node "$protocol"
-        kubelet delete "$protocol"
-    done
+    both down-node
+    both delete
 }
 
 step "volumes are made, staged and published" published

@@ -127,6 +127,7 @@ fn config() -> DiskConfig {
         thin: true,
         sanitize: false,
         explicit_alua: false,
+        state_elsewhere: false,
         token_secret: [7; 16],
         port_groups: vec![group],
     }

@@ -2,7 +2,7 @@
 
 use super::fault::{Fault, VolumeError};
 use super::kind::VolumeKind;
-use super::properties::check_properties;
+use super::properties::{check_properties, zfs_name};
 use super::record::VolumeRecord;
 use crate::tool::Tool;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub fn change(tool: &dyn Tool, volume: &VolumeRecord, wanted: &Change) -> Result
         .properties
         .iter()
         .filter(|(name, value)| volume.properties.get(*name) != Some(value))
-        .map(|(name, value)| format!("{name}={value}"))
+        .map(|(name, value)| format!("{}={value}", zfs_name(name)))
         .collect();
     if let Some(size) = wanted.size_bytes {
         settings.extend(growth(volume, size)?);

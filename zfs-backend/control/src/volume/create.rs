@@ -2,7 +2,7 @@
 
 use super::fault::{Fault, VolumeError};
 use super::kind::{VolumeKind, check_name};
-use super::properties::check_properties;
+use super::properties::{check_properties, zfs_name};
 use super::record::{OWNER, PENDING, SOURCE, UNCONFIRMED, VOLUME, VolumeRecord, capacity, read};
 use super::snapshot::{TEMPORARY, clone_snapshot_name, drop_clone_snapshots};
 use crate::name::{DatasetName, SnapshotName};
@@ -91,10 +91,14 @@ pub fn create(
         // Also those of earlier requests, which a crash has left.
         drop_clone_snapshots(tool, origin, &new.dataset)?;
     }
-    if let Some(bytes) = volume.pending_bytes {
-        complete(tool, &volume, bytes)?;
-    }
-    Ok(Made { volume: found(tool, new)?, existed })
+    let volume = match volume.pending_bytes {
+        None => volume,
+        Some(bytes) => {
+            complete(tool, &volume, bytes)?;
+            found(tool, new)?
+        }
+    };
+    Ok(Made { volume, existed })
 }
 
 fn found(tool: &dyn Tool, new: &NewVolume) -> Result<VolumeRecord, VolumeError> {
@@ -167,7 +171,8 @@ fn options(new: &NewVolume) -> Vec<String> {
     options.extend(new.source.as_ref().map(|source| format!("{SOURCE}={source}")));
     options.extend(new.unconfirmed_until.map(|until| format!("{UNCONFIRMED}={until}")));
     options.extend(new.read_only.then(|| "readonly=on".to_owned()));
-    options.extend(new.properties.iter().map(|(name, value)| format!("{name}={value}")));
+    let properties = new.properties.iter();
+    options.extend(properties.map(|(name, value)| format!("{}={value}", zfs_name(name))));
     options.into_iter().flat_map(|option| ["-o".to_owned(), option]).collect()
 }
 

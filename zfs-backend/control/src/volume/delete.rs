@@ -8,14 +8,22 @@ use crate::snapshot::OurName;
 use crate::tool::Tool;
 
 /// Refuses the deletion of a volume with snapshots that its owner still lists,
-/// or that somebody else took.
+/// or that somebody else took. Returns the number of those that go with it.
 ///
 /// # Errors
 /// [`Fault::InUse`], with the snapshots.
-pub fn refuse_if_snapshots(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
+pub fn refuse_if_snapshots(tool: &dyn Tool, volume: &VolumeRecord) -> Result<usize, VolumeError> {
+    snapshots_that_may_go(tool, volume).map(|all| all.len())
+}
+
+/// Returns the snapshots of a volume; all go with it.
+fn snapshots_that_may_go(
+    tool: &dyn Tool,
+    volume: &VolumeRecord,
+) -> Result<Vec<VolumeSnapshot>, VolumeError> {
     let all = snapshots_of(tool, &volume.dataset)?;
     let holders: Vec<_> = all.iter().filter(|one| !may_go(one)).collect();
-    let Some(first) = holders.first() else { return Ok(()) };
+    let Some(first) = holders.first() else { return Ok(all) };
     Err(VolumeError::new(
         Fault::InUse,
         format!(
@@ -44,7 +52,9 @@ pub(super) fn is_scheduled(snapshot: &VolumeSnapshot) -> bool {
 /// # Errors
 /// As [`refuse_if_snapshots`], and the error of `zfs`.
 pub fn delete(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
-    refuse_if_snapshots(tool, volume)?;
+    if snapshots_that_may_go(tool, volume)?.is_empty() {
+        return destroy(tool, volume);
+    }
     destroy_unused(tool, volume)?;
     for _ in 0..MAX_PROMOTIONS {
         let all = snapshots_of(tool, &volume.dataset)?;
@@ -54,6 +64,10 @@ pub fn delete(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError>
         tool.run("zfs", &["promote", last.clones[0].as_str()])?;
     }
     destroy_unused(tool, volume)?;
+    destroy(tool, volume)
+}
+
+fn destroy(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
     match tool.run("zfs", &["destroy", volume.dataset.as_str()]) {
         Err(error) if !error.is_absent() => Err(error.into()),
         _ => Ok(()),

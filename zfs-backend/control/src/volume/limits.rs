@@ -9,6 +9,14 @@ pub const MAX_NODE_BYTES: usize = 200;
 pub const MAX_NODES_PER_VOLUME: usize = 1024;
 /// Most addresses of a node.
 pub const MAX_NODE_ADDRESSES: usize = 16;
+/// Least limit on reads and writes per second.
+pub const MIN_IOPS: u64 = 10;
+/// Largest limit on reads and writes per second.
+pub const MAX_IOPS: u64 = 100_000_000;
+/// Least limit on bytes per second.
+pub const MIN_BYTES_PER_SECOND: u64 = 1 << 20;
+/// Largest limit on bytes per second.
+pub const MAX_BYTES_PER_SECOND: u64 = 1 << 40;
 /// Longest value of a native property, in bytes.
 pub(super) const MAX_VALUE_BYTES: usize = 32;
 /// Most snapshots in one `zfs destroy`.

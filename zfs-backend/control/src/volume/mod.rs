@@ -1,7 +1,8 @@
 //! Volumes: file systems and zvols that a program makes, grows, snapshots,
 //! clones and deletes. ZFS user properties on them are the only record, so
 //! nothing can disagree with the datasets: `zgate:volume` and `zgate:owner` on
-//! each volume and snapshot, `zgate:access:NODE` for each node with access.
+//! each volume and snapshot, `zgate:access:NODE` for each node with access,
+//! `zgate:iops_max` and `zgate:bytes_per_second_max` for limits.
 //!
 //! Each function may be repeated after a crash, a time-out or a lost reply: it
 //! reads what is there and does the rest.
@@ -29,8 +30,11 @@ pub use delete::{delete, refuse_if_snapshots};
 pub use fault::{Fault, VolumeError};
 pub use grant::{Grant, grant, withdraw};
 pub use kind::{VolumeKind, check_name};
-pub use limits::{MAX_NAME_BYTES, MAX_NODE_ADDRESSES, MAX_NODE_BYTES, MAX_NODES_PER_VOLUME};
-pub use properties::check_properties;
+pub use limits::{
+    MAX_BYTES_PER_SECOND, MAX_IOPS, MAX_NAME_BYTES, MAX_NODE_ADDRESSES, MAX_NODE_BYTES,
+    MAX_NODES_PER_VOLUME, MIN_BYTES_PER_SECOND, MIN_IOPS,
+};
+pub use properties::{RateLimits, check_properties};
 pub use record::{VolumeRecord, VolumeSpace, capacity, list, read};
 pub use rollback::roll_back;
 pub use snapshot::{

@@ -455,10 +455,29 @@ impl State {
     }
 
     fn get(&self, parsed: &Parsed<'_>) -> Said {
+        const NATIVE: [&str; 10] = [
+            "type",
+            "guid",
+            "used",
+            "available",
+            "refquota",
+            "volsize",
+            "volblocksize",
+            "readonly",
+            "mounted",
+            "mountpoint",
+        ];
         let mut text = String::new();
         for name in self.below(parsed)? {
-            for (property, value) in &self.datasets[&name].properties {
-                text += &format!("{name}\t{property}\t{value}\n");
+            let local = &self.datasets[&name].properties;
+            for (property, value) in local {
+                text += &format!("{name}\t{property}\t{value}\tlocal\n");
+            }
+            for property in NATIVE.iter().filter(|property| !local.contains_key(**property)) {
+                let value = self.value(&name, property);
+                if value != "-" {
+                    text += &format!("{name}\t{property}\t{value}\t-\n");
+                }
             }
         }
         Ok(text)

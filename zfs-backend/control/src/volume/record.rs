@@ -3,7 +3,7 @@
 use super::fault::{Fault, VolumeError};
 use super::grant::Grant;
 use super::kind::VolumeKind;
-use super::properties::is_settable;
+use super::properties::{RateLimits, request_name};
 use crate::name::DatasetName;
 use crate::tool::{Tool, ToolError, command_line};
 use std::collections::BTreeMap;
@@ -20,9 +20,6 @@ pub(super) const SOURCE: &str = "zgate:source";
 pub(super) const UNCONFIRMED: &str = "zgate:unconfirmed";
 /// Size in bytes that a new clone is still to get: it is not complete before.
 pub(super) const PENDING: &str = "zgate:pending";
-
-const COLUMNS: &str =
-    "name,type,guid,used,available,refquota,volsize,volblocksize,readonly,mounted,mountpoint";
 
 /// A volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +46,7 @@ pub struct VolumeRecord {
     pub read_only: bool,
     /// Mount point of a file system that is mounted.
     pub mounted_at: Option<PathBuf>,
-    /// Native properties that were set on it.
+    /// Properties that were set on it, by their names in requests.
     pub properties: BTreeMap<String, String>,
     /// Origin of its content, as the request that made it named it.
     pub source: Option<String>,
@@ -78,6 +75,12 @@ impl VolumeRecord {
         is_late && self.grants.is_empty()
     }
 
+    /// Limits on its reads and writes.
+    #[must_use]
+    pub fn rates(&self) -> RateLimits {
+        RateLimits::of(&self.properties)
+    }
+
     /// Checks that it belongs to this owner.
     ///
     /// # Errors
@@ -103,11 +106,20 @@ pub struct VolumeSpace {
     pub total_bytes: u64,
 }
 
-/// Local properties of datasets.
-type Locals = BTreeMap<String, BTreeMap<String, String>>;
+/// Properties of a dataset.
+#[derive(Debug, Default)]
+struct Properties {
+    all: BTreeMap<String, String>,
+    /// Those that were set on the dataset itself.
+    local: BTreeMap<String, String>,
+}
 
-fn locals(tool: &dyn Tool, depth: &str, dataset: &DatasetName) -> Result<Locals, ToolError> {
-    // Properties that a replication brought are as good as local ones.
+/// Reads the properties of datasets, by their names: one command for everything.
+fn properties(
+    tool: &dyn Tool,
+    depth: &str,
+    dataset: &DatasetName,
+) -> Result<BTreeMap<String, Properties>, ToolError> {
     let arguments = [
         "get",
         "-Hp",
@@ -115,26 +127,29 @@ fn locals(tool: &dyn Tool, depth: &str, dataset: &DatasetName) -> Result<Locals,
         depth,
         "-t",
         "filesystem,volume",
-        "-s",
-        "local,received",
         "-o",
-        "name,property,value",
+        "name,property,value,source",
         "all",
         dataset.as_str(),
     ];
     let text = tool.run("zfs", &arguments)?;
-    let mut all = Locals::new();
+    let mut found = BTreeMap::<String, Properties>::new();
     for line in text.lines() {
-        let mut fields = line.splitn(3, '\t');
-        // The value of another program's property may have line breaks.
-        if let (Some(name), Some(property), Some(value)) =
-            (fields.next(), fields.next(), fields.next())
-        {
-            let of = all.entry(name.to_owned()).or_default();
-            of.insert(property.to_owned(), value.to_owned());
+        // The value of another program's property may have tabs and line breaks.
+        let fields = line.split_once('\t').and_then(|(name, rest)| {
+            let (property, rest) = rest.split_once('\t')?;
+            let (value, source) = rest.rsplit_once('\t')?;
+            Some((name, property, value, source))
+        });
+        let Some((name, property, value, source)) = fields else { continue };
+        let of = found.entry(name.to_owned()).or_default();
+        // Properties that a replication brought are as good as local ones.
+        if matches!(source, "local" | "received") {
+            of.local.insert(property.to_owned(), value.to_owned());
         }
+        of.all.insert(property.to_owned(), value.to_owned());
     }
-    Ok(all)
+    Ok(found)
 }
 
 /// Property of a zvol that ZFS has as its default, and not as set, when a
@@ -153,57 +168,39 @@ fn bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// A dataset below a parent.
-struct Row {
-    name: DatasetName,
-    fields: Vec<String>,
-}
-
-fn rows(tool: &dyn Tool, depth: &str, dataset: &DatasetName) -> Result<Vec<Row>, ToolError> {
-    let arguments =
-        ["list", "-Hp", "-d", depth, "-t", "filesystem,volume", "-o", COLUMNS, dataset.as_str()];
-    let text = tool.run("zfs", &arguments)?;
-    let wrong = |line: &str| ToolError::Answer {
-        command: command_line("zfs", &arguments),
-        reason: format!("{line:?} cannot be parsed"),
-    };
-    let row = |line: &str| {
-        let fields: Vec<String> = line.splitn(11, '\t').map(str::to_owned).collect();
-        let name = fields[0].parse().ok()?;
-        (fields.len() == 11).then_some(Row { name, fields })
-    };
-    text.lines().map(|line| row(line).ok_or_else(|| wrong(line))).collect()
-}
-
-fn record(row: &Row, mut local: BTreeMap<String, String>) -> Option<VolumeRecord> {
-    let number = |index: usize| row.fields[index].parse::<u64>().unwrap_or(0);
+fn record(name: &str, properties: Properties) -> Option<VolumeRecord> {
+    let Properties { all, mut local } = properties;
+    let text = |property: &str| all.get(property).map_or("-", String::as_str);
+    let number = |property: &str| text(property).parse::<u64>().unwrap_or(0);
+    let dataset = name.parse().ok()?;
     let name = local.remove(VOLUME)?;
     let owner = local.remove(OWNER)?;
-    let kind = match row.fields[1].as_str() {
+    let kind = match text("type") {
         "volume" => VolumeKind::Block,
         _ => VolumeKind::Filesystem,
     };
     let is_block = kind == VolumeKind::Block;
-    let is_mounted = row.fields[9] == "yes";
+    let is_mounted = text("mounted") == "yes";
     let mut grants: Vec<_> =
         local.iter().filter_map(|(property, value)| Grant::parse(property, value)).collect();
     grants.sort_by(|a, b| a.node.cmp(&b.node));
-    let block_bytes = is_block.then(|| number(7));
-    let mut properties = local.clone();
-    properties.retain(|name, _| is_settable(name));
+    let block_bytes = is_block.then(|| number("volblocksize"));
+    let known = local.iter().filter_map(|(name, value)| Some((request_name(name)?, value)));
+    let mut properties: BTreeMap<_, _> =
+        known.map(|(name, value)| (name.to_owned(), value.clone())).collect();
     properties.extend(block_bytes.map(|bytes| (BLOCK_SIZE.to_owned(), bytes.to_string())));
     Some(VolumeRecord {
-        dataset: row.name.clone(),
-        guid: number(2),
+        dataset,
+        guid: number("guid"),
         name,
         owner,
         kind,
-        size_bytes: number(if is_block { 6 } else { 5 }),
+        size_bytes: number(if is_block { "volsize" } else { "refquota" }),
         block_bytes,
-        used_bytes: number(3),
-        available_bytes: number(4),
-        read_only: row.fields[8] == "on",
-        mounted_at: is_mounted.then(|| PathBuf::from(&row.fields[10])),
+        used_bytes: number("used"),
+        available_bytes: number("available"),
+        read_only: text("readonly") == "on",
+        mounted_at: is_mounted.then(|| PathBuf::from(text("mountpoint"))),
         source: local.get(SOURCE).cloned(),
         pending_bytes: local.get(PENDING).and_then(|text| text.parse().ok()),
         unconfirmed_until: local.get(UNCONFIRMED).and_then(|text| text.parse().ok()),
@@ -217,13 +214,10 @@ fn record(row: &Row, mut local: BTreeMap<String, String>) -> Option<VolumeRecord
 /// # Errors
 /// The error of `zfs`.
 pub fn list(tool: &dyn Tool, parent: &DatasetName) -> Result<Vec<VolumeRecord>, ToolError> {
-    let rows = rows(tool, "1", parent)?;
-    let mut locals = locals(tool, "1", parent)?;
-    let mut records: Vec<_> = rows
-        .iter()
-        .filter(|row| row.name != *parent)
-        .filter_map(|row| record(row, locals.remove(row.name.as_str())?))
-        .collect();
+    let found = properties(tool, "1", parent)?;
+    let below = found.into_iter().filter(|(name, _)| name != parent.as_str());
+    let mut records: Vec<_> =
+        below.filter_map(|(name, properties)| record(&name, properties)).collect();
     records.sort_by(|a, b| a.dataset.cmp(&b.dataset));
     Ok(records)
 }
@@ -233,17 +227,12 @@ pub fn list(tool: &dyn Tool, parent: &DatasetName) -> Result<Vec<VolumeRecord>, 
 /// # Errors
 /// [`Fault::Forbidden`] if the dataset is no volume; the error of `zfs`.
 pub fn read(tool: &dyn Tool, dataset: &DatasetName) -> Result<Option<VolumeRecord>, VolumeError> {
-    let absent = |error: &ToolError| error.is_absent();
-    let rows = match rows(tool, "0", dataset) {
-        Err(error) if absent(&error) => return Ok(None),
-        rows => rows?,
+    let mut found = match properties(tool, "0", dataset) {
+        Err(error) if error.is_absent() => return Ok(None),
+        found => found?,
     };
-    let mut locals = match locals(tool, "0", dataset) {
-        Err(error) if absent(&error) => return Ok(None),
-        locals => locals?,
-    };
-    let Some(row) = rows.first() else { return Ok(None) };
-    match record(row, locals.remove(dataset.as_str()).unwrap_or_default()) {
+    let Some(properties) = found.remove(dataset.as_str()) else { return Ok(None) };
+    match record(dataset.as_str(), properties) {
         Some(record) => Ok(Some(record)),
         None => Err(VolumeError::new(
             Fault::Forbidden,

@@ -139,6 +139,14 @@ impl State {
         forget_idle_files(&mut self.lock(), now_seconds);
     }
 
+    /// Renews all leases: clients could not, because nothing was served.
+    pub(crate) fn renew_all(&self, now_seconds: u64) {
+        let tables = self.lock();
+        for client in tables.clients.values() {
+            client.lease.renew(now_seconds);
+        }
+    }
+
     /// Removes the records of clients that did not come back, and ends grace
     /// with the last of them. The record of a connected client is kept, whether
     /// it reported RECLAIM_COMPLETE (minor version 0 cannot) or not: it must be

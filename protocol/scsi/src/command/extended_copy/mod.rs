@@ -153,10 +153,7 @@ impl Disk {
         if state.ejected || state.sanitize != Progress::Idle {
             return Err(aborted(Asc::COPY_TARGET_NOT_REACHABLE));
         }
-        let protected = self.config.read_only
-            || self.store.geometry().read_only
-            || cx.task.is_write_protected()
-            || state.mode.software_write_protect();
+        let protected = self.refuses_writes(cx.luns) || state.mode.software_write_protect();
         if writes && protected {
             return Err(Sense::new(SenseKey::DataProtect, Asc::WRITE_PROTECTED).into());
         }

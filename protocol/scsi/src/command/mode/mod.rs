@@ -33,10 +33,7 @@ pub(crate) fn mode_sense(cx: &Cx<'_>) -> Outcome {
     let space = state.thin_space.filter(|_| cx.disk.is_thin(&cx.geometry));
     let sub = space.map_or_else(Vec::new, |space| provisioning::page(&space, control));
     let pages = requested_pages(&state.mode, &sub, control, (cdb.byte(2) & 0x3F, cdb.byte(3)))?;
-    let protected = cx.disk.config.read_only
-        || cx.geometry.read_only
-        || cx.task.is_write_protected()
-        || state.mode.software_write_protect();
+    let protected = cx.disk.refuses_writes(cx.luns) || state.mode.software_write_protect();
     drop(state);
     let device_specific = DPOFUA | if protected { WP } else { 0 };
     let descriptor = match (no_descriptors, long_lba) {

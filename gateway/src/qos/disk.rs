@@ -1,0 +1,116 @@
+//! A disk with limited rates.
+
+use super::limiter::Limiter;
+use bytes::Bytes;
+use std::sync::Arc;
+use zgate_config::Rates;
+use zgate_store::block_store::{BlockGeometry, BlockStore, Extent};
+use zgate_store::{Payload, StoreFuture};
+
+/// Disk whose reads and writes wait for their rate.
+struct LimitedDisk {
+    disk: Arc<dyn BlockStore>,
+    limiter: Limiter,
+}
+
+/// Limits a disk; returns it as it is if there is no limit.
+pub(crate) fn limited_disk(disk: Arc<dyn BlockStore>, rates: Rates) -> Arc<dyn BlockStore> {
+    if rates.is_unlimited() {
+        return disk;
+    }
+    Arc::new(LimitedDisk { disk, limiter: Limiter::new(rates) })
+}
+
+impl BlockStore for LimitedDisk {
+    fn geometry(&self) -> BlockGeometry {
+        self.disk.geometry()
+    }
+
+    fn read<'a>(&'a self, offset: u64, len: usize) -> StoreFuture<'a, Payload> {
+        Box::pin(async move {
+            self.limiter.admit(len as u64).await;
+            self.disk.read(offset, len).await
+        })
+    }
+
+    fn write<'a>(&'a self, offset: u64, data: Bytes, fua: bool) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            self.limiter.admit(data.len() as u64).await;
+            self.disk.write(offset, data, fua).await
+        })
+    }
+
+    fn sync<'a>(&'a self) -> StoreFuture<'a, ()> {
+        self.disk.sync()
+    }
+
+    fn discard<'a>(&'a self, offset: u64, len: u64) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            self.limiter.admit(0).await;
+            self.disk.discard(offset, len).await
+        })
+    }
+
+    fn write_zeroes<'a>(&'a self, offset: u64, len: u64, may_unmap: bool) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            self.limiter.admit(0).await;
+            self.disk.write_zeroes(offset, len, may_unmap).await
+        })
+    }
+
+    fn extents<'a>(&'a self, offset: u64, len: u64, max: usize) -> StoreFuture<'a, Vec<Extent>> {
+        self.disk.extents(offset, len, max)
+    }
+
+    fn prefetch<'a>(&'a self, offset: u64, len: u64) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            self.limiter.admit(len).await;
+            self.disk.prefetch(offset, len).await
+        })
+    }
+
+    fn refresh<'a>(&'a self) -> StoreFuture<'a, u64> {
+        self.disk.refresh()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qos::limits::BURST;
+    use std::time::Duration;
+    use tokio::time::Instant;
+    use zgate_memory::SimDisk;
+
+    const HALF: usize = 512 << 10;
+
+    #[tokio::test(start_paused = true)]
+    async fn reads_and_writes_wait_and_lose_nothing() {
+        let disk: Arc<dyn BlockStore> = Arc::new(SimDisk::new(8 << 20));
+        let rates = Rates { iops_max: None, bytes_per_second_max: Some(1 << 20) };
+        let limited = limited_disk(Arc::clone(&disk), rates);
+        let begun = Instant::now();
+        for number in 0..8_u8 {
+            let data = Bytes::from(vec![number; HALF]);
+            limited.write(u64::from(number) * HALF as u64, data, false).await.unwrap();
+        }
+        // The last one has waited for the seven before it.
+        let least = Duration::from_millis(3500).checked_sub(BURST).unwrap();
+        assert!(begun.elapsed() >= least, "{:?}", begun.elapsed());
+        let Payload::Bytes(read) = limited.read(7 * HALF as u64, HALF).await.unwrap() else {
+            panic!("a disk in memory has bytes")
+        };
+        assert!(begun.elapsed() >= least + Duration::from_millis(500));
+        assert_eq!(read, vec![7; HALF]);
+        // A flush does not wait.
+        let flushed = Instant::now();
+        limited.sync().await.unwrap();
+        assert_eq!(flushed.elapsed(), Duration::ZERO);
+    }
+
+    #[test]
+    fn without_a_limit_the_disk_is_the_same() {
+        let disk: Arc<dyn BlockStore> = Arc::new(SimDisk::new(1 << 20));
+        assert!(Arc::ptr_eq(&disk, &limited_disk(Arc::clone(&disk), Rates::default())));
+    }
+}

@@ -1,0 +1,123 @@
+# title: transports of a node: NFS/RDMA and iSER, TCP where they fail, two portals as one disk
+# seconds: 1500
+# ci: no
+
+. /lab/guest/rdma.sh
+. /lab/guest/csi.sh
+. /lab/guest/volumes.sh
+STEP_SECONDS=300
+COUNT=3
+LEASE_SECONDS=45
+# The second portal, on the other end of the wire between the clients.
+SECOND=10.9.0.1
+csi_program kubelet
+modprobe dm_multipath 2>/dev/null || skip "no dm_multipath in this kernel"
+
+# Both ends of the wire are this machine; iSER and NFS/RDMA go over it.
+transports_gateway() {
+    rdma_wire || skip "no soft-RoCE in this kernel"
+    modprobe ib_iser
+    ADDRESS=$WIRE_ADDRESS
+    CSI_CONFIG="$RDMA_CONFIG"
+    ISCSI_LINES="iser_listen = [\"$WIRE_ADDRESS:3261\"]"
+    CSI_LISTEN="\"$WIRE_ADDRESS:3260\""
+    csi_start --transport rdma
+}
+over() {
+    local found
+    found=$(grep -c "$CSI_DIR/pods/vol-nfs-.*/staging .*proto=$1" /proc/mounts || true)
+    same "$COUNT" "$found" "mounts over $1"
+    found=$(iscsiadm -m session | grep -c "^$2: " || true)
+    same "$COUNT" "$found" "sessions over $2"
+}
+made_over_rdma() {
+    both up
+    over rdma iser
+    written before
+    both healthy
+    same 0 "$(wrong_in vol before)" "volumes with other content"
+}
+gone() {
+    both down-node
+    both delete
+    csi_nothing_left
+    same 0 "$(find /sys/block -name 'dm-*' | wc -l)" "multipath devices"
+}
+# The gateway says that it has RDMA; nothing answers there.
+fallback() {
+    rdma link delete rxe0
+    both up
+    over tcp tcp
+    written before
+    both healthy
+}
+two_portals() {
+    gateway_stop
+    kill "$DRIVER"
+    CSI_LISTEN="\"$WIRE_ADDRESS:3260\", \"$SECOND:3260\""
+    ISCSI_LINES=""
+    csi_config
+    MORE_CONFIG=${MORE_CONFIG/"$RDMA_CONFIG"/}
+    tcp_gateway_start
+    cat >/etc/multipath.conf <<END
+defaults {
+    find_multipaths no
+    polling_interval 2
+    user_friendly_names no
+}
+END
+    multipathd
+    driver_start
+    eventually 10 test -S "$CSI_SOCKET"
+}
+on_multipath() {
+    kubelet iscsi up
+    same $((2 * COUNT)) "$(iscsiadm -m session | wc -l)" sessions
+    same "$COUNT" "$(grep -c '^/dev/mapper/.*pods/vol-iscsi-.*/staging ' /proc/mounts || true)" "mounts of multipath devices"
+    same $((2 * COUNT)) "$(multipath -ll | grep -c 'active ready')" paths
+    written before
+}
+path_goes() {
+    ip address delete $SECOND/24 dev veth-a
+    ss -K dst $SECOND >/dev/null 2>&1 || true
+    alive one-path
+    ip address add $SECOND/24 dev veth-a
+    eventually 60 all_paths
+    # Growth reaches the disk through both paths.
+    kubelet iscsi expand --bytes $((96 << 20))
+    local one
+    for one in "$CSI_DIR"/pods/vol-iscsi-*/target; do
+        [ "$(df --output=size -B1 "$one" | tail -n 1)" -gt $((80 << 20)) ] || fail "$one has not grown"
+    done
+}
+all_paths() { [ "$(multipath -ll | grep -c 'active ready')" = $((2 * COUNT)) ]; }
+paths_gone() {
+    kubelet iscsi down-node
+    kubelet iscsi delete
+    csi_nothing_left
+    same "" "$(multipath -ll)" "multipath devices"
+}
+# Without multipathd one path is used.
+one_path() {
+    pkill -x multipathd
+    eventually 10 no_daemon
+    kubelet iscsi up
+    same "$COUNT" "$(grep -c '^/dev/sd.*pods/vol-iscsi-.*/staging ' /proc/mounts || true)" "mounts of single paths"
+    written before
+    kubelet iscsi down-node
+    kubelet iscsi delete
+    csi_nothing_left
+}
+no_daemon() { ! pgrep -x multipathd; }
+
+transports_gateway
+step "NFS over RDMA and iSER, by the node's transport" made_over_rdma
+step "nothing is left of them" gone
+step "TCP where nothing answers over RDMA" fallback
+step "nothing is left of the others" gone
+need "two portals" two_portals
+step "both paths are one disk" on_multipath
+step "a path goes and comes; the disk grows" path_goes
+step "unstaging removes the device and its paths" paths_gone
+step "one path where multipathd does not run" one_path
+conclude
