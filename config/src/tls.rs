@@ -38,6 +38,13 @@ pub struct TlsConfig {
     /// Domain of the users that client certificates name as `user@domain`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_domain: Option<String>,
+    /// Has the kernel encrypt what is sent, where it can.
+    #[serde(default = "yes")]
+    pub kernel_records: bool,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 impl TlsConfig {
@@ -180,7 +187,7 @@ mod tests {
         let with = |text: &str| parse(text, Path::new("x")).unwrap();
         let (old, new) = (with(""), with(TLS));
         let changes = crate::diff(&old, &new);
-        assert_eq!(changes.len(), 2, "{changes:?}");
+        assert_eq!(changes.len(), 3, "{changes:?}");
         assert!(changes.iter().all(|change| change.effect == crate::Effect::Live));
         assert_eq!(crate::after_reload(&old, new.clone()).tls, new.tls);
         let entries = crate::changed_entries(&old, &new);

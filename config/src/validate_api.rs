@@ -10,7 +10,14 @@ use crate::tls::TlsConfig;
 pub fn api_tls(api: &ApiConfig) -> Option<TlsConfig> {
     let (certificate, key) = (api.certificate.clone()?, api.key.clone()?);
     let client_ca = api.client_ca.clone();
-    Some(TlsConfig { certificate, key, client_ca, client_crl: None, user_domain: None })
+    Some(TlsConfig {
+        certificate,
+        key,
+        client_ca,
+        client_crl: None,
+        user_domain: None,
+        kernel_records: false,
+    })
 }
 
 /// Adds the problems of the listeners.

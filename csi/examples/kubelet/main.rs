@@ -52,6 +52,7 @@ enum Access {
 }
 
 #[derive(Debug, Parser)]
+#[command(args_override_self = true)]
 struct Arguments {
     /// Socket of the driver
     socket: PathBuf,

@@ -43,6 +43,7 @@ pub(super) async fn attach(
                 Err(error) => {
                     tracing::warn!(target, portal = portal.authority(), %error, "no login");
                     reasons.push(format!("{}: {error}", portal.authority()));
+                    forget(&*node.host, target, portal).await;
                 }
             }
         }
@@ -51,6 +52,15 @@ pub(super) async fn attach(
         }
     }
     Err(ours("no login", &reasons.join("; ")))
+}
+
+/// Removes the record of a portal that did not answer, so that nobody goes on trying.
+async fn forget(host: &dyn Host, target: &str, portal: &NodePortal) {
+    let (authority, interface) = (portal.authority(), interface(portal.transport));
+    let record = ["-m", "node", "-T", target, "-p", &authority, "-I", interface, "-o", "delete"];
+    if let Err(error) = host.run("iscsiadm", &record, FORGET_SECONDS).await {
+        tracing::info!(target, %error, "the record of a portal stays until the unstage");
+    }
 }
 
 fn interface(transport: Transport) -> &'static str {

@@ -116,3 +116,38 @@ impl IscsiService {
         name.is_some_and(|name| self.rules().catalog.targets.contains_key(&name))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zgate_config::ByteSize;
+    use zgate_control::volume::Grant;
+
+    #[test]
+    fn a_grant_for_reading_is_a_rule_for_reading_and_limits_are_those_of_the_disk() {
+        let grant = |node: &str, read_only| Grant {
+            node: node.to_owned(),
+            addresses: Vec::new(),
+            initiator: Some(format!("iqn.2026-11.test:{node}")),
+            read_only,
+        };
+        let unit: zgate_config::VolumesConfig =
+            toml::from_str("dataset = \"tank/k8s/a\"\niops_max = 500\n").unwrap();
+        let disk = GrantedDisk {
+            guid: 7,
+            name: "tank/k8s/a".parse().unwrap(),
+            device: "/dev/zvol/tank/k8s/a".into(),
+            target: "iqn.2026-11.test:k8s:7".to_owned(),
+            grants: vec![grant("reader", true), grant("writer", false)],
+            unit: zgate_config::VolumesConfig {
+                bytes_per_second_max: Some(ByteSize(1 << 20)),
+                ..unit
+            },
+        };
+        let target = target(&disk).unwrap();
+        let read_only: Vec<bool> = target.rules.iter().map(|rule| rule.read_only).collect();
+        assert_eq!(read_only, [true, false]);
+        let rates = target.luns[0].rates();
+        assert_eq!(rates.iops_max.zip(rates.bytes_per_second_max), Some((500, 1 << 20)));
+    }
+}

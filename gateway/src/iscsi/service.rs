@@ -33,6 +33,7 @@ use zgate_iscsi::names::{IscsiName, PortalGroup, Tsih};
 use zgate_iscsi::session::{CloseReason, ConnHandle, SendTargets, Session, SessionConfig};
 use zgate_iscsi::time::Timestamp;
 use zgate_scsi::{Nexus, NexusId, TransportId};
+use zgate_target::{former_commands, former_settled};
 
 /// Rules replaced by a reload.
 #[derive(Clone, Default)]
@@ -299,24 +300,12 @@ impl IscsiService {
     /// too long; the new session gets BUSY from the units they still use.
     async fn settle_former(&self, nexus: &Nexus, lun_map: &LunMap) -> Vec<NexusId> {
         let living: Vec<_> = self.sessions().iter().map(|live| live.nexus.id).collect();
-        let is_former = |one: &Nexus| {
-            one.id != nexus.id
-                && one.initiator.name() == nexus.initiator.name()
-                && !living.contains(&one.id)
-        };
-        let left = || -> Vec<NexusId> {
-            lun_map.units.values().flat_map(|unit| unit.disk.running().nexuses(is_former)).collect()
-        };
-        let former = left();
+        let disks = || lun_map.units.values().map(|unit| &*unit.disk);
+        let former = former_commands(disks(), nexus, &living);
         if former.is_empty() {
             return former;
         }
-        let is_one = |one: &Nexus| former.contains(&one.id);
-        let all = async {
-            for unit in lun_map.units.values() {
-                unit.disk.settled(is_one).await;
-            }
-        };
+        let all = former_settled(disks(), &former);
         if tokio::time::timeout(self.timeouts.login, all).await.is_ok() {
             return Vec::new();
         }

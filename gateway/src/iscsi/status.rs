@@ -86,6 +86,7 @@ pub(crate) struct AccessView {
     clients: Vec<String>,
     authentication: &'static str,
     luns: Option<Vec<u16>>,
+    read_only: bool,
 }
 
 /// Returns all targets.
@@ -193,6 +194,7 @@ pub(crate) fn access(block: &IscsiService) -> Vec<AccessView> {
                     (Some(_), Some(_)) => "mutual chap",
                 },
                 luns: rule.luns.clone(),
+                read_only: rule.read_only,
             });
         }
         if target.settings.allow_any_initiator {
@@ -202,6 +204,7 @@ pub(crate) fn access(block: &IscsiService) -> Vec<AccessView> {
                 clients: Vec::new(),
                 authentication: "none",
                 luns: None,
+                read_only: false,
             });
         }
     }

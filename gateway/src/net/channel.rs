@@ -51,6 +51,11 @@ impl Channel {
         self.tls.get().is_some_and(TlsSession::has_more)
     }
 
+    /// Returns whether the kernel encrypts what is sent.
+    pub(crate) fn kernel_encrypts(&self) -> bool {
+        self.tls.get().is_some_and(|tls| tls.by_kernel)
+    }
+
     /// Returns whether TLS itself has something to send.
     pub(crate) fn must_answer(&self) -> bool {
         self.tls.get().is_some_and(TlsSession::must_answer)
@@ -63,6 +68,13 @@ impl Channel {
     pub(crate) fn flush(&self, sender: &mut Sender) -> io::Result<usize> {
         match self.tls.get() {
             None => sender.flush(&self.socket),
+            Some(tls) if tls.by_kernel => {
+                let sent = sender.flush(&self.socket)?;
+                if tls.uses_up_keys(sent) && sender.is_empty() {
+                    return Err(io::Error::other("the keys of this TLS connection are used up"));
+                }
+                Ok(sent)
+            }
             Some(tls) => sender.flush_sealed(&self.socket, tls),
         }
     }

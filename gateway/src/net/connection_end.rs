@@ -57,6 +57,9 @@ pub(crate) enum Closed {
     Replaced,
     #[error("its session has ended")]
     SessionEnded,
+    /// The kernel's keys are not replaced: the client connects again.
+    #[error("the peer asked for other keys of TLS")]
+    Rekeyed,
 }
 
 /// Violations of a protocol or of its limits.

@@ -29,6 +29,10 @@ pub(crate) const MAX_HANDSHAKE_BYTES: usize = 32 << 10;
 pub(crate) const TLS_RECEIVE_BYTES: usize = 32 << 10;
 /// Most bytes encrypted before they are sent.
 pub(crate) const SEAL_BYTES: usize = 64 << 10;
+/// Bytes that the kernel encrypts with the keys of one connection, which then ends:
+/// AES-GCM's keys last for about 388 GB (RFC 8446 §5.5), and older kernels take no
+/// others.
+pub(crate) const MAX_KERNEL_BYTES: u64 = 256 << 30;
 /// Time before the expiry of a certificate from which it is announced.
 pub(crate) const EXPIRY_NOTICE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// The same for a revocation list, which is made anew every few days.
@@ -40,5 +44,7 @@ pub(crate) const MAX_CLIENT_AUTHORITIES: usize = 32;
 pub(crate) const MAX_CERTIFICATE_NAMES: usize = 64;
 
 const _: () = assert!(MAX_HANDSHAKES_PER_HOST < MAX_HANDSHAKES);
+// 2^24.5 records of 16 KiB.
+const _: () = assert!(MAX_KERNEL_BYTES < (1 << 24) * (16 << 10) * 14 / 10);
 // A record of TLS fits (RFC 8446 §5.2).
 const _: () = assert!(TLS_RECEIVE_BYTES > (16 << 10) + 256 + 5);

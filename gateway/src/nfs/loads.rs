@@ -246,7 +246,16 @@ mod tests {
     fn peer(host: u8, connection: u64) -> Peer {
         let connection = ConnectionId(connection);
         let (address, protection) = ([10, 0, 0, host].into(), Protection::Plain);
-        Peer { address, port: 700, connection, rdma: false, protection, certificate: None }
+        let (kernel_encrypts, certificate) = (false, None);
+        Peer {
+            address,
+            port: 700,
+            connection,
+            rdma: false,
+            protection,
+            kernel_encrypts,
+            certificate,
+        }
     }
 
     fn request(read_bytes: u64, written_bytes: u64) -> FinishedRequest {

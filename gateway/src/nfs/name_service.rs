@@ -24,6 +24,9 @@ use zgate_nfs::runtime::{BoxedFuture, Names, PrincipalId, PrincipalKind, UserGro
 /// Asks the name service; may block.
 type Ask<K, V> = fn(&K) -> io::Result<V>;
 
+/// Name of a user or a group.
+type Name = (PrincipalKind, Box<str>);
+
 /// One answer.
 #[derive(Debug)]
 struct Answer<V> {
@@ -206,7 +209,7 @@ pub(crate) struct NameService {
     workers: Arc<Workers>,
     groups: Arc<Answers<u32, Arc<[u32]>>>,
     names: Arc<Answers<PrincipalId, Option<Arc<str>>>>,
-    ids: Arc<Answers<(PrincipalKind, Box<str>), Option<u32>>>,
+    ids: Arc<Answers<Name, Option<u32>>>,
     /// Domain of names; the flag spares a lock where there is none.
     domain: RwLock<Arc<str>>,
     has_domain: AtomicBool,
@@ -307,7 +310,7 @@ fn ask_name(id: &PrincipalId) -> io::Result<Option<Arc<str>>> {
     Ok(name.filter(is_sound).map(Arc::from))
 }
 
-fn ask_id((kind, name): &(PrincipalKind, Box<str>)) -> io::Result<Option<u32>> {
+fn ask_id((kind, name): &Name) -> io::Result<Option<u32>> {
     Ok(match kind {
         PrincipalKind::User => User::from_name(name)?.map(|user| user.uid.as_raw()),
         PrincipalKind::Group => Group::from_name(name)?.map(|group| group.gid.as_raw()),
@@ -388,6 +391,31 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert_eq!(find().await, Some(5));
+    }
+
+    /// Time is virtual; the service hangs until the test is over.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_service_is_not_waited_for_longer_than_its_time() {
+        static ANSWERS: AtomicBool = AtomicBool::new(false);
+        fn ask(_: &u32) -> io::Result<u32> {
+            while !ANSWERS.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            Ok(5)
+        }
+        let service = started();
+        let answers = Arc::<Answers<u32, u32>>::default();
+        let find = || timeout(USER_LOOKUP_PATIENCE, service.workers.find(&answers, 7, ask));
+        let begun = tokio::time::Instant::now();
+        let (one, other) = tokio::join!(find(), find());
+        assert!(one.is_err() && other.is_err());
+        assert_eq!(begun.elapsed(), USER_LOOKUP_PATIENCE);
+        assert_eq!(service.workers.under_way.load(Ordering::Relaxed), 1, "asked once");
+        ANSWERS.store(true, Ordering::Relaxed);
+        while answers.lock()[&7].is_asked {
+            std::thread::yield_now();
+        }
+        assert_eq!(find().await, Ok(Some(5)));
     }
 
     #[test]

@@ -18,7 +18,6 @@ use bytes::Bytes;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use zgate_io::continuation::{Home, is_worker};
-use zgate_nfs::runtime::Protection;
 use zgate_store::Payload;
 use zgate_xdr::Message;
 
@@ -240,7 +239,7 @@ impl Shared {
         let metrics = &self.source.nfs.metrics;
         metrics.bytes_out(message.len());
         let data = message.payload_bytes();
-        let is_encrypted = self.source.peer.protection > Protection::Plain;
+        let is_encrypted = self.source.peer.is_sealed();
         let copied = if is_encrypted { data } else { 0 };
         metrics.data.carried(Transport::Tcp, DataDirection::Read, data, copied);
         if queue_record(&mut state.queued, message) {

@@ -150,9 +150,9 @@ fn server_addresses(interfaces: &Interfaces) -> ServerAddresses {
 /// Converts a peer to the protocol's type.
 fn protocol_peer(peer: Peer, protected: Protected) -> zgate_nfs::Peer {
     let Peer { address, port, connection, rdma } = peer;
-    let Protected { protection, certificate } = protected;
+    let Protected { protection, certificate, kernel_encrypts } = protected;
     let connection = zgate_nfs::runtime::ConnectionId(connection.0);
-    zgate_nfs::Peer { address, port, connection, rdma, protection, certificate }
+    zgate_nfs::Peer { address, port, connection, rdma, protection, kernel_encrypts, certificate }
 }
 
 /// Protection of a connection, and the client's certificate in mutual TLS; by
@@ -161,6 +161,8 @@ fn protocol_peer(peer: Peer, protected: Protected) -> zgate_nfs::Peer {
 pub(crate) struct Protected {
     pub protection: Protection,
     pub certificate: Option<Arc<PeerCertificate>>,
+    /// The socket encrypts what is sent.
+    pub kernel_encrypts: bool,
 }
 
 /// State of one core.
@@ -183,7 +185,7 @@ pub(crate) struct CallSource {
 #[derive(Default)]
 struct ManagedUsers {
     rules: Mutex<Arc<[ClientRule]>>,
-    /// Whether there are any, for exports with this version. Most hosts have none,
+    /// Set if there are any, for exports with this version. Most hosts have none,
     /// and take no lock.
     are_any: AtomicBool,
     /// Version of the exports, and one more.

@@ -59,7 +59,11 @@ pub(crate) fn reply(xid: u32) -> Message {
 /// handshake; `slot` bounds how many look-ups run.
 pub(crate) async fn protected(session: &TlsSession, slot: HandshakeSlot) -> Protected {
     let Some(certificate) = &session.certificate else {
-        return Protected { protection: Protection::Tls, certificate: None };
+        return Protected {
+            protection: Protection::Tls,
+            certificate: None,
+            kernel_encrypts: session.by_kernel,
+        };
     };
     let user = match certificate.user.clone() {
         None => None,
@@ -67,7 +71,11 @@ pub(crate) async fn protected(session: &TlsSession, slot: HandshakeSlot) -> Prot
     };
     let ClientCertificate { digest, authorities, names, .. } = certificate.clone();
     let certificate = PeerCertificate { digest, authorities, names, user: user.map(Arc::new) };
-    Protected { protection: Protection::MutualTls, certificate: Some(Arc::new(certificate)) }
+    Protected {
+        protection: Protection::MutualTls,
+        certificate: Some(Arc::new(certificate)),
+        kernel_encrypts: session.by_kernel,
+    }
 }
 
 impl StartTls {
@@ -123,7 +131,7 @@ impl StartTls {
             }
         };
         if handshake.advance(socket)? {
-            return Ok(Some(handshake.finish()));
+            return Ok(Some(handshake.finish(socket)));
         }
         *self = Self::Running(handshake);
         Ok(None)

@@ -146,6 +146,10 @@ impl event_loop::Connection for Connection {
             Event::Transport(Ready::Read) => {
                 let got = received(self.receiver.fill(&self.channel))?;
                 if self.channel.must_answer() {
+                    if self.channel.kernel_encrypts() {
+                        // The client wants other keys, which the socket does not take.
+                        return Err(Closed::Rekeyed.into());
+                    }
                     self.requests.answer_tls();
                 }
                 if got > 0 {

@@ -164,6 +164,7 @@ pub(super) fn offer_with(
         client_ca: files.client_ca,
         client_crl: revoked.map(|_| list),
         user_domain: Some("lab.example".to_owned()),
+        kernel_records: true,
     };
     let certificates = Certificates::read(&files).unwrap();
     gateway.shared.network.tls.replace(Some(certificates));

@@ -34,6 +34,7 @@ metrics! {
     ENDS "zgate_closed_connections_total" Counter ["fault", "reason"] "Connections that ended, by fault and reason";
     TLS_HANDSHAKES "zgate_tls_handshakes_total" Counter ["result"] "TLS handshakes that ended, by result";
     TLS_IN_PROGRESS "zgate_tls_handshakes_in_progress" Gauge "TLS handshakes under way";
+    TLS_BY_KERNEL "zgate_tls_kernel_total" Counter "Completed handshakes after which the kernel encrypts what is sent";
     TLS_EXPIRY "zgate_tls_certificate_expiry_seconds" Gauge ["file"] "When the first certificate of a file expires, in seconds since 1970, by file";
     GSS_CONTEXTS "zgate_kerberos_contexts" Gauge "Security contexts of Kerberos clients";
     GSS_ESTABLISHED "zgate_kerberos_contexts_established_total" Counter "Security contexts established with a Kerberos ticket";
@@ -94,6 +95,7 @@ fn tls(page: &mut Page<'_>, offer: &TlsOffer) -> fmt::Result {
     samples.add(&[("result", "completed")], counts.completed)?;
     samples.add(&[("result", "failed")], counts.failed)?;
     page.single(TLS_IN_PROGRESS, counts.in_progress)?;
+    page.single(TLS_BY_KERNEL, counts.by_kernel)?;
     let mut samples = page.metric(TLS_EXPIRY)?;
     for validity in offer.validities() {
         samples.add(&[("file", validity.key)], validity.until_unix_seconds)?;

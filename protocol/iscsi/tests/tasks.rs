@@ -572,33 +572,6 @@ fn ordered_tasks_keep_their_place() {
     assert_eq!(harness.take_command().cdb[0], 2);
 }
 
-/// Read data may be a range of a file only where nothing needs its bytes: no
-/// digest, no second transmission, no ORDERED write that changes them behind the
-/// read, and no PDU for each few kilobytes.
-#[test]
-fn read_data_may_stay_in_its_file() {
-    let asked_of_memory = |keys: &[(&str, &str)]| {
-        let mut harness = Harness::new(keys);
-        harness.initiator().command(LUN, &[0x28], 1 << 20, Bytes::new());
-        harness.take_command().needs_memory
-    };
-    let large = ("MaxRecvDataSegmentLength", "65536");
-    assert!(!asked_of_memory(&[large]));
-    assert!(asked_of_memory(&[("MaxRecvDataSegmentLength", "65532")]));
-    assert!(asked_of_memory(&[large, ("DataDigest", "CRC32C")]));
-    assert!(!asked_of_memory(&[large, ("HeaderDigest", "CRC32C")]));
-    assert!(asked_of_memory(&[large, ("ErrorRecoveryLevel", "1")]));
-    let mut harness = Harness::new(&[large]);
-    let (itt, cmd_sn) = (harness.initiator().tag(), harness.initiator().number());
-    let mut ordered = write_command(itt, cmd_sn, 0, true);
-    ordered.attribute = TaskAttribute::Ordered;
-    harness.initiator().send(ordered.encode(Bytes::new()));
-    let ordered = harness.take_command();
-    harness.good(ordered.task, Bytes::new());
-    harness.initiator().command(LUN, &[0x28], 1 << 20, Bytes::new());
-    assert!(harness.take_command().needs_memory);
-}
-
 #[test]
 fn writes_wait_for_memory_and_all_end() {
     let mut harness = Harness::new(&[("InitialR2T", "Yes"), ("ImmediateData", "No")]);

@@ -1,7 +1,7 @@
 //! Dispatch of a call to the program that it names: header, credential,
 //! duplicate request cache, server.
 
-use crate::runtime::{Call, EnteredExport, Now, Peer, Protection, RefusedAccess};
+use crate::runtime::{Call, EnteredExport, Now, Peer, RefusedAccess};
 use crate::{mount, v3, v4};
 use zgate_nfs_wire::mount::PROGRAM as MOUNT_PROGRAM;
 use zgate_nfs_wire::{PROGRAM as NFS_PROGRAM, v4::COMPOUND};
@@ -138,7 +138,7 @@ impl Incoming {
         is_protected: bool,
     ) -> Self {
         // A device sends memory, not files; and whatever is encrypted is memory.
-        let is_plain = peer.protection == Protection::Plain && !is_protected;
+        let is_plain = !peer.is_sealed() && !is_protected;
         let span_allowed = !peer.rdma && is_plain;
         let (entered, refused) = (EnteredExport::default(), RefusedAccess::default());
         let (peer, xid) = (peer.clone(), header.xid);

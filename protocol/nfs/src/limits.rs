@@ -111,6 +111,9 @@ const _: () =
 const _: () = assert!(MAX_RECORD_WRITES <= MAX_CLIENTS);
 const _: () = assert!(RECORD_RETRY_SECONDS < RECORD_LOG_PAUSE_SECONDS);
 const _: () = assert!(SPARE_SLOTS <= MAX_SLOTS);
+// The calls of a session stay within a Kerberos context's window, over many
+// connections (RFC 2203 §5.3.3.1): none that waits in a socket falls out of it.
+const _: () = assert!(8 * MAX_SLOTS <= zgate_rpc::gss::SEQUENCE_WINDOW);
 // One host can have at least the share of one client.
 const fn one_host_may(all: usize, wanted: usize) -> bool {
     all - all / (HOST_SHARE_OF_FREE + 1) >= wanted

@@ -74,8 +74,18 @@ pub struct Peer {
     pub rdma: bool,
     /// Its protection by TLS.
     pub protection: Protection,
+    /// The socket encrypts what is sent: replies may have file spans, as in the clear.
+    pub kernel_encrypts: bool,
     /// The certificate that it has shown, in mutual TLS.
     pub certificate: Option<Arc<PeerCertificate>>,
+}
+
+impl Peer {
+    /// Returns whether the process itself encrypts what it sends to the peer.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.protection > Protection::Plain && !self.kernel_encrypts
+    }
 }
 
 /// One RPC call, as seen by the operations.

@@ -84,7 +84,7 @@ ip link delete veth0 2>/dev/null
 ip address show dev veth-a 2>/dev/null | awk '$1 == "inet" && $2 != "10.9.0.1/24" { print $2 }' | while read -r extra; do
     ip address delete "$extra" dev veth-a
 done
-awk '$2 ~ "^/scratch" { print $2 }' /proc/mounts | sort -r | while read -r dir; do
+awk '$2 ~ "^/(scratch|run/csi)" { print $2 }' /proc/mounts | sort -r | while read -r dir; do
     umount -R "$dir" 2>/dev/null || umount -l "$dir"
 done
 if [ -d /sys/module/zfs ]; then
@@ -105,5 +105,5 @@ if [ -n "$(nfs_mounts)" ]; then
     swept=1
 fi
 # Not through a mount that stayed.
-rm -rf --one-file-system /run/zgate /var/lib/zgate /mnt/*
+rm -rf --one-file-system /run/zgate /run/csi /var/lib/zgate /mnt/*
 exit $swept

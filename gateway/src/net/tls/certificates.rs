@@ -82,6 +82,8 @@ pub(crate) struct Certificates {
     pub(super) number: u64,
     /// Domain of the users that client certificates name.
     pub(crate) user_domain: Option<Box<str>>,
+    /// The kernel encrypts what is sent, where it can.
+    pub(super) kernel_records: bool,
     /// Validity of each file of certificates.
     pub(crate) validities: Vec<Validity>,
 }
@@ -119,7 +121,9 @@ impl Certificates {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         let user_domain = files.user_domain.as_deref().map(str::to_ascii_lowercase);
         let user_domain = user_domain.map(String::into_boxed_str);
-        Ok(Self { config: Arc::new(config), clients, number: 0, user_domain, validities })
+        let kernel_records = files.kernel_records;
+        let config = Arc::new(config);
+        Ok(Self { config, clients, number: 0, user_domain, kernel_records, validities })
     }
 }
 
@@ -259,6 +263,7 @@ mod tests {
             key: files.key,
             client_ca: files.client_ca,
             client_crl: None,
+            kernel_records: true,
             user_domain: None,
         }
     }

@@ -1,11 +1,12 @@
 //! One handshake, within its limits.
 
 use super::certificates::Certificates;
+use super::kernel::{self, SendSecret};
 use super::offer::HandshakeSlot;
 use super::session::{Records, TlsSession};
 use crate::net::connection_end::{Closed, ConnectionEnd, Misbehaved, Slow};
 use crate::net::limits::{HANDSHAKE_PATIENCE, MAX_HANDSHAKE_BYTES};
-use rustls::ServerConnection;
+use rustls::{ServerConfig, ServerConnection};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,8 @@ pub(crate) struct Handshake {
     deadline: Instant,
     slot: HandshakeSlot,
     certificates: Arc<Certificates>,
+    /// Secret of what is sent, if the kernel is to encrypt it.
+    secret: Option<Arc<SendSecret>>,
 }
 
 impl Handshake {
@@ -31,8 +34,16 @@ impl Handshake {
         certificates: Arc<Certificates>,
         slot: HandshakeSlot,
     ) -> Result<Self, ConnectionEnd> {
-        let tls = ServerConnection::new(Arc::clone(&certificates.config))
-            .map_err(ConnectionEnd::framing)?;
+        let secret = certificates.kernel_records.then(Arc::<SendSecret>::default);
+        let config = match &secret {
+            None => Arc::clone(&certificates.config),
+            Some(secret) => {
+                let mut config = ServerConfig::clone(&certificates.config);
+                config.key_log = Arc::<SendSecret>::clone(secret);
+                Arc::new(config)
+            }
+        };
+        let tls = ServerConnection::new(config).map_err(ConnectionEnd::framing)?;
         Ok(Self {
             records: Records::new(tls),
             unsent: Vec::new(),
@@ -40,6 +51,7 @@ impl Handshake {
             deadline: Instant::now() + HANDSHAKE_PATIENCE,
             slot,
             certificates,
+            secret,
         })
     }
 
@@ -103,9 +115,28 @@ impl Handshake {
     }
 
     /// Returns the session of a complete handshake, and the slot: what else has
-    /// to be known of the client is bounded with its handshake.
-    pub(crate) fn finish(mut self) -> (TlsSession, HandshakeSlot) {
-        self.slot.complete();
-        (TlsSession::new(self.records, &self.certificates), self.slot)
+    /// to be known of the client is bounded with its handshake. From now on the
+    /// kernel encrypts what is sent, if it can.
+    pub(crate) fn finish(mut self, socket: &TcpStream) -> (TlsSession, HandshakeSlot) {
+        let by_kernel = self.hand_over(socket);
+        self.slot.complete(by_kernel);
+        (TlsSession::new(self.records, &self.certificates, by_kernel), self.slot)
+    }
+
+    fn hand_over(&self, socket: &TcpStream) -> bool {
+        let tls = &self.records.tls;
+        // Nothing of TLS may wait to be sent: it would come behind the kernel's keys.
+        let (Some(secret), Some(suite), false) =
+            (&self.secret, tls.negotiated_cipher_suite(), tls.wants_write())
+        else {
+            return false;
+        };
+        match kernel::begin(socket, suite, secret) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::debug!(%error, "TLS: the kernel makes no records");
+                false
+            }
+        }
     }
 }

@@ -5,5 +5,6 @@
 pub(crate) mod authorities;
 pub(crate) mod certificates;
 pub(crate) mod handshake;
+mod kernel;
 pub(crate) mod offer;
 pub(crate) mod session;

@@ -22,6 +22,8 @@ pub(crate) struct TlsOffer {
     in_progress: Mutex<InProgress>,
     completed: AtomicU64,
     failed: AtomicU64,
+    /// Completed ones after which the kernel encrypts what is sent.
+    by_kernel: AtomicU64,
     /// Time of the last log line about expiry, in seconds since 1970.
     noticed_unix_seconds: AtomicU64,
 }
@@ -42,9 +44,11 @@ pub(crate) struct HandshakeSlot {
 }
 
 impl HandshakeSlot {
-    /// Notes that the handshake has succeeded.
-    pub(super) fn complete(&mut self) {
+    /// Notes that the handshake has succeeded, and whether the kernel encrypts from
+    /// now on.
+    pub(super) fn complete(&mut self, by_kernel: bool) {
         self.is_complete = true;
+        self.offer.by_kernel.fetch_add(by_kernel.into(), Ordering::Relaxed);
     }
 }
 
@@ -66,6 +70,8 @@ impl Drop for HandshakeSlot {
 pub(crate) struct HandshakeCounts {
     pub completed: u64,
     pub failed: u64,
+    /// Completed ones after which the kernel encrypts what is sent.
+    pub by_kernel: u64,
     pub in_progress: usize,
 }
 
@@ -112,6 +118,7 @@ impl TlsOffer {
         HandshakeCounts {
             completed: self.completed.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),
+            by_kernel: self.by_kernel.load(Ordering::Relaxed),
             in_progress: self.in_progress().total,
         }
     }
@@ -161,13 +168,13 @@ mod tests {
         assert_eq!(held.len(), MAX_HANDSHAKES);
         assert_eq!(offer.counts().in_progress, MAX_HANDSHAKES);
         let mut first = held.swap_remove(0);
-        first.complete();
+        first.complete(true);
         drop(first);
         assert!(offer.admit(one).is_some(), "a slot has returned");
         drop(held);
         assert!(offer.in_progress().of_hosts.is_empty());
         let counts = offer.counts();
-        assert_eq!((counts.completed, counts.in_progress), (1, 0));
+        assert_eq!((counts.completed, counts.by_kernel, counts.in_progress), (1, 1, 0));
         assert_eq!(counts.failed, MAX_HANDSHAKES as u64);
     }
 }

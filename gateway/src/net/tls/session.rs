@@ -4,6 +4,7 @@
 
 use super::authorities::ClientCertificate;
 use super::certificates::Certificates;
+use super::kernel::KeyUse;
 use super::offer::TlsOffer;
 use crate::net::limits::TLS_RECEIVE_BYTES;
 use crate::net::send::Seal;
@@ -116,19 +117,29 @@ pub(crate) struct TlsSession {
     records: Mutex<Records>,
     /// The certificate of a trusted authority that the peer has shown.
     pub certificate: Option<ClientCertificate>,
+    /// The kernel encrypts what is sent; nothing that rustls encrypts may be.
+    pub by_kernel: bool,
+    key_use: KeyUse,
     /// Number of replacements of the gateway's certificates, revocation lists
     /// among them, when the peer's was checked last.
     checked: AtomicU64,
 }
 
 impl TlsSession {
-    pub(super) fn new(records: Records, certificates: &Certificates) -> Self {
+    pub(super) fn new(records: Records, certificates: &Certificates, by_kernel: bool) -> Self {
         let domain = certificates.user_domain.as_deref();
         let certificate = records.tls.peer_certificates().and_then(|chain| {
             certificates.clients.as_ref().and_then(|clients| clients.describe(chain, domain))
         });
         let checked = AtomicU64::new(certificates.number);
-        Self { records: Mutex::new(records), certificate, checked }
+        let (records, key_use) = (Mutex::new(records), KeyUse::default());
+        Self { records, certificate, by_kernel, key_use, checked }
+    }
+
+    /// Counts bytes that the kernel has encrypted; returns whether its keys are
+    /// used up (RFC 8446 §5.5): it has no others.
+    pub(crate) fn uses_up_keys(&self, sent: usize) -> bool {
+        self.key_use.exceeds(sent)
     }
 
     /// Returns whether the peer's certificate has been revoked since the last
@@ -171,8 +182,11 @@ impl TlsSession {
     }
 
     /// Returns the last words to the peer: a farewell, and an alert if it has
-    /// violated the protocol.
+    /// violated the protocol. There are none where the kernel encrypts.
     pub(crate) fn farewell(&self) -> Vec<u8> {
+        if self.by_kernel {
+            return Vec::new();
+        }
         let mut records = self.lock();
         records.tls.send_close_notify();
         records.take_ciphertext().unwrap_or_default()

@@ -43,6 +43,10 @@ impl VolumeService {
             if attempt > 0 {
                 std::thread::sleep(DEVICE_PAUSE);
             }
+            // A search for datasets costs more than this look.
+            if volume.kind == VolumeKind::Block && !self.serving.has_device(&volume.dataset) {
+                continue;
+            }
             self.serving.apply().map_err(|error| not_served(&error))?;
             if let Some(reach) = self.reach(parent, volume, grant) {
                 let portals = match &reach {

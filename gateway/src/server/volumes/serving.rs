@@ -26,6 +26,8 @@ pub(crate) trait Serving: Send + Sync {
     fn apply(&self) -> io::Result<()>;
     /// Returns whether an export is open to a host.
     fn exports_to(&self, pseudo_path: &str, address: IpAddr) -> bool;
+    /// Returns whether a zvol has its device, which appears a moment after it.
+    fn has_device(&self, dataset: &DatasetName) -> bool;
     /// Names NFSv4 clients that have files of an export open.
     fn holders(&self, pseudo_path: &str) -> Vec<String>;
     /// Returns whether a target is served.
@@ -94,6 +96,10 @@ impl Serving for LiveServing {
         let namespace = self.gateway.shared.nfs.v4.namespace();
         let found = namespace.exports().find(|export| export.pseudo_path == pseudo_path);
         found.is_some_and(|export| export.names_host(address))
+    }
+
+    fn has_device(&self, dataset: &DatasetName) -> bool {
+        std::path::Path::new("/dev/zvol").join(dataset.as_str()).exists()
     }
 
     fn holders(&self, pseudo_path: &str) -> Vec<String> {

@@ -51,6 +51,10 @@ impl Serving for Served {
         grants.iter().any(|grant| grant.addresses.contains(&address))
     }
 
+    fn has_device(&self, _: &DatasetName) -> bool {
+        true
+    }
+
     fn holders(&self, _: &str) -> Vec<String> {
         Vec::new()
     }

@@ -484,4 +484,58 @@ mod tests {
         assert_eq!(enter(Squash::Root, Some((7, 7))), (7, 7));
         assert_eq!(enter(Squash::All, Some((7, 7))), NOBODY);
     }
+
+    /// Each way in which root can call, through each kind of entry.
+    #[test]
+    fn root_is_squashed_in_every_combination() {
+        use crate::namespace::ids::{IdMap, IdRange, IdView};
+        use crate::runtime::PeerCertificate;
+        use crate::v3::proc::rig::{a_call, an_export};
+        let root = || Caller { uid: 0, gid: 0, groups: Arc::from([0]) };
+        let same = || IdMap::new(&[IdRange { client: 0, server: 0, more: 10 }]);
+        let view = IdView { users: same(), groups: same(), anon_uid: 65_534, anon_gid: 65_534 };
+        let sys = AuthSys { groups: vec![0], ..AuthSys::default() };
+        let services = [Service::None, Service::Integrity, Service::Privacy];
+        let kerberos = services.map(|service| by_kerberos(service, Some(root())));
+        let credentials = [vec![Credential::Sys(sys)], kerberos.to_vec()].concat();
+        let certificate = PeerCertificate { user: Some(Arc::new(root())), ..Default::default() };
+        let certificate = Some(Arc::new(certificate));
+        let mut combinations = 0;
+        for bits in 0..1 << 6 {
+            let is = |bit: u32| bits >> bit & 1 == 1;
+            let protection = match bits >> 4 & 3 {
+                0 => Protection::Plain,
+                1 => Protection::Tls,
+                2 => Protection::MutualTls,
+                _ => continue,
+            };
+            let by_certificate = is(3);
+            if by_certificate && protection != Protection::MutualTls {
+                continue;
+            }
+            let mut export = an_export();
+            let rule = &mut export.clients[0];
+            rule.squash = if is(0) { Squash::All } else { Squash::Root };
+            rule.ids = is(1).then(|| Arc::new(view.clone()));
+            rule.server_groups = is(2);
+            rule.flavors = Flavor::ALL.into_iter().collect();
+            rule.protection = protection;
+            if by_certificate {
+                rule.identity = IdentitySource::Certificate;
+            }
+            for credential in &credentials {
+                let mut call = a_call();
+                call.credential = credential.clone();
+                call.peer.protection = protection;
+                call.peer.certificate = certificate.clone();
+                call.groups = Some(Arc::from([UserGroups { uid: 0, groups: Arc::from([0]) }]));
+                let who = export.admit(&call).unwrap().who;
+                let found = (who.uid, who.gid, who.groups.contains(&0));
+                assert_eq!(found, (65_534, 65_534, false), "{bits:06b} {credential:?}");
+                combinations += 1;
+            }
+        }
+        // Plain and TLS: 8 entries; mutual TLS: 16; four flavours each.
+        assert_eq!(combinations, (8 + 8 + 16) * 4);
+    }
 }

@@ -164,6 +164,12 @@ impl Namespace {
         self.exports.get(&id)
     }
 
+    /// True if the export is configured, but its tree cannot be opened now.
+    #[must_use]
+    pub fn is_absent(&self, id: ExportId) -> bool {
+        self.absent.contains_key(&id)
+    }
+
     /// The export, if it is configured for this client, but its tree cannot be
     /// opened now: the client is to retry.
     #[must_use]

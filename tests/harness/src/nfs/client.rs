@@ -243,6 +243,7 @@ impl Client {
                 connection: ConnectionId(self.connection.get()),
                 rdma: false,
                 protection: Default::default(),
+                kernel_encrypts: false,
                 certificate: None,
             },
             credential: self.credential.borrow().clone(),

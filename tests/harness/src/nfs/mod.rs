@@ -25,7 +25,9 @@ use std::sync::Arc;
 use zgate_memory::MemoryStore;
 use zgate_nfs::limits::MAX_OPEN_FILES;
 use zgate_nfs::namespace::export::Versions;
-use zgate_nfs::namespace::{ClientRule, Export, ExportId, FileHandle, Flavor, Namespace};
+use zgate_nfs::namespace::{
+    AbsentExport, ClientRule, Export, ExportId, FileHandle, Flavor, Namespace,
+};
 use zgate_nfs::v4::Server;
 use zgate_nfs::v4::server::{Identity, NoObserver, ServerOptions};
 use zgate_nfs::v4::state::State;
@@ -146,6 +148,25 @@ impl Harness {
         self.generation.set(self.generation.get() + 1);
         let kept = self.exports.iter().filter(|e| keep(&e.pseudo_path)).cloned().collect();
         let namespace = Namespace::new(kept, self.generation.get()).unwrap();
+        self.server().replace_namespace(namespace);
+    }
+
+    /// The trees of exports whose pseudo path `away` accepts cannot be opened
+    /// from now on.
+    pub fn exports_away(&self, away: impl Fn(&str) -> bool) {
+        self.generation.set(self.generation.get() + 1);
+        let (gone, kept): (Vec<_>, Vec<_>) =
+            self.exports.iter().cloned().partition(|export| away(&export.pseudo_path));
+        let absent = gone.iter().map(|export| AbsentExport {
+            id: export.id,
+            pseudo_path: export.pseudo_path.clone(),
+            clients: export.clients.clone(),
+            versions: export.versions,
+            tcp: export.tcp,
+            rdma: export.rdma,
+        });
+        let namespace = Namespace::new(kept, self.generation.get()).unwrap();
+        let namespace = namespace.with_absent(absent.collect()).unwrap();
         self.server().replace_namespace(namespace);
     }
 

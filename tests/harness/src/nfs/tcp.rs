@@ -136,7 +136,16 @@ fn answer(
     encode_success(&mut e, xid);
     if header.procedure == COMPOUND {
         let (address, port, protection) = (peer.ip(), peer.port(), Default::default());
-        let peer = Peer { address, port, connection, rdma: false, protection, certificate: None };
+        let (kernel_encrypts, certificate) = (false, None);
+        let peer = Peer {
+            address,
+            port,
+            connection,
+            rdma: false,
+            protection,
+            kernel_encrypts,
+            certificate,
+        };
         let credential = Credential::parse(&header.credential).unwrap();
         let entered = Default::default();
         let refused = Default::default();

@@ -75,11 +75,8 @@ after_a_restart() {
 only_reading() {
     modprobe sg
     kubelet iscsi up --name reader --raw --access rox
-    local path device
-    for path in /dev/disk/by-path/*k8s*-lun-0; do
-        device=$(basename "$(readlink -f "$path")")
-        [ "$(blockdev --getro "/dev/$device")" = 0 ] || break
-    done
+    local device
+    device=$(basename "$(readlink -f "/sys/dev/block/$(stat -c '%Hr:%Lr' "$(target reader iscsi)")")")
     same 1 "$(blockdev --getro "/dev/$device")" "the disk is read-only"
     device=/dev/$(ls "/sys/block/$device/device/scsi_generic")
     sg_dd if="$device" of=/dev/null bs=512 count=1 blk_sgio=1

@@ -1,4 +1,4 @@
-# title: a model in pods: a read-only volume from a dataset for several pods, and the loader without a mount
+# title: a model in pods: read-only volumes from a dataset, and the loader without a mount; a dataset of another driver
 # seconds: 900
 # ci: no
 
@@ -71,6 +71,22 @@ loaded() {
         cmp "$MODEL/$file" "/tmp/loaded/$file"
     done
 }
+# docs/KUBERNETES.md, "From democratic-csi": without a copy.
+taken_over() {
+    zfs create -p -o refquota=64M lab/democratic/pvc-0a1b
+    pattern /scratch/lab/democratic/pvc-0a1b/data 4
+    cp /scratch/lab/democratic/pvc-0a1b/data /tmp/data
+    zfs rename lab/democratic/pvc-0a1b lab/k8s/old-nfs-0
+    zfs set zgate:owner=lab zgate:volume=old-nfs-0 lab/k8s/old-nfs-0
+    kubelet nfs up --name old --access rwx --count 1
+    cmp /tmp/data "$CSI_DIR/pods/old-nfs-0/target/data"
+    echo new >"$CSI_DIR/pods/old-nfs-0/target/new"
+    kubelet nfs expand --name old --count 1 --bytes $((96 << 20))
+    same $((96 << 20)) "$(zfs get -Hp -o value refquota lab/k8s/old-nfs-0)" refquota
+    kubelet nfs down-node --name old --count 1
+    kubelet nfs delete --name old --count 1
+    zfs destroy -r lab/democratic
+}
 ended() {
     for name in now then; do
         kubelet nfs down-node --name $name
@@ -86,5 +102,6 @@ step "volumes of its snapshot" claims_of_a_snapshot
 step "a dataset that is not allowed" not_allowed
 step "the gateway refuses writes" refused_by_the_gateway
 step "the loader reads without a mount" loaded
+step "a dataset of another driver is taken over" taken_over
 step "nothing is left" ended
 conclude

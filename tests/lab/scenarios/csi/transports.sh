@@ -19,8 +19,7 @@ transports_gateway() {
     modprobe ib_iser
     ADDRESS=$WIRE_ADDRESS
     CSI_CONFIG="$RDMA_CONFIG"
-    ISCSI_LINES="iser_listen = [\"$WIRE_ADDRESS:3261\"]"
-    CSI_LISTEN="\"$WIRE_ADDRESS:3260\""
+    ISCSI_LINES='iser_listen = ["0.0.0.0:3261"]'
     csi_start --transport rdma
 }
 over() {
@@ -43,9 +42,15 @@ gone() {
     csi_nothing_left
     same 0 "$(find /sys/block -name 'dm-*' | wc -l)" "multipath devices"
 }
-# The gateway says that it has RDMA; nothing answers there.
+driver_stop() { pkill -f "csi --endpoint $CSI_SOCKET" && eventually 10 no_driver; }
+no_driver() { ! pgrep -f "csi --endpoint $CSI_SOCKET"; }
+# The gateway says that it has RDMA; at this address of it nothing does.
 fallback() {
-    rdma link delete rxe0
+    driver_stop
+    sed -i "s/^address.*/address = \"$SECOND\"/" "$CSI_DIR/csi.toml"
+    ADDRESS=$SECOND driver_start
+    eventually 10 test -S "$CSI_SOCKET"
+    sleep 1
     both up
     over tcp tcp
     written before
@@ -53,7 +58,7 @@ fallback() {
 }
 two_portals() {
     gateway_stop
-    kill "$DRIVER"
+    driver_stop
     CSI_LISTEN="\"$WIRE_ADDRESS:3260\", \"$SECOND:3260\""
     ISCSI_LINES=""
     csi_config
@@ -69,11 +74,12 @@ END
     multipathd
     driver_start
     eventually 10 test -S "$CSI_SOCKET"
+    sleep 1
 }
 on_multipath() {
     kubelet iscsi up
     same $((2 * COUNT)) "$(iscsiadm -m session | wc -l)" sessions
-    same "$COUNT" "$(grep -c '^/dev/mapper/.*pods/vol-iscsi-.*/staging ' /proc/mounts || true)" "mounts of multipath devices"
+    same "$COUNT" "$(grep -c '^/dev/\(mapper/\|dm-\).*pods/vol-iscsi-.*/staging ' /proc/mounts || true)" "mounts of multipath devices"
     same $((2 * COUNT)) "$(multipath -ll | grep -c 'active ready')" paths
     written before
 }

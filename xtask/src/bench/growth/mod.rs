@@ -43,7 +43,7 @@ pub(crate) enum Dimension {
 /// Arguments of `bench growth`.
 #[derive(Args, Debug)]
 pub(crate) struct GrowthArgs {
-    /// What grows; all, if not given
+    /// Things that grow; all, if not given
     #[arg(value_enum)]
     dimensions: Vec<Dimension>,
     /// Requests for each measurement

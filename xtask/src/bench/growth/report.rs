@@ -10,7 +10,7 @@ const IDLE_CONNECTION_BYTES: f64 = 32.0 * 1024.0;
 /// Cost of one kind of request, by the size of what grows.
 #[derive(Debug)]
 pub(super) struct Series {
-    /// What grows.
+    /// Thing that grows.
     pub(super) dimension: &'static str,
     pub(super) request: &'static str,
     /// Sizes, and microseconds of CPU time.

@@ -81,6 +81,7 @@ pub(crate) fn a_call() -> Call {
             connection: ConnectionId(1),
             rdma: false,
             protection: Default::default(),
+            kernel_encrypts: false,
             certificate: None,
         },
         credential: Credential::Sys(AuthSys::default()),
