@@ -227,6 +227,38 @@ pub(crate) fn without_entry(
     Ok(document.to_string())
 }
 
+/// Returns the text of a file with another size of a LUN; none if it has no size
+/// there.
+///
+/// # Errors
+/// The fault of the syntax.
+pub(crate) fn with_size(
+    text: &str,
+    target: &str,
+    number: u16,
+    size: &str,
+) -> Result<Option<String>, toml_edit::TomlError> {
+    let mut document: DocumentMut = text.parse()?;
+    let entry = Entry::Lun(number);
+    let Some(targets) = document.get_mut("target") else { return Ok(None) };
+    let mut at = 0;
+    while let Some(table) = table_mut(targets, at) {
+        at += 1;
+        if !is_target(table, target) {
+            continue;
+        }
+        let Some(list) = table.get_mut(entry.list()) else { continue };
+        let Some(found) = position(list, |table| entry.is(table)) else { continue };
+        let known = table_mut(list, found).and_then(|table| table.get_mut("size"));
+        let Some(known) = known.and_then(Item::as_value_mut) else { return Ok(None) };
+        let decor = known.decor().clone();
+        *known = size.into();
+        *known.decor_mut() = decor;
+        return Ok(Some(document.to_string()));
+    }
+    Ok(None)
+}
+
 fn has_comment(targets: &Item, at: usize) -> bool {
     let Item::ArrayOfTables(tables) = targets else { return false };
     let text = tables.get(at).map(ToString::to_string).unwrap_or_default();
@@ -284,6 +316,17 @@ mod tests {
         }
         assert_eq!(text, before);
         assert_eq!(remove(&text, 5), before);
+    }
+
+    #[test]
+    fn a_size_is_replaced_where_it_stands() {
+        let text = "[[target]]\nname = \"iqn.2026-11.test:a\"\n\n[[target.lun]] # one\nnumber = 1\n\
+            path = \"/1\"\nsize = \"1GiB\" # at first\n\n[[target.lun]]\nnumber = 2\npath = \"/2\"\n";
+        let new = with_size(text, TARGET, 1, "2GiB").unwrap().unwrap();
+        assert_eq!(new, text.replace("1GiB", "2GiB"));
+        for (target, number) in [(TARGET, 2), (TARGET, 3), ("iqn.2026-11.test:b", 1)] {
+            assert_eq!(with_size(text, target, number, "2GiB").unwrap(), None);
+        }
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! Changes by live commands, and where they are kept in the files.
 
 use crate::changed_entries;
-use crate::edit::{Entry, lun_fields, rule_fields, with_entry, without_entry};
+use crate::edit::{Entry, lun_fields, rule_fields, with_entry, with_size, without_entry};
 use crate::files::{Checked, ConfigFiles};
 use crate::merge::{Origin, TargetOrigins};
 use crate::parse::{ConfigError, SourceText};
 use crate::problem::{Diagnostic, Problem};
-use crate::schema::Config;
+use crate::schema::{ByteSize, Config};
 use crate::target::{InitiatorConfig, LunConfig, NamePattern};
 use std::path::PathBuf;
 use thiserror::Error;
@@ -23,6 +23,15 @@ pub enum LiveChange {
         target: String,
         /// The logical unit.
         lun: LunConfig,
+    },
+    /// Sets the size of a logical unit's file, where a file of `conf_dir` has one.
+    ResizeLun {
+        /// Name of the target.
+        target: String,
+        /// Its number.
+        number: u16,
+        /// The new size.
+        size: ByteSize,
     },
     /// Removes a logical unit.
     RemoveLun {
@@ -86,6 +95,7 @@ impl LiveChange {
     fn target(&self) -> &str {
         match self {
             Self::AddLun { target, .. }
+            | Self::ResizeLun { target, .. }
             | Self::RemoveLun { target, .. }
             | Self::AddRule { target, .. }
             | Self::RemoveRule { target, .. } => target,
@@ -95,7 +105,7 @@ impl LiveChange {
     fn entry(&self) -> Entry<'_> {
         match self {
             Self::AddLun { lun, .. } => Entry::Lun(lun.number),
-            Self::RemoveLun { number, .. } => Entry::Lun(*number),
+            Self::ResizeLun { number, .. } | Self::RemoveLun { number, .. } => Entry::Lun(*number),
             Self::AddRule { rule, .. } => Entry::Initiator(&rule.name),
             Self::RemoveRule { name, .. } => Entry::Initiator(name),
         }
@@ -116,6 +126,10 @@ impl LiveChange {
         let Some(target) = config.target_mut(self.target()) else { return };
         match self {
             Self::AddLun { lun, .. } => target.luns.push(lun.clone()),
+            Self::ResizeLun { number, size, .. } => {
+                let known = target.luns.iter_mut().filter(|lun| lun.number == *number);
+                known.for_each(|lun| lun.size = Some(*size));
+            }
             Self::RemoveLun { number, .. } => target.luns.retain(|lun| lun.number != *number),
             Self::AddRule { rule, .. } => {
                 target.insert_rule(rule.clone());
@@ -164,6 +178,12 @@ impl ConfigFiles {
             LiveChange::AddRule { target, rule } => {
                 self.adding(target, change.entry(), &rule_fields(rule))?
             }
+            LiveChange::ResizeLun { number, size, .. } => {
+                match self.resizing(&checked, change, (*number, *size))? {
+                    Some(edit) => edit,
+                    None => return Ok(None),
+                }
+            }
             LiveChange::RemoveLun { .. } | LiveChange::RemoveRule { .. } => {
                 match self.removing(&checked, change)? {
                     Some(edit) => edit,
@@ -190,6 +210,22 @@ impl ConfigFiles {
         let after = with_entry(text, target, entry, fields)
             .map_err(|error| NotEdited::Wrong(format!("{}: {error}", file.display())))?;
         Ok(Edit { file, before, after })
+    }
+
+    /// Returns the edit of a size that stands in a file of `conf_dir`.
+    fn resizing(
+        &self,
+        checked: &Checked<'_>,
+        change: &LiveChange,
+        (number, size): (u16, ByteSize),
+    ) -> Result<Option<Edit>, NotEdited> {
+        let places = places(checked, change);
+        let [Origin { file: 1.., .. }] = places.as_slice() else { return Ok(None) };
+        let source = &self.sources[places[0].file];
+        let after = with_size(&source.text, change.target(), number, &size.to_string())
+            .map_err(|error| NotEdited::Wrong(format!("{}: {error}", source.file.display())))?;
+        let (file, before) = (source.file.clone(), Some(source.text.clone()));
+        Ok(after.map(|after| Edit { file, before, after }))
     }
 
     fn removing(

@@ -24,6 +24,9 @@ pub struct RdmaConfig {
     /// 20049.
     #[serde(deserialize_with = "crate::text::list")]
     pub listen: Vec<SocketAddr>,
+    /// Does without RDMA, its memory and its warnings if the machine has no device
+    /// when the gateway starts.
+    pub optional: bool,
     /// "auto" or "emulated".
     pub fabric: FabricChoice,
     /// Memory registered with the devices; all data passes through it.
@@ -37,6 +40,7 @@ impl Default for RdmaConfig {
     fn default() -> Self {
         Self {
             listen: Vec::new(),
+            optional: false,
             fabric: FabricChoice::Auto,
             arena: ByteSize(512 << 20),
             stall_seconds: 60,

@@ -405,6 +405,9 @@ pub struct ServerConfig {
     pub max_connections: usize,
     /// Most connections from one address.
     pub max_connections_per_client: usize,
+    /// Most memory of the process, in bytes; 0: what the process's cgroup leaves,
+    /// no limit without one.
+    pub memory_max: ByteSize,
     /// Memory that requests and replies may use, in bytes; 0: a quarter of the
     /// machine's memory.
     pub buffers: ByteSize,
@@ -464,6 +467,7 @@ impl Default for ServerConfig {
             fd_cache_entries: 16_384,
             max_connections: 4096,
             max_connections_per_client: 256,
+            memory_max: ByteSize(0),
             buffers: ByteSize(0),
             fair_shares: true,
             drain_seconds: 10,

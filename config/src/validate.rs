@@ -60,6 +60,7 @@ fn server(config: &Config, found: &mut Findings) {
     if server.buffers.0 != 0 {
         found.range(place("buffers"), server.buffers, ByteSize(64 << 20), ByteSize(1 << 40));
     }
+    check_memory(config, found);
     found.range(place("core_nice"), server.core_nice, -20, 0);
     if server.listen.is_empty() {
         let next = "name at least one address, for example \"0.0.0.0:2049\"";
@@ -79,6 +80,30 @@ fn server(config: &Config, found: &mut Findings) {
     }
     if server.conf_dir.as_ref().is_some_and(|dir| !dir.is_absolute()) {
         found.add(place("conf_dir"), "not an absolute path", "begin it with /");
+    }
+}
+
+/// Least memory of a gateway without its arena.
+const LEAST_MEMORY: ByteSize = ByteSize(128 << 20);
+
+fn check_memory(config: &Config, found: &mut Findings) {
+    let (server, place) = (&config.server, Place::root("server").key("memory_max"));
+    let most = server.memory_max;
+    if most.0 == 0 {
+        return;
+    }
+    found.range(place.clone(), most, LEAST_MEMORY, ByteSize(16 << 40));
+    let uses_rdma = !config.rdma_listen().is_empty() || config.iscsi.iser_listen().next().is_some();
+    let arena = if uses_rdma { config.rdma.arena.0 } else { 0 };
+    let left = most.0.saturating_sub(arena);
+    if arena > 0 && left < LEAST_MEMORY.0 {
+        let least = ByteSize(arena + LEAST_MEMORY.0);
+        let reason = format!("too little for rdma.arena of {}", config.rdma.arena);
+        found.add(place, reason, format!("set at least {least}, or lower rdma.arena"));
+    } else if server.buffers.0 > left / 4 * 3 {
+        let reason = format!("too little for buffers of {}", server.buffers);
+        let next = "leave a quarter of it for other uses: raise it, or lower buffers";
+        found.add(place, reason, next);
     }
 }
 

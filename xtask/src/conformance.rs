@@ -2,13 +2,13 @@
 //! results.
 
 use crate::packages::{
-    self, ISCSI_TOOLS, KERBEROS_TOOLS, NFS_PEERS, NFS_TOOLS, OCF_TOOLS, PAGE_TOOLS, PYTHON_TOOLS,
-    Tool,
+    self, ISCSI_TOOLS, KERBEROS_TOOLS, NFS_PEERS, NFS_TOOLS, OCF_TOOLS, PAGE_TOOLS, PROXMOX_TOOLS,
+    PYTHON_TOOLS, Tool,
 };
 use crate::servers::zgate;
 use crate::suite::{
-    cargo_tests, csi, demo, iscsi, libnfs, loader, manifests as kubernetes, ocf, page, pynfs,
-    python,
+    cargo_tests, csi, demo, iscsi, libnfs, loader, manifests as kubernetes, ocf, page, proxmox,
+    pynfs, python,
 };
 use crate::totals::{Outcome, Totals};
 use clap::Args;
@@ -98,6 +98,17 @@ pub(crate) struct PageArgs {
     json: bool,
 }
 
+/// Arguments of `conformance proxmox`.
+#[derive(Args, Debug)]
+pub(crate) struct ProxmoxArgs {
+    /// Test with this binary instead of building one
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// Print the outcome of every suite as JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
 /// Arguments of `conformance csi`.
 #[derive(Args, Debug)]
 pub(crate) struct CsiArgs {
@@ -155,6 +166,22 @@ pub(crate) fn page(args: &PageArgs) -> io::Result<()> {
     };
     let mut totals = Totals::default();
     judged(&mut totals, "web page and API", PAGE_TOOLS, |outcome| page::run(&binary, outcome));
+    finish(&totals, args.json)
+}
+
+/// Runs the tests of the plug-in for Proxmox VE.
+///
+/// # Errors
+/// If any test failed.
+pub(crate) fn proxmox(args: &ProxmoxArgs) -> io::Result<()> {
+    let binary = match &args.binary {
+        Some(binary) => std::fs::canonicalize(binary)?,
+        None => zgate::build()?,
+    };
+    let mut totals = Totals::default();
+    judged(&mut totals, "Proxmox VE plug-in", PROXMOX_TOOLS, |outcome| {
+        proxmox::run(&binary, outcome)
+    });
     finish(&totals, args.json)
 }
 
@@ -266,6 +293,7 @@ pub(crate) fn install_packages() -> io::Result<()> {
         OCF_TOOLS,
         PYTHON_TOOLS,
         PAGE_TOOLS,
+        PROXMOX_TOOLS,
         KERBEROS_TOOLS,
         host,
     ];

@@ -107,6 +107,8 @@ enum Conformance {
     Loader(conformance::LoaderArgs),
     /// The web page in a headless Chromium; the API against its OpenAPI document
     Page(conformance::PageArgs),
+    /// The storage plug-in for Proxmox VE: a gateway over a model of ZFS, QEMU's initiator
+    Proxmox(conformance::ProxmoxArgs),
     /// The CSI driver over a model of the gateway: csi-sanity
     Csi(conformance::CsiArgs),
     /// The Kubernetes manifests against the schemas of Kubernetes
@@ -159,6 +161,7 @@ fn run(task: Task) -> io::Result<()> {
         Task::Conformance(Conformance::Loader(args)) => conformance::loader(&args),
         Task::Conformance(Conformance::Ocf(args)) => conformance::ocf(&args),
         Task::Conformance(Conformance::Page(args)) => conformance::page(&args),
+        Task::Conformance(Conformance::Proxmox(args)) => conformance::proxmox(&args),
         Task::Conformance(Conformance::Csi(args)) => conformance::csi(&args),
         Task::Conformance(Conformance::Manifests(args)) => conformance::manifests(&args),
         Task::Packages => conformance::install_packages(),

@@ -59,6 +59,15 @@ pub(crate) const OCF_TOOLS: &[Tool] = &[
     Tool { program: "xmllint", package: "libxml2-utils" },
 ];
 
+/// Programs that the plug-in for Proxmox VE and its suite need.
+pub(crate) const PROXMOX_TOOLS: &[Tool] = &[
+    Tool { program: "perl", package: "perl" },
+    Tool { program: "perl", package: "libio-socket-ssl-perl" },
+    Tool { program: "openssl", package: "openssl" },
+    Tool { program: "qemu-io", package: "qemu-utils" },
+    Tool { program: "qemu-io", package: "qemu-block-extra" },
+];
+
 /// Programs that the suite of the web page needs.
 pub(crate) const PAGE_TOOLS: &[Tool] = &[
     Tool { program: "chromium", package: "chromium" },

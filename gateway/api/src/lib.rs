@@ -12,7 +12,10 @@ pub mod volume;
 pub use access::{Access, GrantAccess, Portal, Reach, Transport};
 pub use change::{AddLun, AddRule, ReleaseDataset, Reload, ResizeLun, ResumeDataset};
 pub use error::{ApiError, ErrorAnswer, ErrorCode};
-pub use snapshot::{CreateGroupSnapshot, CreateSnapshot, GroupSnapshot, Snapshot, SnapshotPage};
+pub use snapshot::{
+    CreateGroupSnapshot, CreateSnapshot, GroupSnapshot, RollBack, Snapshot, SnapshotPage,
+};
 pub use volume::{
-    Capacity, ChangeVolume, CreateVolume, Properties, Source, Volume, VolumeKind, VolumePage,
+    Capacity, ChangeVolume, ConfirmVolume, CreateVolume, Properties, Source, Volume, VolumeKind,
+    VolumePage,
 };

@@ -38,6 +38,18 @@ pub fn snapshot(volume_id: &str, name: &str) -> String {
     format!("{}/snapshots/{}", volume(volume_id), segment(name))
 }
 
+/// Path that rolls a volume back to a snapshot.
+#[must_use]
+pub fn rollback(volume_id: &str, name: &str) -> String {
+    format!("{}/rollback", snapshot(volume_id, name))
+}
+
+/// Path that confirms a new volume.
+#[must_use]
+pub fn confirm(volume_id: &str) -> String {
+    format!("{}/confirm", volume(volume_id))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,5 +59,7 @@ mod tests {
         assert_eq!(volume("tank/k8s/pvc-1"), "/api/v1/volumes/tank%2Fk8s%2Fpvc-1");
         assert_eq!(access("t/a", "n 1?"), "/api/v1/volumes/t%2Fa/access/n%201%3F");
         assert_eq!(snapshot("t/a", "s"), "/api/v1/volumes/t%2Fa/snapshots/s");
+        assert_eq!(rollback("t/a", "s"), "/api/v1/volumes/t%2Fa/snapshots/s/rollback");
+        assert_eq!(confirm("t/a"), "/api/v1/volumes/t%2Fa/confirm");
     }
 }

@@ -14,6 +14,21 @@ pub struct CreateSnapshot {
     pub owner: String,
 }
 
+/// `POST /api/v1/volumes/{id}/snapshots/{name}/rollback`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RollBack {
+    /// Owner of the volume and of the snapshot.
+    pub owner: String,
+    /// Also while hosts use the volume: what they keep in memory does not fit
+    /// its content afterwards.
+    #[serde(default)]
+    pub force: bool,
+    /// Destroys later snapshots that a schedule took, which prevent it otherwise.
+    #[serde(default)]
+    pub destroy_scheduled: bool,
+}
+
 /// `POST /api/v1/volume-snapshots`: one snapshot of each volume, all of the same
 /// moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

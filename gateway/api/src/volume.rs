@@ -9,6 +9,9 @@ pub const MAX_NAME_BYTES: usize = 128;
 /// Most volumes or snapshots of a page.
 pub const MAX_PAGE_ITEMS: usize = 1000;
 
+/// Longest time within which a new volume is to be confirmed, in seconds.
+pub const MAX_CONFIRM_SECONDS: u32 = 3600;
+
 /// Native properties of a dataset that a request may set, by their names in
 /// zfsprops(7): `compression`, `recordsize` (filesystem), `volblocksize` (block,
 /// only at creation), `sync`, `logbias`, `primarycache`, `atime` (filesystem). Two more
@@ -81,6 +84,14 @@ pub struct ChangeVolume {
     /// Properties to set.
     #[serde(default)]
     pub properties: Properties,
+}
+
+/// `POST /api/v1/volumes/{id}/confirm`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConfirmVolume {
+    /// Owner of the volume.
+    pub owner: String,
 }
 
 /// A volume.

@@ -17,6 +17,8 @@ pub(crate) const NAME_PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// Longest interval between two attempts.
 pub(crate) const LONGEST_RETRY: Duration = Duration::from_secs(30);
+/// Interval between two looks at the paths of exports that are served.
+pub(crate) const PLACE_INTERVAL: Duration = Duration::from_secs(5);
 /// Most attempts of one kind that are under way at the same time and do not
 /// hang.
 pub(crate) const MAX_UNDER_WAY: usize = 64;

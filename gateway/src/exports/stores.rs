@@ -4,6 +4,7 @@ use super::absent::Fault;
 use super::dataset::forward::DatasetStore;
 use super::dataset::store::DatasetTree;
 use super::limits::OPEN_PATIENCE;
+use super::place::Place;
 use super::settings::{ExportSettings, next_step_for_directory};
 use sha2::{Digest, Sha256};
 use std::io;
@@ -46,8 +47,8 @@ impl Key {
 /// Store of an export.
 #[derive(Clone)]
 pub(crate) enum OpenStore {
-    /// Store of a path.
-    Fixed(Arc<PosixStore>),
+    /// Store of a path, and its place.
+    Fixed(Arc<PosixStore>, Arc<Place>),
     /// Store of a dataset, which it does not keep busy.
     Dataset(Arc<DatasetTree>),
 }
@@ -56,7 +57,7 @@ impl OpenStore {
     /// Returns the store for the protocols.
     pub(crate) fn files(&self) -> Arc<dyn FileStore> {
         match self {
-            Self::Fixed(store) => Arc::<PosixStore>::clone(store),
+            Self::Fixed(store, _) => Arc::<PosixStore>::clone(store),
             Self::Dataset(store) => Arc::new(DatasetStore(Arc::clone(store))),
         }
     }
@@ -71,7 +72,7 @@ impl OpenStores {
     pub(crate) fn find(&self, id: ExportId, export: &ExportSettings) -> Option<OpenStore> {
         let key = Key::of(id, export);
         let usable = |store: &OpenStore| match store {
-            OpenStore::Fixed(_) => true,
+            OpenStore::Fixed(_, place) => !place.is_lost(),
             OpenStore::Dataset(store) => store.can_return(),
         };
         let mut known = self.0.iter().filter(|(_, store)| usable(store));
@@ -99,10 +100,19 @@ impl OpenStores {
     /// Returns the stores of paths.
     pub(crate) fn fixed(&self) -> Vec<Arc<PosixStore>> {
         let fixed = self.0.iter().filter_map(|(_, store)| match store {
-            OpenStore::Fixed(store) => Some(Arc::clone(store)),
+            OpenStore::Fixed(store, _) => Some(Arc::clone(store)),
             OpenStore::Dataset(_) => None,
         });
         fixed.collect()
+    }
+
+    /// Returns the places of paths.
+    pub(crate) fn places(&self) -> Vec<Arc<Place>> {
+        let places = self.0.iter().filter_map(|(_, store)| match store {
+            OpenStore::Fixed(_, place) => Some(Arc::clone(place)),
+            OpenStore::Dataset(_) => None,
+        });
+        places.collect()
     }
 }
 
@@ -132,7 +142,8 @@ pub(crate) fn open_store(
     };
     let opened = match export.dataset {
         Some(_) => DatasetTree::open(&export.path, options).map(OpenStore::Dataset),
-        None => PosixStore::open(&export.path, options).map(OpenStore::Fixed),
+        None => PosixStore::open(&export.path, options)
+            .map(|store| OpenStore::Fixed(store, Arc::new(Place::of(export.path.clone())))),
     };
     opened.map_err(fault)
 }

@@ -4,7 +4,7 @@ use super::limits::{MAX_OUTSIDER_CONNECTIONS_PER_HOST, outsider_connections};
 use super::peer::ConnectionId;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zgate_store::HostKey;
 
@@ -91,6 +91,8 @@ pub(crate) struct Connections {
     table: Mutex<Table>,
     limits: ConnectionLimits,
     refused: AtomicU64,
+    /// Set while there is no memory for more.
+    is_full: AtomicBool,
 }
 
 /// Connections and their counts.
@@ -163,6 +165,7 @@ impl Connections {
             table: Mutex::default(),
             limits,
             refused: AtomicU64::new(0),
+            is_full: AtomicBool::new(false),
         }
     }
 
@@ -170,9 +173,17 @@ impl Connections {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Admits a new connection; `None` if there are too many.
+    /// Refuses all new connections while `is_full`.
+    pub(crate) fn set_full(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::Relaxed);
+    }
+
+    /// Admits a new connection; `None` if there are too many, or no memory.
     pub(crate) fn admit(self: &Arc<Self>, address: IpAddr, standing: Standing) -> Option<Slot> {
         let address = address.to_canonical();
+        if self.is_full.load(Ordering::Relaxed) {
+            return None;
+        }
         let mut table = self.lock();
         if !table.has_room(address, standing, self.limits) {
             return None;
@@ -307,5 +318,17 @@ mod tests {
         let expected = [Standing::Unnamed, Standing::Named, Standing::LoggedIn];
         assert_eq!(slots.each_ref().map(standings), expected);
         assert_eq!(connections.lock().unnamed, 1);
+    }
+
+    #[test]
+    fn full_memory_refuses_new_connections_and_keeps_the_others() {
+        let limits = ConnectionLimits { total: 10, per_client: 10 };
+        let all = Arc::new(Connections::new(limits));
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let held = all.admit(address, Standing::Named);
+        all.set_full(true);
+        assert!(held.is_some() && all.admit(address, Standing::Named).is_none());
+        all.set_full(false);
+        assert!(all.admit(address, Standing::Named).is_some());
     }
 }

@@ -17,7 +17,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use zgate_store::BufferPool;
 
@@ -30,6 +30,19 @@ const UNCOUNTED_BYTES: usize = 64 << 10;
 /// Least share: one request of the largest size and its reply.
 const LEAST_SHARE_BYTES: usize = 2 << 20;
 
+/// Memory of the whole process beside its budget, as measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum MemoryLevel {
+    /// There is enough.
+    #[default]
+    Plenty = 0,
+    /// Nobody takes more besides what it holds.
+    Short = 1,
+    /// Nothing new is accepted.
+    Full = 2,
+}
+
 /// Memory quota of all clients.
 #[derive(Debug)]
 pub(crate) struct MemoryQuota {
@@ -41,6 +54,8 @@ pub(crate) struct MemoryQuota {
     held_bytes: AtomicUsize,
     /// Sum of the weights of clients that hold anything.
     active_weight: AtomicUsize,
+    /// A [`MemoryLevel`].
+    level: AtomicU8,
     clients: Mutex<HashMap<IpAddr, Weak<Client>>>,
 }
 
@@ -69,6 +84,7 @@ impl MemoryQuota {
             has_shares,
             held_bytes: AtomicUsize::new(0),
             active_weight: AtomicUsize::new(0),
+            level: AtomicU8::new(MemoryLevel::Plenty as u8),
             clients: Mutex::default(),
         })
     }
@@ -100,9 +116,24 @@ impl MemoryQuota {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns true when more buffers are taken than there may be.
+    /// Sets the state of the whole process's memory.
+    pub(crate) fn set_level(&self, level: MemoryLevel) {
+        self.level.store(level as u8, Ordering::Relaxed);
+    }
+
+    /// Returns the state of the whole process's memory.
+    pub(crate) fn level(&self) -> MemoryLevel {
+        match self.level.load(Ordering::Relaxed) {
+            0 => MemoryLevel::Plenty,
+            1 => MemoryLevel::Short,
+            _ => MemoryLevel::Full,
+        }
+    }
+
+    /// Returns true when more buffers are taken than there may be, or the process
+    /// has too little memory.
     fn is_short(&self) -> bool {
-        self.pool.in_use_bytes() > self.budget_bytes
+        self.pool.in_use_bytes() > self.budget_bytes || self.level() > MemoryLevel::Plenty
     }
 }
 
@@ -144,6 +175,18 @@ impl MemoryReservation {
     /// not learn of their end.
     pub(crate) fn may_take(&self) -> bool {
         self.may_take_more() || (self.bytes == 0 && !self.all.is_short())
+    }
+
+    /// Returns true when a connection without requests under way may take one in. In
+    /// need of memory, each client has one connection that may, and when the memory is
+    /// full, only while requests hold little of it: others have to end first. It asks
+    /// again a moment later.
+    pub(crate) fn may_begin(&self) -> bool {
+        if !self.all.is_short() {
+            return true;
+        }
+        let is_full = self.all.level() == MemoryLevel::Full;
+        !self.client_holds_any() && (!is_full || self.all.held() < self.all.budget_bytes / 2)
     }
 
     /// Returns true when the client is below its share, or there is plenty.
@@ -368,5 +411,27 @@ mod tests {
         hog.set(640 * MIB);
         assert!(!hog.may_take());
         assert!(all.connect(address(1), 1).may_take() && all.connect(address(9), 1).may_take());
+    }
+
+    #[test]
+    fn in_need_each_client_has_one_request_and_full_memory_waits_for_the_others() {
+        let all = quota(64 * MIB);
+        let (mut one, other) = (all.connect(address(1), 1), all.connect(address(1), 1));
+        let stranger = all.connect(address(2), 1);
+        one.set(MIB);
+        assert!(one.may_take() && other.may_begin() && stranger.may_begin());
+        for level in [MemoryLevel::Short, MemoryLevel::Full] {
+            all.set_level(level);
+            assert_eq!(all.level(), level);
+            assert!(!one.may_take() && !other.may_begin(), "{level:?}");
+            assert_eq!(one.room_bytes(), 0);
+            assert!(stranger.may_begin(), "{level:?}");
+        }
+        one.set(32 * MIB);
+        assert!(!stranger.may_begin(), "requests hold too much of a full memory");
+        all.set_level(MemoryLevel::Short);
+        assert!(stranger.may_begin());
+        one.set(0);
+        assert!(other.may_begin());
     }
 }

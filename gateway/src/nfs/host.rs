@@ -36,6 +36,11 @@ impl Host {
         self.held.set(if counts { bytes } else { 0 });
     }
 
+    /// Returns whether a request may be accepted while none runs.
+    pub(crate) fn may_begin(&self) -> bool {
+        self.held.may_begin()
+    }
+
     /// Returns whether another request may be accepted besides the running
     /// ones.
     pub(crate) fn may_take_request(&self) -> bool {

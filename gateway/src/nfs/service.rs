@@ -50,6 +50,8 @@ pub(crate) struct NfsOptions {
     pub grace: GracePeriod,
     /// Most files that clients may have open.
     pub open_files: usize,
+    /// Most memory of the state of all clients, in bytes.
+    pub state_bytes: usize,
 }
 
 impl Nfs {
@@ -68,8 +70,15 @@ impl Nfs {
         let runtime =
             Arc::new(GatewayRuntime::new(Arc::clone(connections), Arc::clone(&back_channels))?);
         let metrics = Arc::new(Counters::counting_data(data, runtime.started()));
-        let NfsOptions { identity, boot_epoch, write_verifier, lease_seconds, grace, open_files } =
-            options;
+        let NfsOptions {
+            identity,
+            boot_epoch,
+            write_verifier,
+            lease_seconds,
+            grace,
+            open_files,
+            state_bytes,
+        } = options;
         let state = State::new(
             boot_epoch,
             lease_seconds,
@@ -78,7 +87,7 @@ impl Nfs {
             runtime.now().seconds(),
             Arc::<GatewayRuntime>::clone(&runtime),
         )
-        .with_open_files(open_files);
+        .with_limits(open_files, state_bytes);
         let options = ServerOptions {
             identity,
             boot_epoch,

@@ -251,7 +251,16 @@ impl Connection {
     /// Starts all complete requests.
     fn take_records(&mut self) -> Result<(), ConnectionEnd> {
         (self.awaits_memory, self.is_held_back) = (false, false);
-        while self.may_read(self.requests.load()) {
+        loop {
+            let load = self.requests.load();
+            if !self.may_read(load) {
+                self.is_held_back = true;
+                return Ok(());
+            }
+            if load.is_idle() && self.receiver.has_pending() && !self.may_begin() {
+                self.awaits_memory = true;
+                return Ok(());
+            }
             let received = match self.receiver.next(&mut self.host) {
                 Ok(Progress::Record(received)) => received,
                 Ok(Progress::Wait) => return Ok(()),
@@ -269,8 +278,12 @@ impl Connection {
             }
             self.requests.begin(received, self.host.is_named());
         }
-        self.is_held_back = true;
-        Ok(())
+    }
+
+    /// Returns whether a first request may be taken in. One that has its memory
+    /// already may, and hosts that no export names hold nothing.
+    fn may_begin(&mut self) -> bool {
+        self.host.may_begin() || self.receiver.held_bytes() > 0 || !self.host.is_named()
     }
 
     /// Handles a record that is a reply to one of our callbacks.

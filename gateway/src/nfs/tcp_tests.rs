@@ -35,6 +35,7 @@ pub(super) fn gateway_for(dir: &std::path::Path, transport: &str) -> Gateway {
 pub(crate) fn gateway_with(dir: &std::path::Path, entry: &str) -> Gateway {
     let settings = Settings {
         rdma: Default::default(),
+        memory_max_bytes: 0,
         buffer_bytes: 64 << 20,
         fair_shares: true,
         metrics_clients: 0,

@@ -11,14 +11,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 use utoipa::ToSchema;
 use zgate_control::health::{
-    ArcStats, Change, Kstat, PoolHealth, PoolState, Scan, Watch, ZilStats, kstat, sample,
+    ArcStats, Change, Device, Kstat, PoolHealth, PoolState, Scan, Watch, ZilStats, kstat, sample,
 };
-use zgate_control::{Discovery, PoolName, SystemTool, ToolError};
+use zgate_control::{Discovery, PoolName, SystemTool, ToolError, VdevClass};
 
 /// Time limit of each query, in seconds.
 const QUESTION_SECONDS: u64 = 10;
 /// Duration of the latency measurement in each round, in seconds.
 const LATENCY_SECONDS: u64 = 2;
+/// Most devices of a pool that are shown.
+const MAX_VDEVS: usize = 1000;
 /// Largest factor by which rounds become rarer: a query without an answer
 /// leaves a process behind that hangs in the kernel.
 const MAX_PAUSE_FACTOR: u32 = 16;
@@ -102,6 +104,25 @@ pub(crate) struct Figures {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub scan: Option<Scan>,
+    /// Devices and groups of them, each behind the group that it is in.
+    pub vdevs: Vec<VdevReport>,
+}
+
+/// A device of a pool, or a group of them.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Vdev)]
+pub(crate) struct VdevReport {
+    pub name: String,
+    #[schema(value_type = String)]
+    pub state: PoolState,
+    /// `data`, `special`, `dedup`, `log`, `cache` or `spare`.
+    #[schema(value_type = String)]
+    pub class: VdevClass,
+    /// 1: directly below the pool; 2: in a group there; and so on.
+    pub depth: usize,
+    pub read_errors: u64,
+    pub write_errors: u64,
+    pub checksum_errors: u64,
 }
 
 /// The caches and the intent log in `zgate status`.
@@ -114,6 +135,18 @@ pub(crate) struct CacheReport {
     pub l2arc_hit_percent: Option<u64>,
     pub log_device_bytes_written: u64,
     pub log_bytes_written_elsewhere: u64,
+}
+
+fn vdev(device: &Device) -> VdevReport {
+    VdevReport {
+        name: device.name.clone(),
+        state: device.state,
+        class: device.class,
+        depth: device.depth,
+        read_errors: device.read_errors,
+        write_errors: device.write_errors,
+        checksum_errors: device.checksum_errors,
+    }
 }
 
 impl PoolWatch {
@@ -140,6 +173,7 @@ impl PoolWatch {
                     .map(|device| device.errors())
                     .sum(),
                 scan: health.status.scan.clone(),
+                vdevs: health.status.devices.iter().take(MAX_VDEVS).map(vdev).collect(),
             }),
         });
         show.collect()

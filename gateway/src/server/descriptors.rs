@@ -99,6 +99,16 @@ impl DescriptorPlan {
         }
     }
 
+    /// Lowers the limits of connections.
+    pub(crate) fn limit_connections(&mut self, most: usize) {
+        let limits = &mut self.connections;
+        if most < limits.total {
+            let (part, of) = HOST_PART;
+            limits.per_client = limits.per_client.min(most / of * part).max(1);
+            limits.total = most;
+        }
+    }
+
     /// Logs the division in one line, and in another one what does not fit.
     pub(crate) fn report(&self, wanted: &Wanted) {
         let Self { limit, reserved, connections, stores, open_files } = *self;

@@ -20,6 +20,10 @@ pub(crate) const STATUS_AGE: Duration = Duration::from_millis(900);
 /// Time limit for collecting the status. Later requests do not wait: they are
 /// answered with the last one, and its age.
 pub(crate) const COLLECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Age up to which findings of `zgate doctor` are shown as they are.
+pub(crate) const DOCTOR_AGE: Duration = Duration::from_secs(300);
+/// Time limit of `zgate doctor`, in seconds.
+pub(crate) const DOCTOR_SECONDS: u64 = 60;
 /// Shortest token, in bytes: one that cannot be guessed.
 pub(crate) const MIN_TOKEN_BYTES: usize = 16;
 /// Longest file of a token, in bytes.
@@ -83,5 +87,6 @@ const _: () =
 const _: () = assert!(DEVICE_PAUSE.as_millis() as u64 * (DEVICE_ATTEMPTS as u64) < 10_000);
 const _: () = assert!(zgate_api::volume::MAX_PAGE_ITEMS <= MAX_API_ROWS);
 const _: () = assert!(HISTORY_STEP.as_secs() * HISTORY_POINTS as u64 == 3600);
+const _: () = assert!(DOCTOR_SECONDS < DOCTOR_AGE.as_secs());
 const _: () = assert!(MAX_PAGE_ROWS <= MAX_API_ROWS);
 const _: () = assert!(crate::observe::http::ANSWER_TIMEOUT.as_secs() < COLLECT_TIMEOUT.as_secs());

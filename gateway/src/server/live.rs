@@ -16,7 +16,9 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use zgate_config::{Change, Config, ConfigError, Effect, EntryChange, EntryEvent, LiveChange};
+use zgate_config::{
+    ByteSize, Change, Config, ConfigError, Effect, EntryChange, EntryEvent, LiveChange,
+};
 use zgate_iscsi::names::IscsiName;
 
 /// Note of a change that no file keeps.
@@ -207,12 +209,53 @@ impl LiveConfig {
         self.reconciler.number_around(&change);
         Ok(answer)
     }
+
+    /// Changes the size of a logical unit's file, or reads a device's, and
+    /// writes it where a file of `conf_dir` has the earlier one. The size of the
+    /// file itself is what counts: it lasts in any case.
+    ///
+    /// # Errors
+    /// The reason for which the unit keeps its size.
+    pub(super) fn resize(
+        &self,
+        target: &str,
+        number: u16,
+        size_bytes: Option<u64>,
+    ) -> io::Result<serde_json::Value> {
+        let in_effect = &mut *self.in_effect();
+        let size = self.gateway.shared.iscsi.resize_lun(target, number, size_bytes)?;
+        let mut answer = serde_json::json!({ "target": target, "lun": number, "size_bytes": size });
+        let change =
+            LiveChange::ResizeLun { target: target.to_owned(), number, size: ByteSize(size) };
+        let is_kept = !in_effect.runtime_only.contains(&change.entry_name().to_lowercase());
+        if size_bytes.is_none() || !is_kept {
+            return Ok(answer);
+        }
+        let mut kept = Kept::new(&self.path, &mut in_effect.conf_dir, &change);
+        let outcome = kept.stage().and_then(|()| kept.publish());
+        let (file, doubt) = (kept.file.take(), kept.doubt.take());
+        if let Some(file) = file {
+            answer["kept_in"] = file.display().to_string().into();
+            change.apply(&mut in_effect.config);
+        }
+        if let Err(error) = outcome {
+            let note =
+                format!("the file has the size; the configuration keeps its earlier one: {error}");
+            answer["note"] = note.into();
+        } else if let Some(doubt) = doubt {
+            answer["note"] = doubt.into();
+        }
+        Ok(answer)
+    }
 }
 
 /// Puts a change into effect as soon as it is kept.
 fn apply(iscsi: &IscsiService, change: &LiveChange, keep: &mut dyn Keep) -> io::Result<()> {
     match change {
         LiveChange::AddLun { target, lun } => iscsi.add_lun(target, lun, keep),
+        LiveChange::ResizeLun { target, number, size } => {
+            iscsi.resize_lun(target, *number, Some(size.0)).map(drop)
+        }
         LiveChange::RemoveLun { target, number } => iscsi.remove_lun(target, *number, keep),
         LiveChange::AddRule { target, rule } => iscsi.allow(target, rule, keep),
         LiveChange::RemoveRule { target, name } => iscsi.deny(target, name, keep),
@@ -242,6 +285,9 @@ fn changed(change: &LiveChange) -> serde_json::Value {
     match change {
         LiveChange::AddLun { target, lun } => {
             serde_json::json!({ "target": target, "added_lun": lun.number })
+        }
+        LiveChange::ResizeLun { target, number, .. } => {
+            serde_json::json!({ "target": target, "lun": number })
         }
         LiveChange::RemoveLun { target, number } => {
             serde_json::json!({ "target": target, "removed_lun": number })

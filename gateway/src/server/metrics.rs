@@ -77,6 +77,9 @@ metrics! {
     ABSENT "zgate_absent_items" Gauge ["kind"] "Exports, datasets, client host names, logical units and listen addresses that are configured but absent, by kind";
     ENGINE "zgate_io_engine_info" Gauge ["engine"] "Always 1; the label names the io engine";
     STARTED "zgate_start_time_seconds" Gauge "When the process started, in seconds since 1970";
+    MEMORY_USED "zgate_memory_used_bytes" Gauge "Memory of the process that the kernel cannot take back";
+    MEMORY_BUDGET "zgate_memory_budget_bytes" Gauge "Most memory that the process may use; 0: no limit";
+    MEMORY_SHORT "zgate_memory_short_seconds_total" Counter "Time for which memory was short: clients waited, and new ones were refused when it was full";
     BUFFERS "zgate_buffers_in_use_bytes" Gauge "Pool buffers in use";
 }
 
@@ -155,6 +158,10 @@ fn everything(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     };
     page.metric(ENGINE)?.add(&[("engine", engine)], 1_u64)?;
     page.single(STARTED, shared.started_unix_seconds)?;
+    let memory = shared.memory.status(shared.network.quota.level());
+    page.single(MEMORY_USED, memory.used_bytes)?;
+    page.single(MEMORY_BUDGET, memory.budget_bytes.unwrap_or(0))?;
+    page.single(MEMORY_SHORT, memory.short_milliseconds as f64 / 1000.0)?;
     page.single(BUFFERS, shared.network.pool.in_use_bytes())?;
     process_metrics::render(page)?;
     client_metrics::render(page, shared)?;

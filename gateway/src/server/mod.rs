@@ -4,6 +4,7 @@
 pub(crate) mod absent;
 mod activity;
 mod api;
+mod cgroup;
 pub(crate) mod check;
 mod client_metrics;
 mod cores;
@@ -17,6 +18,7 @@ mod kept;
 mod limits;
 mod listen;
 mod live;
+mod memory;
 pub(crate) mod metrics;
 mod pages;
 mod process;

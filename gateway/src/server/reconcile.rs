@@ -9,19 +9,27 @@ use crate::exports::plan::{Inventory, Memory, Outcome, Plan, Volume};
 use crate::exports::settings::DatasetRef;
 use crate::exports::settings::ExportSettings;
 use crate::iscsi::settings::{IscsiSettings, settings};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use zgate_config::{Config, ExportClient, LiveChange};
 use zgate_control::tool::SystemTool;
 use zgate_control::volume::{self, VolumeRecord};
-use zgate_control::{Dataset, Discovery, PoolName, Tool, ToolError};
+use zgate_control::{Dataset, DatasetName, Discovery, PoolName, Tool, ToolError};
 use zgate_iscsi::names::IscsiName;
+
+/// Time limit of each query of a pool that did not answer the last time, in
+/// seconds: a change of another pool waits for it.
+const LATE_POOL_SECONDS: u64 = 2;
 
 /// Followed datasets and their known state.
 pub(crate) struct Reconciler {
     discovery: Discovery,
+    /// The same with a short time limit, for pools that did not answer.
+    hasty: Discovery,
+    /// Answers of each pool.
+    answers: Mutex<BTreeMap<PoolName, PoolAnswers>>,
     /// Serializes changes of what is served.
     pub(super) changing: Mutex<()>,
     state: Mutex<State>,
@@ -82,6 +90,15 @@ pub(super) struct Found {
     pools: BTreeSet<PoolName>,
 }
 
+/// Datasets of one pool, as it told them last.
+#[derive(Clone, Default)]
+struct PoolAnswers {
+    datasets: Vec<Dataset>,
+    made: Vec<VolumeRecord>,
+    /// It did not answer the last time: what is here may be old.
+    is_late: bool,
+}
+
 /// A configuration that was read and resolved, but is not in effect.
 pub(crate) struct Prepared {
     pub(crate) plan: Arc<Plan>,
@@ -94,10 +111,11 @@ pub(crate) struct Prepared {
 impl Reconciler {
     /// Creates an empty state.
     pub(crate) fn new() -> Arc<Self> {
-        Self::with(Discovery::new(Arc::new(SystemTool::default())))
+        let hasty = Discovery::new(Arc::new(SystemTool { limit_seconds: LATE_POOL_SECONDS }));
+        Self::with(Discovery::new(Arc::new(SystemTool::default())), hasty)
     }
 
-    fn with(discovery: Discovery) -> Arc<Self> {
+    fn with(discovery: Discovery, hasty: Discovery) -> Arc<Self> {
         let plan = Plan::of(&Config::default()).expect("no datasets are configured");
         let state = State {
             plan: Arc::new(plan),
@@ -105,7 +123,13 @@ impl Reconciler {
             memory: Memory::default(),
             shown: Shown::default(),
         };
-        Arc::new(Self { discovery, changing: Mutex::default(), state: Mutex::new(state) })
+        Arc::new(Self {
+            discovery,
+            hasty,
+            answers: Mutex::default(),
+            changing: Mutex::default(),
+            state: Mutex::new(state),
+        })
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -189,23 +213,62 @@ impl Reconciler {
         }
         let listed = self.discovery.tool().run("zpool", &["list", "-H", "-o", "name"])?;
         let listed: BTreeSet<&str> = listed.lines().collect();
-        let mut datasets = Vec::new();
-        for base in &bases {
-            datasets.extend(self.discovery.datasets_below(base)?);
-        }
-        let mut made = Vec::new();
-        for parent in plan.parents() {
-            match volume::list(self.tool(), &parent.dataset) {
-                Err(error) if error.is_absent() => {}
-                found => made.extend(found?),
-            }
+        let (mut datasets, mut made) = (Vec::new(), Vec::new());
+        let mut pools: BTreeSet<PoolName> = bases.iter().map(|base| base.pool()).collect();
+        let mut late = BTreeSet::new();
+        for pool in &pools {
+            let answers = self.answers_of(pool, &bases, plan)?;
+            late.extend(answers.is_late.then(|| pool.clone()));
+            datasets.extend(answers.datasets);
+            made.extend(answers.made);
         }
         // Last: while a pool is being exported, the pool is listed but some or
         // all of its datasets are not. If the pool's root can be opened
         // afterwards, datasets that were not listed do not exist.
-        let mut pools: BTreeSet<PoolName> = bases.iter().map(|base| base.pool()).collect();
-        pools.retain(|pool| listed.contains(pool.as_str()) && self.is_open(pool));
+        pools.retain(|pool| {
+            listed.contains(pool.as_str()) && !late.contains(pool) && self.is_open(pool)
+        });
         Ok(Found { datasets, made, pools })
+    }
+
+    /// Asks a pool for its datasets. One that does not answer in time has those of
+    /// its last answer, so that others can go on; from then on it is asked with a
+    /// short limit, until it answers again.
+    fn answers_of(
+        &self,
+        pool: &PoolName,
+        bases: &[DatasetName],
+        plan: &Plan,
+    ) -> Result<PoolAnswers, ToolError> {
+        let last = {
+            let all = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+            all.get(pool).cloned().unwrap_or_default()
+        };
+        let discovery = if last.is_late { &self.hasty } else { &self.discovery };
+        let ask = || {
+            let mut answers = PoolAnswers::default();
+            for base in bases.iter().filter(|base| base.pool() == *pool) {
+                answers.datasets.extend(discovery.datasets_below(base)?);
+            }
+            let parents = plan.parents().iter().filter(|one| one.dataset.pool() == *pool);
+            for parent in parents {
+                match volume::list(&**discovery.tool(), &parent.dataset) {
+                    Err(error) if error.is_absent() => {}
+                    found => answers.made.extend(found?),
+                }
+            }
+            Ok(answers)
+        };
+        let answers = match ask() {
+            Err(error) if ToolError::is_late(&error) => {
+                tracing::warn!(%pool, %error, "the pool does not answer: its datasets stay as they were");
+                PoolAnswers { is_late: true, ..last }
+            }
+            answers => answers?,
+        };
+        let mut all = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(pool.clone(), answers.clone());
+        Ok(answers)
     }
 
     fn is_open(&self, pool: &PoolName) -> bool {
@@ -240,6 +303,11 @@ impl Found {
 mod tests {
     use super::*;
 
+    fn with(tool: impl Tool + 'static) -> Arc<Reconciler> {
+        let tool: Arc<dyn Tool> = Arc::new(tool);
+        Reconciler::with(Discovery::new(Arc::clone(&tool)), Discovery::new(tool))
+    }
+
     struct NotInstalled;
 
     impl Tool for NotInstalled {
@@ -251,7 +319,7 @@ mod tests {
 
     #[test]
     fn without_zfs_paths_work_and_a_dataset_is_one_clear_error() {
-        let follow = Reconciler::with(Discovery::new(Arc::new(NotInstalled)));
+        let follow = with(NotInstalled);
         let config = |text: &str| zgate_config::parse(text, std::path::Path::new("x")).unwrap();
         let path = config("[[export]]\npath = \"/srv\"\npseudo = \"/srv\"\n");
         assert_eq!(follow.prepare(&path).unwrap().outcome.exports.len(), 1);
@@ -264,7 +332,7 @@ mod tests {
 
     #[test]
     fn numbers_of_live_changes_are_taken() {
-        let follow = Reconciler::with(Discovery::new(Arc::new(NotInstalled)));
+        let follow = with(NotInstalled);
         let text = "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.test:a\"\n\
             [[target.lun]]\nnumber = 1\npath = \"/1\"\n";
         let config = zgate_config::parse(text, std::path::Path::new("x")).unwrap();
@@ -301,13 +369,65 @@ mod tests {
         }
     }
 
+    /// Two pools with one dataset each; one of them may hang.
+    #[derive(Default)]
+    struct TwoPools {
+        hangs: std::sync::atomic::AtomicBool,
+    }
+
+    impl Tool for TwoPools {
+        fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
+            use zgate_control::volume::model::Model;
+            let asked = arguments.last().copied().unwrap_or_default();
+            let hangs = self.hangs.load(std::sync::atomic::Ordering::Relaxed);
+            match program {
+                "zpool" => Ok("slow\ntank\n".to_owned()),
+                _ if hangs && asked.starts_with("slow") => {
+                    Err(ToolError::TimedOut { command: "zfs list".to_owned(), seconds: 2 })
+                }
+                _ => Model::with(&["slow", "slow/m", "slow/m/a", "tank", "tank/m", "tank/m/a"])
+                    .run(program, arguments),
+            }
+        }
+    }
+
+    #[test]
+    fn a_pool_that_hangs_keeps_its_datasets_and_delays_no_other() {
+        let tool = Arc::new(TwoPools::default());
+        let discovery = || Discovery::new(Arc::<TwoPools>::clone(&tool));
+        let follow = Reconciler::with(discovery(), discovery());
+        let config = "[[export]]\ndataset = \"slow/m/*\"\npseudo = \"/s\"\n\
+            [[export]]\ndataset = \"tank/m/*\"\npseudo = \"/t\"\n";
+        let config = zgate_config::parse(config, std::path::Path::new("x")).unwrap();
+        let plan = Plan::of(&config).unwrap();
+        let names = |found: &Found| {
+            let mut names: Vec<_> = found.datasets.iter().map(|one| one.name.to_string()).collect();
+            names.sort();
+            names.retain(|name| name.ends_with("/a"));
+            names
+        };
+        let found = follow.find(&plan).unwrap();
+        assert_eq!((names(&found).len(), found.pools.len()), (2, 2));
+        tool.hangs.store(true, std::sync::atomic::Ordering::Relaxed);
+        for _ in 0..2 {
+            let found = follow.find(&plan).unwrap();
+            assert_eq!(names(&found), ["slow/m/a", "tank/m/a"], "as they were");
+            assert_eq!(found.pools.len(), 1, "what the other one has lost may come back");
+        }
+        // From the start on: it has nothing, and the other is served.
+        let late = Reconciler::with(discovery(), discovery());
+        assert_eq!(names(&late.find(&plan).unwrap()), ["tank/m/a"]);
+        tool.hangs.store(false, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(names(&late.find(&plan).unwrap()).len(), 2);
+    }
+
     #[test]
     fn a_pool_that_is_being_exported_is_away_and_not_empty() {
         let config = "[[export]]\ndataset = \"lab/data/*\"\npseudo = \"/d\"\n";
         let config = zgate_config::parse(config, std::path::Path::new("x")).unwrap();
         let plan = Plan::of(&config).unwrap();
         for root_opens in [false, true] {
-            let follow = Reconciler::with(Discovery::new(Arc::new(Leaving { root_opens })));
+            let follow = with(Leaving { root_opens });
             let found = follow.find(&plan).unwrap();
             assert!(found.datasets.is_empty());
             assert_eq!(found.pools.len(), usize::from(root_opens));

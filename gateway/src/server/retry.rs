@@ -4,14 +4,14 @@
 use super::absent::Source;
 use super::reconcile::Reconciler;
 use super::run::Gateway;
-use crate::exports::limits::FIRST_RETRY;
+use crate::exports::limits::{FIRST_RETRY, PLACE_INTERVAL};
 use crate::exports::open::Opening;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-/// Running thread; ends when dropped.
+/// Running threads; they end when it is dropped, a moment later.
 pub(crate) struct Retrier {
     stop: Arc<AtomicBool>,
     gateway: Arc<Gateway>,
@@ -35,6 +35,18 @@ impl Retrier {
             }
         };
         std::thread::Builder::new().name("zgate-absent".to_owned()).spawn(run)?;
+        let (shown, stopped) = (Arc::clone(gateway), Arc::clone(&stop));
+        let watch = move || {
+            while !stopped.load(Ordering::Acquire) {
+                std::thread::sleep(PLACE_INTERVAL);
+                // While the storage of one hangs, the others are not looked at.
+                let places = shown.stores().places();
+                if places.iter().fold(false, |lost, place| place.look() || lost) {
+                    shown.wake.wake();
+                }
+            }
+        };
+        std::thread::Builder::new().name("zgate-places".to_owned()).spawn(watch)?;
         Ok(Self { stop, gateway: Arc::clone(gateway) })
     }
 }

@@ -6,6 +6,7 @@ use super::descriptors::Descriptors;
 use super::health::Health;
 use super::in_use;
 use super::listen::Awaited;
+use super::memory::{self, Memory, MemoryPlan};
 use super::process::{
     divide_descriptors, drop_cap_sys_resource, prefer_thread, raise_descriptor_limit,
 };
@@ -52,9 +53,6 @@ use zgate_iscsi::login::Transport;
 use zgate_nfs::namespace::Namespace;
 use zgate_posix::PosixOptions;
 use zgate_store::BufferPool;
-
-/// Most unused buffer memory kept for later requests, in bytes.
-const IDLE_BUFFER_BYTES: usize = 256 << 20;
 
 /// Time limit for closing released files.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
@@ -110,7 +108,8 @@ impl Gateway {
         let engine = zgate_io::IoEngine::new(settings.engine, settings.worker_threads)?;
         let kind = engine.kind();
         tracing::info!(engine = ?kind, reason = engine.reason(), "io engine");
-        let pool = settings.rdma.pool(IDLE_BUFFER_BYTES);
+        let memory = MemoryPlan::for_machine(settings);
+        let pool = settings.rdma.pool(memory.idle_bytes);
         let source = settings.rdma.source(&pool, &settings.state_dir);
         let interfaces = Interfaces::new(&settings.interfaces, &settings.rdma.listen);
         let nfs = settings.rdma.listen.iter().map(|address| (*address, Protocol::Rpc));
@@ -120,7 +119,8 @@ impl Gateway {
         let uses_rdma = source.is_some();
         let fabric = source.map(|source| (source, rdma_portals));
         let mut options = PosixOptions::new(engine.clone(), pool.clone());
-        let plan = divide_descriptors(settings, exports, block);
+        let mut plan = divide_descriptors(settings, exports, block);
+        plan.limit_connections(memory.connections);
         options.fd_cache_entries = settings.fd_cache_entries;
         options.descriptors = plan.budget();
         options.handle_secret = Some(state_dir.handle_secret()?);
@@ -143,8 +143,9 @@ impl Gateway {
             pool,
             block_service,
             kind,
-            (interfaces, rdma, Descriptors::new(plan, descriptors)),
+            (interfaces, rdma, Descriptors::new(plan, descriptors), memory),
         )?;
+        memory::watch(&shared)?;
         shared.absent.update(Source::Exports, absent);
         shared.absent.update(Source::Luns, shared.iscsi.absent());
         shared.datasets.set_followed(followed);
@@ -352,13 +353,6 @@ impl Gateway {
     }
 }
 
-/// Returns a quarter of the machine's memory, at least 256 MiB.
-fn quarter_of_memory() -> usize {
-    let machine = rustix::system::sysinfo();
-    let total = machine.totalram as usize * machine.mem_unit as usize;
-    (total / 4).max(256 << 20)
-}
-
 /// Returns the seconds since 1970, limited to 32 bits.
 fn unix_seconds() -> u32 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -372,7 +366,7 @@ fn build(
     pool: BufferPool,
     iscsi: Arc<IscsiService>,
     engine: zgate_io::EngineKind,
-    (interfaces, rdma, descriptors): (Interfaces, Arc<RdmaState>, Descriptors),
+    (interfaces, rdma, descriptors, memory): (Interfaces, Arc<RdmaState>, Descriptors, MemoryPlan),
 ) -> io::Result<Arc<Shared>> {
     // Before the first epoch is written: a directory that has one is older.
     let identity = settings.identity(&state_dir)?;
@@ -388,15 +382,12 @@ fn build(
         lease_seconds: settings.lease_seconds,
         grace: settings.grace,
         open_files: descriptors.plan.open_files,
+        state_bytes: memory.state_bytes,
     };
     let data = Arc::clone(&iscsi.stats.data);
     let nfs = Arc::new(Nfs::new(options, state_dir, namespace, &connections, &interfaces, data)?);
     let v4 = Arc::clone(&nfs.v4);
-    let buffer_bytes = match settings.buffer_bytes {
-        0 => quarter_of_memory(),
-        bytes => bytes,
-    };
-    let quota = MemoryQuota::new(buffer_bytes, settings.fair_shares, pool.clone());
+    let quota = MemoryQuota::new(memory.buffer_bytes, settings.fair_shares, pool.clone());
     let network = Arc::new(Network {
         ends: Ends::default(),
         connections,
@@ -423,10 +414,12 @@ fn build(
         nfs_addresses: std::sync::OnceLock::new(),
         health: Health::default(),
         descriptors,
+        memory: Memory::new(memory),
         pools: Arc::default(),
         schedules: Arc::default(),
         datasets: KnownDatasets::default(),
         absent: AbsentList::default(),
+        doctor: Arc::default(),
         api: std::sync::RwLock::default(),
     }))
 }

@@ -191,8 +191,10 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
     };
     let watcher = DatasetWatcher::start(reconciler, gateway)?;
     let retrier = Retrier::start(reconciler, gateway)?;
+    let examined = path.clone();
     let live =
         Arc::new(LiveConfig::new(gateway, reconciler, schedule, path, config.clone(), conf_dir));
+    gateway.shared.doctor.open(&examined, &config.server.admin_socket)?;
     let carry_out = carry_out(Arc::clone(&live), events.clone());
     // First: whoever finds the socket may send a signal.
     watch_signals(events)?;
@@ -391,6 +393,9 @@ fn answer(
         Request::LunAdd { target, lun, runtime_only } => {
             live.change(LiveChange::AddLun { target, lun: *lun }, runtime_only)?
         }
+        Request::LunResize { target, number, size_bytes } => {
+            live.resize(&target, number, size_bytes)?
+        }
         Request::LunRemove { target, number, runtime_only } => {
             live.change(LiveChange::RemoveLun { target, number }, runtime_only)?
         }
@@ -430,10 +435,6 @@ fn about_targets(shared: &Shared, request: Request) -> io::Result<serde_json::Va
             let names =
                 names.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
             serde_json::to_value(block.flush_volumes(&names)?)?
-        }
-        Request::LunResize { target, number, size_bytes } => {
-            let size = block.resize_lun(&target, number, size_bytes)?;
-            serde_json::json!({ "target": target, "lun": number, "size_bytes": size })
         }
         other => return Err(io::Error::other(format!("{other:?} is not about targets"))),
     })

@@ -8,7 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use zgate_config::{Config, IoEngineChoice};
+use zgate_config::{Config, FabricChoice, IoEngineChoice};
 use zgate_nfs::v4::server::Identity;
 use zgate_nfs::v4::state::grace::GracePeriod;
 
@@ -35,6 +35,8 @@ pub(crate) struct Settings {
     /// Nice value of the cores' threads.
     pub core_nice: i32,
     pub fd_cache_entries: usize,
+    /// Most memory of the process in bytes; 0: what its cgroup leaves.
+    pub memory_max_bytes: usize,
     /// Memory for requests and replies in bytes; 0: a quarter of the machine's.
     pub buffer_bytes: usize,
     pub fair_shares: bool,
@@ -42,6 +44,9 @@ pub(crate) struct Settings {
     pub metrics_clients: usize,
     pub drain: Duration,
 }
+
+/// Directory with an entry for each RDMA device.
+const RDMA_DEVICES: &str = "/sys/class/infiniband";
 
 /// File of Kerberos' replay cache in the state directory.
 const REPLAY_CACHE: &str = "kerberos.rcache2";
@@ -64,7 +69,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
         state_dir: server.state_dir.clone(),
         nfs: server.listen.clone(),
         rdma: RdmaSettings {
-            listen: config.rdma_listen(),
+            listen: if does_without_rdma(config) { Vec::new() } else { config.rdma_listen() },
             iser: config.iscsi.iser_listen().next().is_some(),
             fabric: config.rdma.fabric,
             arena_bytes: config.rdma.arena.0 as usize,
@@ -92,11 +97,26 @@ pub(crate) fn settings(config: &Config) -> Settings {
         poll_microseconds: server.poll_microseconds,
         core_nice: server.core_nice,
         fd_cache_entries: server.fd_cache_entries,
+        memory_max_bytes: server.memory_max.0 as usize,
         buffer_bytes: server.buffers.0 as usize,
         fair_shares: server.fair_shares,
         metrics_clients: server.metrics_clients,
         drain: Duration::from_secs(server.drain_seconds.into()),
     }
+}
+
+/// Returns whether RDMA is optional, and the machine has no device.
+fn does_without_rdma(config: &Config) -> bool {
+    let rdma = &config.rdma;
+    if !rdma.optional || rdma.fabric != FabricChoice::Auto || config.rdma_listen().is_empty() {
+        return false;
+    }
+    let is_absent =
+        std::fs::read_dir(RDMA_DEVICES).map_or(true, |mut found| found.next().is_none());
+    if is_absent {
+        tracing::info!("no RDMA device: clients are served over TCP; see rdma.optional");
+    }
+    is_absent
 }
 
 impl Settings {
@@ -125,6 +145,19 @@ fn machine_id() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_emulated_or_wanted_is_never_optional() {
+        let of = |more: &str| {
+            let text = format!("[rdma]\nlisten = [\"127.0.0.1:20049\"]\n{more}");
+            settings(&zgate_config::parse(&text, std::path::Path::new("x")).unwrap()).rdma.listen
+        };
+        for more in ["", "optional = true\nfabric = \"emulated\"\n"] {
+            assert_eq!(of(more).len(), 1, "{more:?}");
+        }
+        let has_device = std::fs::read_dir(RDMA_DEVICES).is_ok_and(|found| found.count() > 0);
+        assert_eq!(of("optional = true\n").is_empty(), !has_device);
+    }
 
     #[test]
     fn names_of_the_configuration_come_before_that_of_the_directory() {

@@ -4,8 +4,10 @@ use super::absent::AbsentList;
 use super::api::credentials::Credentials;
 use super::descriptors::Descriptors;
 use super::health::Health;
+use super::memory::Memory;
 use super::recent::Recent;
 use super::web::access::Access;
+use super::web::doctor::Doctor;
 use crate::exports::dataset::known::KnownDatasets;
 use crate::iscsi::service::IscsiService;
 use crate::net::core::Network;
@@ -39,6 +41,8 @@ pub(crate) struct Shared {
     pub health: Health,
     /// Division of the process's descriptors.
     pub descriptors: Descriptors,
+    /// Division of the process's memory.
+    pub memory: Memory,
     /// Datasets behind exports and logical units.
     pub datasets: KnownDatasets,
     /// Health of the machine's pools.
@@ -47,6 +51,8 @@ pub(crate) struct Shared {
     pub schedules: Views,
     /// Items that are configured, but absent.
     pub absent: AbsentList,
+    /// Findings of `zgate doctor`.
+    pub doctor: Arc<Doctor>,
     /// Certificates, tokens and names of the API over TCP.
     pub api: RwLock<Option<Arc<Credentials>>>,
 }

@@ -2,6 +2,7 @@
 
 use super::absent::AbsentView;
 use super::descriptors::DescriptorStatus;
+use super::memory::MemoryStatus;
 use super::shared::Shared;
 use super::throughput::Throughput;
 use super::verdict::{HealthReport, health};
@@ -62,6 +63,8 @@ pub(crate) struct Status {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) handover_seconds_left: Option<u64>,
     pub(super) buffers_in_use_bytes: usize,
+    /// Memory of the process, and its limit.
+    pub(super) memory: MemoryStatus,
     /// Bytes carried and copied, by transport and direction.
     pub(super) data: Vec<DataFigures>,
     pub(super) pools: Vec<PoolReport>,
@@ -222,6 +225,7 @@ pub(crate) fn status(shared: &Shared, silent_cores: &[usize]) -> Status {
         grace_seconds_left: totals.grace_seconds,
         handover_seconds_left: shared.network.drain.hold_left().map(|left| left.as_secs()),
         buffers_in_use_bytes: shared.network.pool.in_use_bytes(),
+        memory: shared.memory.status(shared.network.quota.level()),
         data: shared.nfs.metrics.data.figures(),
         pools: shared.pools.report(),
         zfs: shared.pools.cache_report(),

@@ -3,6 +3,7 @@
 use super::shared::Shared;
 use super::status::ExportStatus;
 use crate::exports::absent::AbsentKind;
+use crate::net::memory_quota::MemoryLevel;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -81,6 +82,13 @@ pub(crate) fn health(
             let text = format!("RDMA address {} is not served: {reason}", portal.address);
             add(Verdict::Failing, text);
         }
+    }
+    let level = shared.network.quota.level();
+    if level > MemoryLevel::Plenty {
+        let effect =
+            if level == MemoryLevel::Full { "nothing new is accepted" } else { "clients wait" };
+        let next = "raise server.memory_max, or the limit of the control group";
+        add(Verdict::Degraded, format!("memory runs short: {effect}; {next}"));
     }
     let schedules = shared.schedules.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     for schedule in schedules.iter() {

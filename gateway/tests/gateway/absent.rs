@@ -422,3 +422,32 @@ fn the_gateway_listens_on_an_address_before_it_exists() {
     assert_eq!(absent(&gateway), [format!("iSCSI address 192.0.2.1:{port}")]);
     Client::ready(&gateway, "elsewhere");
 }
+
+#[test]
+fn a_path_that_is_moved_away_is_absent_until_there_is_one_again() {
+    let more = export("/more", "{dir}/more", LOCAL);
+    let gateway = Gateway::start_prepared(60, &more, |dir| {
+        fs::create_dir(dir.join("more")).unwrap();
+        fs::write(dir.join("more/old"), "").unwrap();
+    });
+    let at = |name: &str| gateway.dir.path().join(name);
+    let mut client = Client::ready(&gateway, "place");
+    let old = lookup(&mut client, &["more", "old"]).unwrap();
+    fs::rename(at("more"), at("away")).unwrap();
+    eventually("it is absent", || {
+        absent(&gateway).contains(&"export /more".to_owned()).then_some(())
+    });
+    assert_ne!(status_of(lookup(&mut client, &["more", "old"])), None);
+    let root = client.root.clone();
+    assert!(client.create(&root, "other").is_ok(), "other exports are served");
+    // Another directory takes its place.
+    fs::create_dir(at("more")).unwrap();
+    fs::write(at("more/new"), "").unwrap();
+    let new = eventually("it is served", || lookup(&mut client, &["more", "new"]).ok());
+    assert_ne!(old, new);
+    assert!(absent(&gateway).is_empty());
+    // And one that is put there while it is served.
+    fs::rename(at("more"), at("gone")).unwrap();
+    fs::rename(at("away"), at("more")).unwrap();
+    eventually("the first one is back", || lookup(&mut client, &["more", "old"]).ok());
+}

@@ -11,11 +11,11 @@ use zgate_test_harness::{Client, Gateway, free_port, own_credential, wait_for_li
 use zgate_test_initiator::{LoginScript, Session};
 use zgate_xdr::{Encode, Encoder};
 
-const MIB: usize = 1 << 20;
+pub(crate) const MIB: usize = 1 << 20;
 /// In no export of the gateway.
 const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-fn connect(from: Ipv4Addr, gateway: &Gateway) -> TcpStream {
+pub(crate) fn connect(from: Ipv4Addr, gateway: &Gateway) -> TcpStream {
     connect_to(from, gateway.address)
 }
 
@@ -47,7 +47,7 @@ fn null_call() -> Vec<u8> {
 }
 
 /// Builds the beginning of an NFSv3 WRITE of 4 MiB, up to its data.
-fn begun_write() -> Vec<u8> {
+pub(crate) fn begun_write() -> Vec<u8> {
     let mut e = call_head(8, 100_003, 3, 7);
     e.opaque(&[5; 28]);
     [0, 0, 4 << 20, 0, 4 << 20].into_iter().for_each(|word| e.u32(word));
@@ -70,7 +70,7 @@ fn is_answered(stream: &mut TcpStream) -> bool {
 }
 
 /// Adds keys to `[server]`, which comes first in the file, and restarts.
-fn with_server_keys(mut gateway: Gateway, keys: &str) -> Gateway {
+pub(crate) fn with_server_keys(mut gateway: Gateway, keys: &str) -> Gateway {
     let path = gateway.dir.path().join("zgate.toml");
     let config = std::fs::read_to_string(&path).unwrap();
     let config = config.replacen("[server]\n", &format!("[server]\n{keys}"), 1);
@@ -81,7 +81,7 @@ fn with_server_keys(mut gateway: Gateway, keys: &str) -> Gateway {
     gateway
 }
 
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !condition() {
         assert!(Instant::now() < deadline, "{what} is waited for in vain");

@@ -30,6 +30,7 @@ mod loader_leave;
 mod loader_rdma;
 mod local_twin;
 mod malformed;
+mod memory_budget;
 mod model_files;
 mod nfsserve_peer;
 mod nobody_reads;

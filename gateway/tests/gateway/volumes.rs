@@ -65,8 +65,11 @@ case $command in
             for column in $(echo "$columns" | tr , ' '); do value "$one" "$column"; done | paste -sd '\t'
         done;;
     get) below | while read -r one; do
+            for property in type guid used available refquota readonly mounted mountpoint; do
+                printf '%s\t%s\t%s\t-\n' "$one" $property "$(value "$one" $property)"
+            done
             for file in "$P/$one"/=*; do
-                [ ! -e "$file" ] || printf '%s\t%s\t%s\n' "$one" "${file##*=}" "$(cat "$file")"
+                [ ! -e "$file" ] || printf '%s\t%s\t%s\tlocal\n' "$one" "${file##*=}" "$(cat "$file")"
             done
         done;;
 esac

@@ -89,6 +89,23 @@ pub const RECLAIM_PAUSE_SECONDS: u64 = 10;
 /// Most mounts remembered for MOUNT's DUMP.
 pub const MAX_MOUNT_RECORDS: usize = 1024;
 
+/// Memory of one open with its index entries, in bytes, at most; the others
+/// likewise. They divide a memory limit of the gateway.
+pub const OPEN_BYTES: usize = 1 << 10;
+/// See [`OPEN_BYTES`].
+pub const LOCK_STATE_BYTES: usize = 1 << 10;
+/// See [`OPEN_BYTES`].
+pub const RANGE_BYTES: usize = 128;
+/// See [`OPEN_BYTES`].
+pub const DELEGATION_BYTES: usize = 1 << 10;
+/// See [`OPEN_BYTES`]; an owner's name has up to 1024 bytes.
+pub const OWNER_BYTES: usize = 2 << 10;
+/// See [`OPEN_BYTES`].
+pub const CLIENT_BYTES: usize = 4 << 10;
+/// See [`OPEN_BYTES`]: a session with the slots that each one gets.
+pub const SESSION_BYTES: usize =
+    SPARE_SLOTS as usize * (SPARE_CACHED_REPLY_BYTES as usize + SLOT_BYTES) + (2 << 10);
+
 const _: () =
     assert!(FH_PREFIX_BYTES + zgate_store::handle::MAX_NODE_HANDLE_BYTES <= MAX_FH3_BYTES);
 const _: () = assert!(MAX_RECORD_WRITES <= MAX_CLIENTS);

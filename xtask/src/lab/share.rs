@@ -33,7 +33,8 @@ impl Share {
         let dir = tempfile::Builder::new().prefix("zgate-lab-").tempdir()?;
         let shipped = Path::new("deploy").to_owned();
         let layouts = shipped.join("layouts");
-        for folder in [tree.join("guest"), tree.join("scenarios"), layouts, shipped] {
+        let proxmox = Path::new("tests/proxmox").to_owned();
+        for folder in [tree.join("guest"), tree.join("scenarios"), layouts, shipped, proxmox] {
             crate::servers::scratch::run(Command::new("cp").arg("-r").arg(folder).arg(dir.path()))?;
         }
         fs::copy(binary, dir.path().join("zgate"))?;

@@ -10,5 +10,6 @@ pub(crate) mod loader;
 pub(crate) mod manifests;
 pub(crate) mod ocf;
 pub(crate) mod page;
+pub(crate) mod proxmox;
 pub(crate) mod pynfs;
 pub(crate) mod python;

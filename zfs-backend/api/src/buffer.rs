@@ -304,6 +304,17 @@ impl BufferPool {
         AlignedBuf { storage, start, len, home: Some(Arc::clone(&self.inner)) }
     }
 
+    /// Frees unused buffers, except those of the arena.
+    pub fn free_idle(&self) {
+        for (class, bytes) in self.inner.classes.iter().zip(CLASS_BYTES) {
+            let mut idle = class.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = idle.len();
+            idle.retain(|(storage, _)| matches!(storage, Storage::Arena(_)));
+            let freed = (before - idle.len()) * bytes;
+            self.inner.idle_bytes.fetch_sub(freed, Ordering::Relaxed);
+        }
+    }
+
     /// Returns the bytes of pool buffers in use now.
     #[must_use]
     pub fn in_use_bytes(&self) -> usize {
@@ -397,6 +408,18 @@ mod tests {
         let many: Vec<_> = (0..10).map(|_| pool.take(4096)).collect();
         drop(many);
         assert!(pool.inner.idle_bytes.load(Ordering::Relaxed) <= 8 << 10);
+    }
+
+    #[test]
+    fn unused_buffers_are_freed_and_counted() {
+        let pool = BufferPool::new(1 << 20);
+        let held = pool.take(4096);
+        drop([pool.take(4096), pool.take(65536)]);
+        assert!(pool.inner.idle_bytes.load(Ordering::Relaxed) > 0);
+        pool.free_idle();
+        assert_eq!(pool.inner.idle_bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(pool.in_use_bytes(), 4096);
+        drop(held);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::properties::{OutputForm, Properties, ask, choices, json_object, not_u
 use crate::tool::{Tool, ToolError};
 use serde::Serialize;
 use serde_json::Value;
+use std::fmt;
 use std::str::FromStr;
 
 const COLUMNS: [&str; 13] = [
@@ -54,6 +55,19 @@ pub enum VdevClass {
     Cache,
     /// Spare that replaces a failed device.
     Spare,
+}
+
+impl fmt::Display for VdevClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Data => "data",
+            Self::Special => "special",
+            Self::Dedup => "dedup",
+            Self::Log => "log",
+            Self::Cache => "cache",
+            Self::Spare => "spare",
+        })
+    }
 }
 
 impl VdevClass {

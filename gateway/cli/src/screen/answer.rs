@@ -20,6 +20,8 @@ pub(crate) struct Status {
     pub(super) grace_seconds_left: u64,
     pub(super) handover_seconds_left: Option<u64>,
     pub(super) buffers_in_use_bytes: u64,
+    /// A gateway of an earlier version does not tell.
+    pub(super) memory: Option<Memory>,
     pub(super) pools: Vec<Pool>,
     pub(super) zfs: Option<Caches>,
 }
@@ -34,6 +36,13 @@ pub(super) struct Health {
 pub(super) struct Problem {
     pub(super) severity: String,
     pub(super) text: String,
+}
+
+/// Memory of the process, and its limit.
+#[derive(Debug, Deserialize)]
+pub(super) struct Memory {
+    pub(super) used_bytes: u64,
+    pub(super) budget_bytes: Option<u64>,
 }
 
 /// Throughput and latency of the last seconds.

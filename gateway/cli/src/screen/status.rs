@@ -1,6 +1,8 @@
 //! The screen of `zgate status`: verdict, throughput, and what there is.
 
-use super::answer::{Dataset, Export, Portal, Problem, Rule, Scan, Status, Throughput, Transfers};
+use super::answer::{
+    Dataset, Export, Memory, Portal, Problem, Rule, Scan, Status, Throughput, Transfers,
+};
 use super::units::{byte_rate, bytes, count, duration, latency, rate};
 use super::{Column, Output, Text, Tone, hosts, table};
 
@@ -94,6 +96,9 @@ impl Status {
             text += &line("load", throughput.line());
         }
         let mut memory = format!("{} in buffers", bytes(self.buffers_in_use_bytes));
+        if let Some(Memory { used_bytes, budget_bytes: Some(budget) }) = &self.memory {
+            memory = format!("{} of {}, {memory}", bytes(*used_bytes), bytes(*budget));
+        }
         if let Some(caches) = &self.zfs {
             let hits = caches.arc_hit_percent.map(|percent| format!(", {percent} % hits"));
             let (arc, most) = (bytes(caches.arc_bytes), bytes(caches.arc_max_bytes));
@@ -347,6 +352,14 @@ mod tests {
             "clients": [], "targets": [], "sessions": [], "snapshots": [],
             "connections": 0, "grace_seconds_left": 0, "buffers_in_use_bytes": 0, "pools": [],
         })
+    }
+
+    #[test]
+    fn a_budget_of_memory_is_shown_beside_its_use() {
+        let mut answer = idle();
+        answer["memory"] = json!({ "used_bytes": 100 << 20, "budget_bytes": 448 << 20 });
+        let text = screen(answer);
+        assert!(text.contains("memory   100.00 MiB of 448.00 MiB, 0 B in buffers"), "{text}");
     }
 
     #[test]

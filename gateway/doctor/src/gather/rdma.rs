@@ -49,7 +49,8 @@ pub(crate) fn facts(config: &Config, process: &ProcessFacts) -> RdmaFacts {
     facts.locked_memory_bytes =
         process.locked_memory_bytes.filter(|_| process.capabilities & CAP_IPC_LOCK == 0);
     if config.rdma.fabric == FabricChoice::Auto {
-        facts.listen = config.rdma_listen();
+        let does_without = config.rdma.optional && facts.devices.is_empty();
+        facts.listen = if does_without { Vec::new() } else { config.rdma_listen() };
     }
     facts.arena_bytes = config.rdma.arena.0;
     match VerbsFabric::open(BufferPool::new(0)) {

@@ -44,6 +44,12 @@ impl RdmaSettings {
         !self.listen.is_empty() || self.iser
     }
 
+    /// Memory that is pinned for devices, in bytes.
+    pub(crate) fn pinned_bytes(&self) -> usize {
+        let pins = self.is_wanted() && self.fabric == FabricChoice::Auto;
+        if pins { self.arena_bytes } else { 0 }
+    }
+
     /// Creates the pool of the process, over an arena if devices use it.
     pub(crate) fn pool(&self, idle_bytes: usize) -> BufferPool {
         if self.is_wanted() && self.fabric == FabricChoice::Auto {

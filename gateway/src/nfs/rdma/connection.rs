@@ -12,6 +12,7 @@ use crate::nfs::answer::answer;
 use crate::nfs::back_channels::{CallbackCall, Registration};
 use crate::nfs::dispatch::Answer;
 use crate::nfs::host::Host;
+use crate::nfs::limits::MEMORY_RETRY;
 use crate::nfs::record::{Allowance, Received};
 use crate::nfs::service::{CallSource, Protected, Service};
 use crate::observe::data_path::{DataDirection, Transport};
@@ -196,6 +197,10 @@ impl event_loop::Connection for Connection {
         self.service.core.network.check_stall(self.endpoint.stalled_for(Instant::now()))?;
         Ok(self.endpoint.probe()?)
     }
+
+    fn retry_after(&self) -> Option<Duration> {
+        self.awaits_memory().then_some(MEMORY_RETRY)
+    }
 }
 
 impl Connection {
@@ -316,9 +321,16 @@ impl Connection {
     /// Returns whether another call may use buffers. If they run short, a
     /// connection with running calls waits for one of them to end.
     fn may_begin(&self) -> bool {
-        (self.is_idle() || self.host.may_take_request())
+        let may_take =
+            if self.is_idle() { self.host.may_begin() } else { self.host.may_take_request() };
+        may_take
             && self.bytes_in_flight() < MAX_BYTES_IN_FLIGHT
             && self.endpoint.sends() < MAX_REPLIES_IN_FLIGHT
+    }
+
+    /// Returns whether a first call waits for memory that others hold.
+    fn awaits_memory(&self) -> bool {
+        !self.incomplete.is_empty() && self.is_idle() && !self.host.may_begin()
     }
 
     /// Begins waiting calls while there are buffers.

@@ -11,7 +11,8 @@ use zgate_api::{ErrorAnswer, ErrorCode};
     paths(
         volumes::create, volumes::list, volumes::show, volumes::change, volumes::delete,
         volumes::grant, volumes::withdraw, volumes::snapshot, volumes::delete_snapshot,
-        volumes::group_snapshot, volumes::list_snapshots, volumes::capacity,
+        volumes::group_snapshot, volumes::list_snapshots, volumes::capacity, volumes::confirm,
+        volumes::roll_back,
         changes::lun_add, changes::lun_remove, changes::lun_resize, changes::acl_add,
         changes::acl_remove, changes::reload, changes::drain, changes::release, changes::resume,
     ),
@@ -83,6 +84,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(operations, 21);
+        assert_eq!(operations, 23);
     }
 }

@@ -15,8 +15,8 @@ use serde::Deserialize;
 use std::sync::Arc;
 use utoipa::IntoParams;
 use zgate_api::{
-    Access, ApiError, Capacity, ChangeVolume, CreateGroupSnapshot, CreateSnapshot, CreateVolume,
-    GrantAccess, GroupSnapshot, Snapshot, SnapshotPage, Volume, VolumePage,
+    Access, ApiError, Capacity, ChangeVolume, ConfirmVolume, CreateGroupSnapshot, CreateSnapshot,
+    CreateVolume, GrantAccess, GroupSnapshot, RollBack, Snapshot, SnapshotPage, Volume, VolumePage,
 };
 
 type Api = State<Arc<ApiState>>;
@@ -24,6 +24,8 @@ type Api = State<Arc<ApiState>>;
 pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Arc<ApiState>>)> {
     vec![
         ("/api/v1/volumes", get(list).post(create)),
+        ("/api/v1/volumes/{id}/confirm", post(confirm)),
+        ("/api/v1/volumes/{id}/snapshots/{name}/rollback", post(roll_back)),
         ("/api/v1/volumes/{id}", get(show).patch(change).delete(delete)),
         ("/api/v1/volumes/{id}/access/{node}", put(grant).delete(withdraw)),
         ("/api/v1/volumes/{id}/snapshots/{name}", put(snapshot).delete(delete_snapshot)),
@@ -62,6 +64,17 @@ impl From<PageQuery> for Page {
 pub(super) struct OwnerQuery {
     /// Owner of the volume.
     owner: String,
+}
+
+/// Confirmation of a new volume.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CreateQuery {
+    /// Destroys the volume unless it is confirmed, or a node gets access, within
+    /// so many seconds, 1 to 3600: a maker that crashes leaves nothing. None: it
+    /// stays.
+    confirm_seconds: Option<u32>,
 }
 
 /// Parent whose capacity is asked for.
@@ -113,16 +126,41 @@ fn gone() -> Response {
 
 #[utoipa::path(
     post, path = "/api/v1/volumes", tag = "volumes", summary = "Make a volume",
-    request_body = CreateVolume,
+    params(CreateQuery), request_body = CreateVolume,
     responses(
         (status = 201, description = "It was made", body = Volume),
         (status = 200, description = "It exists already, as asked for", body = Volume),
     )
 )]
-async fn create(State(api): Api, Extension(caller): Extension<Caller>, text: Body) -> Outcome {
+async fn create(
+    State(api): Api,
+    Extension(caller): Extension<Caller>,
+    Query(CreateQuery { confirm_seconds }): Query<CreateQuery>,
+    text: Body,
+) -> Outcome {
     let asked: CreateVolume = body(text).await?;
     let what = format!("volume create {}/{} for {}", asked.parent, asked.name, asked.owner);
-    Ok(made(&api.change(caller, what, move |volumes| volumes.create(&asked)).await?))
+    let create = move |volumes: &VolumeService| volumes.create_within(&asked, confirm_seconds);
+    Ok(made(&api.change(caller, what, create).await?))
+}
+
+#[utoipa::path(
+    post, path = "/api/v1/volumes/{id}/confirm", tag = "volumes",
+    summary = "Let a new volume stay",
+    params(("id" = String, Path, description = "Id, percent-encoded as one segment")),
+    request_body = ConfirmVolume,
+    responses((status = 200, description = "It stays", body = Volume))
+)]
+async fn confirm(
+    State(api): Api,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+    text: Body,
+) -> Outcome {
+    let ConfirmVolume { owner } = body(text).await?;
+    let what = format!("volume confirm {id}");
+    let confirmed = api.change(caller, what, move |volumes| volumes.confirm(&id, &owner));
+    Ok(json(StatusCode::OK, &confirmed.await?))
 }
 
 #[utoipa::path(
@@ -272,6 +310,29 @@ async fn delete_snapshot(
 }
 
 #[utoipa::path(
+    post, path = "/api/v1/volumes/{id}/snapshots/{name}/rollback", tag = "volumes",
+    summary = "Give a volume the content of a snapshot",
+    params(
+        ("id" = String, Path, description = "Id of the volume, percent-encoded as one segment"),
+        ("name" = String, Path, description = "Name of the snapshot"),
+    ),
+    request_body = RollBack,
+    responses((status = 200, description = "The volume as it is now", body = Volume))
+)]
+async fn roll_back(
+    State(api): Api,
+    Extension(caller): Extension<Caller>,
+    Path((id, name)): Path<(String, String)>,
+    text: Body,
+) -> Outcome {
+    let asked: RollBack = body(text).await?;
+    let how = if asked.force { ", forced" } else { "" };
+    let what = format!("volume rollback {id}@{name}{how}");
+    let back = api.change(caller, what, move |volumes| volumes.roll_back(&id, &name, &asked));
+    Ok(json(StatusCode::OK, &back.await?))
+}
+
+#[utoipa::path(
     post, path = "/api/v1/volume-snapshots", tag = "volumes",
     summary = "Take snapshots of several volumes at one moment",
     request_body = CreateGroupSnapshot,
@@ -313,8 +374,8 @@ async fn capacity(State(api): Api, Query(ParentQuery { parent }): Query<ParentQu
 pub(super) mod described {
     //! The operations, for the document.
     pub(crate) use super::{
-        __path_capacity, __path_change, __path_create, __path_delete, __path_delete_snapshot,
-        __path_grant, __path_group_snapshot, __path_list, __path_list_snapshots, __path_show,
-        __path_snapshot, __path_withdraw,
+        __path_capacity, __path_change, __path_confirm, __path_create, __path_delete,
+        __path_delete_snapshot, __path_grant, __path_group_snapshot, __path_list,
+        __path_list_snapshots, __path_roll_back, __path_show, __path_snapshot, __path_withdraw,
     };
 }

@@ -21,6 +21,7 @@ impl VolumeService {
         };
         check(&volume, &grant)?;
         volume::grant(self.tool(), &volume, &grant).map_err(error)?;
+        volume::confirm(self.tool(), &volume).map_err(error)?;
         if volume.kind == VolumeKind::Filesystem && volume.mounted_at.is_none() {
             // A restart of the machine, or a crash after it was made.
             let mounted = self.tool().run("zfs", &["mount", dataset.as_str()]);

@@ -1,5 +1,6 @@
 //! Pages of volumes and snapshots, and capacity.
 
+use super::confirm::now_unix_seconds;
 use super::{Answer, VolumeService, absent, error, outside, view};
 use crate::exports::granted::ParentPlan;
 use zgate_api::volume::MAX_PAGE_ITEMS;
@@ -68,8 +69,12 @@ impl VolumeService {
         for parent in self.parents(page.parent.as_deref())? {
             let found = volume::list(self.tool(), &parent.dataset);
             let found = found.map_err(|failed| error(failed.into()))?;
+            let now = now_unix_seconds();
             let wanted = found.into_iter().filter(|volume| {
-                page.is_owner(&volume.owner) && page.begins_after(volume.dataset.as_str())
+                let is_listed = !volume.is_abandoned(now);
+                is_listed
+                    && page.is_owner(&volume.owner)
+                    && page.begins_after(volume.dataset.as_str())
             });
             items.extend(wanted.map(|volume| self.view(&parent, volume)));
         }

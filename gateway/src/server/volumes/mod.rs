@@ -4,6 +4,7 @@
 //! request.
 
 mod access;
+mod confirm;
 mod list;
 mod pool_locks;
 pub(crate) mod serving;
@@ -14,6 +15,7 @@ mod view;
 
 use crate::exports::granted::ParentPlan;
 use crate::server::limits::{BUSY_PATIENCE, BUSY_PAUSE};
+use confirm::Due;
 pub(crate) use list::Page;
 use pool_locks::PoolLocks;
 use serving::Serving;
@@ -31,6 +33,7 @@ pub(crate) struct VolumeService {
     tool: Arc<dyn Tool>,
     serving: Arc<dyn Serving>,
     locks: PoolLocks,
+    due: Due,
 }
 
 type Answer<T> = Result<T, ApiError>;
@@ -60,7 +63,7 @@ fn absent(id: &DatasetName) -> ApiError {
 impl VolumeService {
     /// Creates the service on `zfs` as `tool` runs it.
     pub(crate) fn new(tool: Arc<dyn Tool>, serving: Arc<dyn Serving>) -> Self {
-        Self { tool, serving, locks: PoolLocks::default() }
+        Self { tool, serving, locks: PoolLocks::default(), due: Due::default() }
     }
 
     fn tool(&self) -> &dyn Tool {
@@ -98,7 +101,12 @@ impl VolumeService {
     }
 
     /// Makes a volume, or finds it. True: it is new.
+    #[cfg(test)]
     pub(crate) fn create(&self, asked: &CreateVolume) -> Answer<(Volume, bool)> {
+        self.create_within(asked, None)
+    }
+
+    fn make(&self, asked: &CreateVolume, unconfirmed_until: Option<i64>) -> Answer<(Volume, bool)> {
         let id = format!("{}/{}", asked.parent, asked.name);
         volume::check_name("volume", &asked.name).map_err(error)?;
         let (dataset, parent) = self.parent_of(&id)?;
@@ -115,10 +123,14 @@ impl VolumeService {
             let next = format!("set `{key}` of its [[volumes.parent]], or choose another parent");
             return Err(ApiError::new(ErrorCode::Invalid, message, next));
         }
+        self.destroy_unconfirmed(&parent);
         let _one = match &asked.source {
             None => self.locks.lock_volume(&dataset)?,
             Some(_) => self.locks.lock(&dataset.pool())?,
         };
+        if let Some(until) = unconfirmed_until {
+            self.is_due_at(&parent, until);
+        }
         let new = NewVolume {
             origin: self.origin(asked, &dataset, &parent)?,
             source: asked.source.as_ref().map(view::source_text),
@@ -128,11 +140,15 @@ impl VolumeService {
             size_bytes: asked.size_bytes,
             properties: asked.properties.clone(),
             read_only: asked.read_only,
+            unconfirmed_until,
             thin: parent.config.thin,
             dataset,
         };
         let made = volume::create(self.tool(), &new, &mut |origin| self.flush(origin));
         let made = made.map_err(error)?;
+        if unconfirmed_until.is_none() {
+            volume::confirm(self.tool(), &made.volume).map_err(error)?;
+        }
         Ok((self.view(&parent, made.volume), !made.existed))
     }
 
@@ -220,6 +236,7 @@ impl VolumeService {
     /// Deletes a volume that is not in use; nothing if there is none.
     pub(crate) fn delete(&self, id: &str, owner: &str) -> Answer<()> {
         let (dataset, parent) = self.parent_of(id)?;
+        self.destroy_unconfirmed(&parent);
         let lock = self.locks.lock_volume(&dataset)?;
         let Some(volume) = self.owned(&dataset, owner)? else { return Ok(()) };
         self.refuse_if_used(&parent, &volume)?;
@@ -267,7 +284,7 @@ impl VolumeService {
         }
     }
 
-    fn refuse_if_used(&self, parent: &ParentPlan, volume: &VolumeRecord) -> Answer<()> {
+    pub(super) fn refuse_if_used(&self, parent: &ParentPlan, volume: &VolumeRecord) -> Answer<()> {
         let users = match volume.kind {
             VolumeKind::Block => {
                 let target = parent.target(volume);

@@ -1,12 +1,39 @@
 //! Snapshots of volumes.
 
-use super::{Answer, VolumeService, absent, error, view};
+use super::{Answer, VolumeService, absent, error, not_served, view};
 use std::collections::BTreeSet;
 use zgate_api::snapshot::MAX_GROUP_VOLUMES;
-use zgate_api::{ApiError, CreateGroupSnapshot, ErrorCode, GroupSnapshot, Snapshot};
+use zgate_api::{
+    ApiError, CreateGroupSnapshot, ErrorCode, GroupSnapshot, RollBack, Snapshot, Volume,
+};
 use zgate_control::volume::{self, VolumeKind};
 
 impl VolumeService {
+    /// Makes the content of a snapshot the present content of its volume. Refused
+    /// while a host uses the volume, unless it is forced.
+    pub(crate) fn roll_back(&self, id: &str, name: &str, asked: &RollBack) -> Answer<Volume> {
+        let (dataset, parent) = self.parent_of(id)?;
+        let lock = self.locks.lock_volume(&dataset)?;
+        let volume = self.owned(&dataset, &asked.owner)?.ok_or_else(|| absent(&dataset))?;
+        if !asked.force {
+            self.refuse_if_used(&parent, &volume)?;
+        }
+        if volume.kind == VolumeKind::Filesystem {
+            self.serving.release();
+        }
+        volume::roll_back(self.tool(), &volume, name, asked.destroy_scheduled).map_err(error)?;
+        let volume = self.owned(&dataset, &asked.owner)?.ok_or_else(|| absent(&dataset))?;
+        drop(lock);
+        // It has the size of that time.
+        if let Some(target) = parent.target(&volume)
+            && volume.kind == VolumeKind::Block
+            && self.serving.serves(&target)
+        {
+            self.serving.resized(&target).map_err(|error| not_served(&error))?;
+        }
+        Ok(self.view(&parent, volume))
+    }
+
     /// Takes a snapshot, or finds it. True: it is new.
     pub(crate) fn snapshot(&self, id: &str, name: &str, owner: &str) -> Answer<(Snapshot, bool)> {
         let group = CreateGroupSnapshot {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use zgate_api::access::Portal;
-use zgate_api::{CreateGroupSnapshot, GrantAccess, Reach, Transport};
+use zgate_api::{CreateGroupSnapshot, GrantAccess, Reach, RollBack, Transport};
 use zgate_control::volume::model::{Fate, Model};
 
 pub(crate) const PARENT: &str = "tank/k8s";
@@ -263,6 +263,65 @@ fn a_volume_in_use_is_not_deleted() {
     service.delete(&id("b"), "csi").unwrap();
     assert!(!model.names().contains(&id("b")));
     assert!(*locked(&served.flushed) > 0, "a snapshot has what was acknowledged");
+}
+
+#[test]
+fn a_volume_in_use_is_rolled_back_only_by_force() {
+    let (service, _, served) = service();
+    service.create(&asked("b", KINDS[1])).unwrap();
+    service.grant(&id("b"), "n1", &node(1)).unwrap();
+    service.snapshot(&id("b"), "s", "csi").unwrap();
+    let mut back = RollBack { owner: "csi".to_owned(), force: false, destroy_scheduled: false };
+    locked(&served.sessions).push("iqn.2026-11.test:n1".to_owned());
+    let error = service.roll_back(&id("b"), "s", &back).unwrap_err();
+    assert!(error.code == ErrorCode::InUse && error.message.contains(":n1"), "{error}");
+    back.force = true;
+    service.roll_back(&id("b"), "s", &back).unwrap();
+    assert_eq!(locked(&served.resized).len(), 1, "initiators learn the size of that time");
+    locked(&served.sessions).clear();
+    back.force = false;
+    service.roll_back(&id("b"), "s", &back).unwrap();
+    let other = RollBack { owner: "x".to_owned(), ..back };
+    assert_eq!(service.roll_back(&id("b"), "s", &other).unwrap_err().code, ErrorCode::Forbidden);
+}
+
+#[test]
+fn a_maker_that_crashes_leaves_nothing() {
+    let (service, model, _) = service();
+    let before = model.names();
+    for seconds in [0, zgate_api::volume::MAX_CONFIRM_SECONDS + 1] {
+        let error = service.create_within(&asked("b", KINDS[1]), Some(seconds)).unwrap_err();
+        assert_eq!(error.code, ErrorCode::Invalid);
+    }
+    for (name, is_kept) in [("lost", false), ("kept", true), ("granted", true)] {
+        assert!(service.create_within(&asked(name, KINDS[1]), Some(3600)).unwrap().1);
+        match name {
+            "kept" => drop(service.confirm(&id(name), "csi").unwrap()),
+            "granted" => drop(service.grant(&id(name), "n1", &node(1)).unwrap()),
+            _ => {}
+        }
+        let unconfirmed = volume::read(&*model, &id(name).parse().unwrap()).unwrap().unwrap();
+        assert_eq!(unconfirmed.unconfirmed_until.is_none(), is_kept, "{name}");
+    }
+    // The time passes.
+    model.run("zfs", &["set", "zgate:unconfirmed=1", &id("lost")]).unwrap();
+    service.due.set(&PARENT.parse().unwrap(), Some(1));
+    let listed = service.list(&Page::default()).unwrap().items;
+    let listed: Vec<_> = listed.into_iter().map(|volume| volume.name).collect();
+    assert_eq!(listed, ["granted", "kept"]);
+    let commands = model.commands().len();
+    assert!(service.create(&asked("lost", KINDS[1])).unwrap().1, "another one of this name");
+    assert!(model.commands()[commands..].iter().any(|one| one == "zfs destroy tank/k8s/lost"));
+    // Nothing is due: no more questions than before.
+    let commands = model.commands().len();
+    service.create(&asked("more", KINDS[1])).unwrap();
+    let lists = model.commands()[commands..].iter().filter(|one| one.contains("-d 1")).count();
+    assert_eq!(lists, 0);
+    service.withdraw(&id("granted"), "n1", "csi").unwrap();
+    for name in ["granted", "kept", "lost", "more"] {
+        service.delete(&id(name), "csi").unwrap();
+    }
+    assert_eq!(model.names(), before);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The API: routes, answers, and the OpenAPI document, which is generated from
 //! them.
 
+use super::doctor::Examination;
 use super::overview::{Overview, Totals};
 use super::state::{WebState, indented_json, json};
 use crate::iscsi::status::{SessionView, TargetView};
@@ -37,6 +38,7 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Arc<WebState>>)> {
         ("/api/v1/pools", get(pools)),
         ("/api/v1/snapshots", get(snapshots)),
         ("/api/v1/history", get(history)),
+        ("/api/v1/doctor", get(doctor)),
         (DOCUMENT, get(document)),
     ]
 }
@@ -55,6 +57,15 @@ struct HistoryAnswer {
     /// Time between two points.
     step_seconds: u64,
     points: Vec<HistoryPoint>,
+}
+
+/// Findings of `zgate doctor`.
+#[derive(Debug, Serialize, ToSchema)]
+struct DoctorAnswer<'a> {
+    /// Their age in seconds; none: there are none yet.
+    age_seconds: Option<u64>,
+    #[serde(flatten)]
+    examination: &'a Examination,
 }
 
 fn listed<T: Serialize>(total: usize, items: &[T]) -> Response {
@@ -141,6 +152,20 @@ async fn history(State(web): State<Arc<WebState>>) -> Response {
 }
 
 #[utoipa::path(
+    get, path = "/api/v1/doctor", tag = "gateway", summary = "Findings of `zgate doctor`",
+    responses((status = 200, description = "The last findings, of at most 5 minutes ago if somebody looks; they are made in the background", body = DoctorAnswer<'static>))
+)]
+async fn doctor(State(web): State<Arc<WebState>>) -> Response {
+    match web.doctor.last() {
+        Some(last) => {
+            let age_seconds = Some(last.age().as_secs());
+            json(&DoctorAnswer { age_seconds, examination: &last.value })
+        }
+        None => json(&DoctorAnswer { age_seconds: None, examination: &Examination::default() }),
+    }
+}
+
+#[utoipa::path(
     get, path = "/api/v1/openapi.json", tag = "gateway", summary = "This document",
     responses((status = 200, description = "OpenAPI 3.1", content_type = "application/json", body = Object))
 )]
@@ -158,7 +183,8 @@ async fn document(State(web): State<Arc<WebState>>) -> Response {
             seconds. Changes are possible at the Unix socket of the API and at `api.listen`.",
     ),
     paths(
-        status, health, exports, clients, targets, sessions, pools, snapshots, history, document
+        status, health, exports, clients, targets, sessions, pools, snapshots, history, doctor,
+        document
     ),
     components(schemas(Totals)),
     security(("bearer" = []), ("basic" = []), ()),

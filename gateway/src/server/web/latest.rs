@@ -36,15 +36,33 @@ impl<T: Send + Sync + 'static> Latest<T> {
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub(crate) fn start(collect: impl FnMut() -> T + Send + 'static) -> io::Result<Self> {
+    pub(crate) fn start(
+        thread: &str,
+        collect: impl FnMut() -> T + Send + 'static,
+    ) -> io::Result<Self> {
         let (wanted, requests) = sync_channel(1);
         let (publish, published) = watch::channel(None);
         let asked = Arc::new(Mutex::new(None));
         let pending = Arc::clone(&asked);
         std::thread::Builder::new()
-            .name("zgate-status".to_owned())
+            .name(thread.to_owned())
             .spawn(move || work(collect, &requests, &publish, &pending))?;
         Ok(Self { wanted, published, asked })
+    }
+
+    /// Returns the last value, and has another one collected if it is older than
+    /// `age`. Never waits.
+    pub(crate) fn at_hand(&self, age: Duration) -> Option<Arc<Collected<T>>> {
+        let now = Instant::now();
+        let last = self.published.borrow().clone();
+        if last.as_ref().is_none_or(|value| value.began + age < now) {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            if asked.is_none() {
+                *asked = Some(now);
+                let _ = self.wanted.try_send(());
+            }
+        }
+        last
     }
 
     /// Returns a value whose collection began at most `age` ago. If there is none
@@ -92,7 +110,7 @@ mod tests {
     #[tokio::test]
     async fn a_value_is_collected_when_it_is_asked_for_and_serves_several_requests() {
         let mut count = 0;
-        let latest = Latest::start(move || {
+        let latest = Latest::start("test", move || {
             count += 1;
             count
         })
@@ -106,11 +124,29 @@ mod tests {
         assert!(newer.value > 1 && newer.age() < long);
     }
 
+    #[tokio::test]
+    async fn who_does_not_wait_gets_the_last_value_and_one_collection_runs() {
+        let (release, hung) = mpsc::channel::<u32>();
+        let latest = Latest::start("test", move || hung.recv().unwrap_or(0)).unwrap();
+        for _ in 0..100 {
+            assert!(latest.at_hand(Duration::ZERO).is_none());
+        }
+        release.send(7).unwrap();
+        latest.published.clone().changed().await.unwrap();
+        let long = Duration::from_secs(3600);
+        assert_eq!(latest.at_hand(long).unwrap().value, 7);
+        // Nobody has asked for another one.
+        assert!(latest.asked.lock().unwrap().is_none());
+        assert_eq!(latest.at_hand(Duration::ZERO).unwrap().value, 7);
+        assert!(latest.asked.lock().unwrap().is_some());
+        release.send(8).unwrap();
+    }
+
     /// Time is virtual for requests: it passes only while they wait.
     #[tokio::test(start_paused = true)]
     async fn a_collection_that_hangs_is_waited_for_once() {
         let (release, hung) = mpsc::channel::<u32>();
-        let latest = Latest::start(move || hung.recv().unwrap_or(0)).unwrap();
+        let latest = Latest::start("test", move || hung.recv().unwrap_or(0)).unwrap();
         let begun = Instant::now();
         assert!(latest.within(Duration::ZERO).await.is_none());
         assert_eq!(begun.elapsed(), COLLECT_TIMEOUT);

@@ -5,6 +5,7 @@
 pub(crate) mod access;
 mod api;
 mod chart;
+pub(crate) mod doctor;
 mod guard;
 pub(crate) mod latest;
 mod overview;
@@ -42,13 +43,14 @@ pub(crate) fn routes(
     let document = with_changes(<api::Document as utoipa::OpenApi>::openapi());
     let pings = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let (history, access) = (Arc::clone(&shared.recent.history), Arc::clone(&shared.access));
+    let doctor = Arc::clone(&shared.doctor);
     let shared = Arc::clone(shared);
     let collect = move || {
         let silent = pings.block_on(shared.health.silent_cores(ANSWER_TIMEOUT));
         Overview::of(status::status(&shared, &silent))
     };
-    let latest = Latest::start(collect)?;
-    let state = Arc::new(WebState { latest, history, access, document });
+    let latest = Latest::start("zgate-status", collect)?;
+    let state = Arc::new(WebState { latest, history, access, doctor, document });
     Ok(Routes { guarded: router(&state), reading: reading().with_state(state) })
 }
 

@@ -2,6 +2,8 @@
 //! script replaces its contents each second with those of a new one.
 
 use super::chart::{Chart, Curve};
+use super::doctor::Examination;
+use super::latest::Collected;
 use super::overview::Overview;
 use super::state::{WebState, unknown};
 use super::tables;
@@ -31,7 +33,9 @@ pub(super) async fn page(State(web): State<Arc<WebState>>) -> Response {
     let Some(collected) = web.overview().await else { return unknown() };
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let now = since.map_or(0, |since| since.as_secs());
-    let main = contents(&collected.value, collected.age(), &web.history.points(), now);
+    let doctor = web.doctor.last();
+    let points = web.history.points();
+    let main = contents(&collected.value, collected.age(), (&points, now), doctor.as_deref());
     Html(document(&collected.value, &main).into_string()).into_response()
 }
 
@@ -71,7 +75,12 @@ fn verdict(verdict: Verdict) -> (&'static str, &'static str) {
 }
 
 /// Draws everything that changes.
-fn contents(overview: &Overview, age: Duration, points: &[HistoryPoint], now: u64) -> Markup {
+fn contents(
+    overview: &Overview,
+    age: Duration,
+    (points, now): (&[HistoryPoint], u64),
+    doctor: Option<&Collected<Examination>>,
+) -> Markup {
     let (class, word) = verdict(overview.status.health.verdict);
     html! {
         header {
@@ -89,6 +98,7 @@ fn contents(overview: &Overview, age: Duration, points: &[HistoryPoint], now: u6
         (tiles(overview))
         (charts(points, now))
         (tables::all(overview))
+        (tables::doctor(doctor))
     }
 }
 
@@ -200,7 +210,7 @@ mod tests {
     fn drawn(overview: &Overview, age: Duration) -> String {
         let points: Vec<_> =
             (0..HISTORY_POINTS as u64).map(|at| point(at * 5, 1e9, Some(0.1))).collect();
-        document(overview, &contents(overview, age, &points, 3600)).into_string()
+        document(overview, &contents(overview, age, (&points, 3600), None)).into_string()
     }
 
     #[test]
@@ -210,8 +220,8 @@ mod tests {
         assert!(!page.contains(HOSTILE) && !page.contains("<img"), "{page}");
         let escaped =
             "&lt;img src=x onerror=alert(1)&gt;&quot;'&amp;&lt;/td&gt;&lt;/table&gt;&lt;script&gt;";
-        // A problem, an export, two clients, two initiators, two LUNs, a schedule.
-        assert_eq!(page.matches(escaped).count(), 9, "{page}");
+        // A problem, an export, two clients, two initiators, two LUNs, a device, a schedule.
+        assert_eq!(page.matches(escaped).count(), 10, "{page}");
         // The page has one script, of its own.
         assert_eq!(page.matches("<script").count(), 1);
         // Nothing is loaded from elsewhere, and nothing stands inline.
@@ -236,7 +246,7 @@ mod tests {
             assert!(page.contains(&note), "{note}");
         }
         assert!(page.contains("200 of 5000 are shown"));
-        assert_eq!(page.matches("<tr>").count(), 6 + 3 * MAX_PAGE_ROWS + 4);
+        assert_eq!(page.matches("<tr>").count(), 7 + 3 * MAX_PAGE_ROWS + 5);
         assert!(page.len() < 1 << 20, "{}", page.len());
     }
 }

@@ -2,12 +2,14 @@
 
 use super::overview::Overview;
 use crate::iscsi::status::{ConnectionView, LunView, PortalView, SessionView, TargetView};
-use crate::observe::pools::{Figures, PoolReport};
+use crate::observe::pools::{Figures, PoolReport, VdevReport};
 use crate::schedule;
 use crate::server::descriptors::DescriptorStatus;
+use crate::server::memory::{BudgetSource, MemoryStatus};
 use crate::server::status::{ClientStatus, ExportStatus, RuleStatus, Status};
 use crate::server::throughput::{HistoryPoint, Throughput, Transfers};
 use crate::server::verdict::{HealthReport, Problem, Verdict};
+use zgate_control::VdevClass;
 use zgate_control::health::PoolState;
 
 /// Markup, as a client may call itself.
@@ -136,6 +138,15 @@ pub(super) fn overview(clients: usize, luns: usize, sessions: usize) -> Overview
         data_errors: 1,
         device_errors: 2,
         scan: None,
+        vdevs: vec![VdevReport {
+            name: HOSTILE.to_owned(),
+            state: PoolState::Faulted,
+            class: VdevClass::Data,
+            depth: 2,
+            read_errors: 3,
+            write_errors: 0,
+            checksum_errors: 4,
+        }],
     };
     let pool = PoolReport {
         name: "tank".to_owned(),
@@ -181,6 +192,13 @@ pub(super) fn overview(clients: usize, luns: usize, sessions: usize) -> Overview
         handover_seconds_left: None,
         port_groups: Vec::new(),
         buffers_in_use_bytes: 1 << 20,
+        memory: MemoryStatus {
+            used_bytes: 100 << 20,
+            budget_bytes: Some(448 << 20),
+            source: Some(BudgetSource::Configured),
+            level: "plenty",
+            short_milliseconds: 0,
+        },
         data: Vec::new(),
         pools: vec![pool, unknown],
         zfs: None,

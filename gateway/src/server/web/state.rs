@@ -1,6 +1,7 @@
 //! State behind the routes.
 
 use super::access::Access;
+use super::doctor::Doctor;
 use super::latest::{Collected, Latest};
 use super::overview::Overview;
 use crate::server::limits::STATUS_AGE;
@@ -13,11 +14,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use utoipa::openapi::OpenApi;
 
-/// Latest status, history and access rules.
+/// Latest status, history, access rules, findings.
 pub(super) struct WebState {
     pub(super) latest: Latest<Overview>,
     pub(super) history: Arc<History>,
     pub(super) access: Arc<Access>,
+    pub(super) doctor: Arc<Doctor>,
     /// The OpenAPI document.
     pub(super) document: OpenApi,
 }

@@ -1,5 +1,7 @@
 //! Tables of the page. Text is escaped by the template, and cut if it is long.
 
+use super::doctor::Examination;
+use super::latest::Collected;
 use super::overview::Overview;
 use super::units::{bytes, short, span};
 use crate::iscsi::status::{LunView, SessionView};
@@ -9,6 +11,9 @@ use crate::server::limits::{MAX_API_ROWS, MAX_PAGE_ROWS};
 use crate::server::status::{ClientStatus, ExportStatus};
 use maud::{Markup, html};
 use zgate_control::health::PoolState;
+
+/// Most levels of groups that the names of devices are indented by.
+const MAX_INDENT: usize = 4;
 
 /// Contents of a cell.
 enum Cell {
@@ -141,6 +146,14 @@ pub(super) fn all(overview: &Overview) -> Markup {
         ],
         total: totals.pools,
     };
+    let devices: Vec<_> = status.pools.iter().flat_map(vdev_rows).collect();
+    let vdevs = Table {
+        title: "Devices of pools",
+        empty: "No device is known.",
+        command: "zpool status",
+        columns: &["Pool", "Device", "State", "For", "Read errors", "Write errors", "Checksums"],
+        total: devices.len(),
+    };
     let snapshots = Table {
         title: "Snapshot schedules",
         empty: "There is no snapshot schedule.",
@@ -166,6 +179,7 @@ pub(super) fn all(overview: &Overview) -> Markup {
         (initiators.draw(status.sessions.iter().map(session_row)))
         (luns.draw(units))
         (pools.draw(status.pools.iter().map(pool_row)))
+        @if !devices.is_empty() { (vdevs.draw(devices.into_iter())) }
         (snapshots.draw(status.snapshots.iter().map(schedule_row)))
     }
 }
@@ -266,6 +280,65 @@ fn pool_row(pool: &PoolReport) -> Vec<Cell> {
         errors(figures.map(|one| one.device_errors)),
         Number(pool.age_seconds.map_or_else(unknown, |age| format!("{} ago", span(age)))),
     ]
+}
+
+fn vdev_rows(pool: &PoolReport) -> impl Iterator<Item = Vec<Cell>> {
+    let vdevs = pool.figures.iter().flat_map(|figures| &figures.vdevs);
+    vdevs.map(|vdev| {
+        let state = match vdev.state {
+            PoolState::Online => "good",
+            PoolState::Degraded | PoolState::Unknown => "warn",
+            _ => "bad",
+        };
+        let errors = |count: u64| match count {
+            0 => Number("0".to_owned()),
+            count => Mark("bad", count.to_string()),
+        };
+        let indent = "\u{2003}".repeat(vdev.depth.saturating_sub(1).min(MAX_INDENT));
+        vec![
+            Text(pool.name.clone()),
+            Text(format!("{indent}{}", vdev.name)),
+            Mark(state, vdev.state.to_string()),
+            Text(vdev.class.to_string()),
+            errors(vdev.read_errors),
+            errors(vdev.write_errors),
+            errors(vdev.checksum_errors),
+        ]
+    })
+}
+
+/// Draws the findings of `zgate doctor`: the faults, and the number of checks.
+pub(super) fn doctor(last: Option<&Collected<Examination>>) -> Markup {
+    let Some(last) = last else {
+        return html! {
+            section {
+                h2 { "Doctor" }
+                p class="none" { "This machine is being examined." }
+            }
+        };
+    };
+    let found = &last.value;
+    let faults = found.items.iter().filter(|finding| finding.level != "ok");
+    let passed = found.items.len() - faults.clone().count();
+    let empty = found.problem.clone().unwrap_or_else(|| format!("No faults: {passed} checks."));
+    let table = Table {
+        title: "Doctor",
+        empty: &empty,
+        command: "zgate doctor",
+        columns: &["Check", "Level", "Finding", "Consequence", "Remedy"],
+        total: found.errors + found.warnings,
+    };
+    let rows = faults.map(|finding| {
+        let class = if finding.level == "error" { "bad" } else { "warn" };
+        vec![
+            Text(format!("{} {}", finding.group, finding.check)),
+            Mark(class, finding.level.clone()),
+            Text(finding.what.clone()),
+            Text(finding.why.clone()),
+            Text(finding.fix.clone()),
+        ]
+    });
+    table.draw(rows)
 }
 
 fn schedule_row(view: &schedule::View) -> Vec<Cell> {

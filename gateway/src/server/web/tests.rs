@@ -39,12 +39,13 @@ fn start(clients: usize) -> (SocketAddr, Arc<Access>) {
 fn start_with(clients: usize, tls: Option<TlsSource>) -> (SocketAddr, Arc<Access>) {
     let (history, access) = (Arc::new(History::default()), Arc::new(Access::default()));
     history.push(point(1000, 4096.0, Some(0.001)));
-    let latest = Latest::start(move || overview(clients, 2, 2)).unwrap();
+    let latest = Latest::start("test", move || overview(clients, 2, 2)).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     access.set_address(listener.local_addr().unwrap());
     let document = <super::api::Document as utoipa::OpenApi>::openapi();
-    let state = WebState { latest, history, access: Arc::clone(&access), document };
+    let state =
+        WebState { doctor: Arc::default(), latest, history, access: Arc::clone(&access), document };
     let routes = router(&Arc::new(state));
     (http::start(listener, Arc::new(Fixed), routes, tls).unwrap().address, access)
 }

@@ -231,6 +231,12 @@ impl Server {
         self.state.open_files()
     }
 
+    /// Refuses new clients, sessions, opens and locks while the gateway has no
+    /// memory for more.
+    pub fn set_memory_full(&self, is_full: bool) {
+        self.state.hosts.set_full(is_full);
+    }
+
     /// Sums for metrics.
     #[must_use]
     pub fn totals(&self, now_seconds: u64) -> StateTotals {

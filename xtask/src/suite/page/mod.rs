@@ -53,6 +53,10 @@ const LOOKS: [Look; 4] = [
 const LIGHT: &str = "rgb(246, 247, 249)";
 const DARK: &str = "rgb(16, 20, 24)";
 
+/// The doctor has found the absent export.
+const DOCTOR: &str = "[...document.querySelectorAll('section')].some(one => \
+    one.querySelector('h2').textContent.startsWith('Doctor') && one.textContent.includes('/absent'))";
+
 /// Runs all checks; pictures and logs are left in `target/page`.
 ///
 /// # Errors
@@ -79,6 +83,7 @@ pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
             let lines =
                 "document.querySelectorAll('.curve.read')[0].getAttribute('d').includes('L')";
             outcome.check("the chart has a line", say(browser.wait(lines)));
+            outcome.check("the doctor's findings appear", say(browser.wait(DOCTOR)));
             for look in &LOOKS {
                 outcome.check(look.name, say(look.check(&mut browser, &shots)));
             }

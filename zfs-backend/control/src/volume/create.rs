@@ -3,7 +3,7 @@
 use super::fault::{Fault, VolumeError};
 use super::kind::{VolumeKind, check_name};
 use super::properties::{check_properties, zfs_name};
-use super::record::{OWNER, PENDING, SOURCE, VOLUME, VolumeRecord, capacity, read};
+use super::record::{OWNER, PENDING, SOURCE, UNCONFIRMED, VOLUME, VolumeRecord, capacity, read};
 use super::snapshot::{TEMPORARY, clone_snapshot_name, drop_clone_snapshots};
 use crate::name::{DatasetName, SnapshotName};
 use crate::tool::{Tool, ToolError};
@@ -39,6 +39,9 @@ pub struct NewVolume {
     pub source: Option<String>,
     /// Refuses every modification.
     pub read_only: bool,
+    /// Time until which it is to be confirmed, in seconds since 1970; none: it
+    /// stays.
+    pub unconfirmed_until: Option<i64>,
     /// A block device takes space as it is written, not when it is made.
     pub thin: bool,
 }
@@ -166,6 +169,7 @@ fn refuse_beyond_capacity(tool: &dyn Tool, new: &NewVolume) -> Result<(), Volume
 fn options(new: &NewVolume) -> Vec<String> {
     let mut options = vec![format!("{OWNER}={}", new.owner), format!("{VOLUME}={}", new.name)];
     options.extend(new.source.as_ref().map(|source| format!("{SOURCE}={source}")));
+    options.extend(new.unconfirmed_until.map(|until| format!("{UNCONFIRMED}={until}")));
     options.extend(new.read_only.then(|| "readonly=on".to_owned()));
     let properties = new.properties.iter();
     options.extend(properties.map(|(name, value)| format!("{}={value}", zfs_name(name))));

@@ -39,8 +39,12 @@ fn snapshots_that_may_go(
 /// Returns whether a snapshot goes with its volume: made for a clone, being
 /// deleted, or taken by a schedule.
 fn may_go(snapshot: &VolumeSnapshot) -> bool {
-    let scheduled = || OurName::parse(snapshot.snapshot.name()).is_some();
-    snapshot.temporary || (!snapshot.listed && scheduled())
+    snapshot.temporary || is_scheduled(snapshot)
+}
+
+/// Returns whether a schedule took a snapshot.
+pub(super) fn is_scheduled(snapshot: &VolumeSnapshot) -> bool {
+    !snapshot.listed && OurName::parse(snapshot.snapshot.name()).is_some()
 }
 
 /// Deletes a volume that nobody uses.

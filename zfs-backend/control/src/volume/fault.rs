@@ -62,6 +62,11 @@ const WORDS: &[(&str, Fault, &str)] = &[
     ("quota exceeded", Fault::NoSpace, "raise the quota of the parent, or ask for less"),
     ("size is greater than available space", Fault::NoSpace, "free space, or ask for less"),
     ("does not exist", Fault::NotFound, "check its name"),
+    (
+        "more recent snapshots",
+        Fault::InUse,
+        "delete the later snapshots and bookmarks, then send the request again",
+    ),
     ("is busy", Fault::InUse, "end its users, then send the request again"),
     ("has dependent clones", Fault::InUse, "delete the clones first"),
     ("has children", Fault::InUse, "destroy what is below it first"),

@@ -8,6 +8,7 @@
 //! reads what is there and does the rest.
 
 mod change;
+mod confirm;
 mod create;
 mod delete;
 mod fault;
@@ -17,11 +18,13 @@ mod limits;
 pub mod model;
 mod properties;
 mod record;
+mod rollback;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 
 pub use change::{Change, change};
+pub use confirm::{confirm, destroy_unconfirmed};
 pub use create::{Made, NewVolume, Origin, create};
 pub use delete::{delete, refuse_if_snapshots};
 pub use fault::{Fault, VolumeError};
@@ -33,6 +36,7 @@ pub use limits::{
 };
 pub use properties::{RateLimits, check_properties};
 pub use record::{VolumeRecord, VolumeSpace, capacity, list, read};
+pub use rollback::roll_back;
 pub use snapshot::{
     VolumeSnapshot, delete_snapshot, group_snapshot, snapshot, snapshots, snapshots_of,
 };

@@ -41,6 +41,8 @@ struct ModelSnapshot {
     guid: u64,
     properties: BTreeMap<String, String>,
     deferred: bool,
+    /// Size of the zvol at that time.
+    volsize: Option<u64>,
 }
 
 #[derive(Default)]
@@ -95,6 +97,12 @@ impl Model {
         state.datasets.keys().chain(state.snapshots.keys()).cloned().collect()
     }
 
+    /// Size of a zvol in bytes; none if there is none of this name.
+    #[must_use]
+    pub fn volume_bytes(&self, dataset: &str) -> Option<u64> {
+        self.state().datasets.get(dataset).and_then(|one| one.volsize)
+    }
+
     /// Commands so far.
     #[must_use]
     pub fn commands(&self) -> Vec<String> {
@@ -106,7 +114,9 @@ impl Model {
         let mut state = self.state();
         state.next += 1;
         let guid = state.next;
-        let taken = ModelSnapshot { guid, properties: BTreeMap::new(), deferred: false };
+        let dataset = name.split('@').next().unwrap_or_default();
+        let volsize = state.datasets.get(dataset).and_then(|one| one.volsize);
+        let taken = ModelSnapshot { guid, properties: BTreeMap::new(), deferred: false, volsize };
         state.snapshots.insert(name.to_owned(), taken);
     }
 }
@@ -183,6 +193,7 @@ impl State {
             "destroy" => self.destroy(&Parsed::of(rest, &[])),
             "promote" => self.promote(rest[0]),
             "rename" => self.rename(rest[0], rest[1]),
+            "rollback" => self.rollback(rest[0]),
             "mount" => Ok(String::new()),
             "list" if rest.contains(&"-j") => Err("invalid option 'j'".to_owned()),
             "list" => self.list(&Parsed::of(rest, &["-o", "-t", "-d", "-s"])),
@@ -236,8 +247,7 @@ impl State {
             return Err(format!("cannot open '{from}': dataset does not exist"));
         };
         self.may_make(name)?;
-        let dataset = from.split('@').next().unwrap_or_default();
-        let volsize = self.datasets.get(dataset).and_then(|one| one.volsize);
+        let volsize = self.snapshots.get(from).and_then(|one| one.volsize);
         self.make(name, volsize, parsed.properties(), Some(guid));
         Ok(String::new())
     }
@@ -255,7 +265,9 @@ impl State {
         for name in &parsed.operands {
             self.next += 1;
             let (guid, properties) = (self.next, parsed.properties());
-            let taken = ModelSnapshot { guid, properties, deferred: false };
+            let dataset = name.split('@').next().unwrap_or_default();
+            let volsize = self.datasets.get(dataset).and_then(|one| one.volsize);
+            let taken = ModelSnapshot { guid, properties, deferred: false, volsize };
             self.snapshots.insert((*name).to_owned(), taken);
         }
         Ok(String::new())
@@ -388,6 +400,26 @@ impl State {
         Ok(String::new())
     }
 
+    fn rollback(&mut self, to: &str) -> Said {
+        let Some((guid, volsize)) = self.snapshots.get(to).map(|one| (one.guid, one.volsize))
+        else {
+            return Err(format!("cannot open '{to}': dataset does not exist"));
+        };
+        let dataset = to.split('@').next().unwrap_or_default();
+        let is_later = |name: &str, one: &ModelSnapshot| {
+            name.split('@').next() == Some(dataset) && one.guid > guid
+        };
+        if self.snapshots.iter().any(|(name, one)| is_later(name, one)) {
+            return Err(format!(
+                "cannot rollback to '{to}': more recent snapshots or bookmarks exist"
+            ));
+        }
+        if let Some(found) = self.datasets.get_mut(dataset) {
+            found.volsize = volsize;
+        }
+        Ok(String::new())
+    }
+
     fn below(&self, parsed: &Parsed<'_>) -> Result<Vec<String>, String> {
         let root = parsed.operands.last().copied().unwrap_or("tank");
         if !self.datasets.contains_key(root) {
@@ -469,7 +501,14 @@ impl State {
             "name" => name.to_owned(),
             "type" if one.volsize.is_some() => "volume".to_owned(),
             "type" => "filesystem".to_owned(),
-            "guid" => one.guid.to_string(),
+            "guid" | "createtxg" => one.guid.to_string(),
+            "recordsize" if one.volsize.is_none() => local("131072"),
+            "quota" | "reservation" | "refreservation" | "special_small_blocks" => "0".to_owned(),
+            "sync" => local("standard"),
+            "logbias" => local("latency"),
+            "snapdir" if one.volsize.is_none() => local("hidden"),
+            "canmount" if one.volsize.is_none() => local("on"),
+            "compression" | "encryption" => local("off"),
             "used" | "referenced" => "4096".to_owned(),
             "available" => (POOL_BYTES - 4096).to_string(),
             "volsize" => size.unwrap_or_else(|| "-".to_owned()),

@@ -15,6 +15,9 @@ pub(super) const OWNER: &str = "zgate:owner";
 pub(super) const VOLUME: &str = "zgate:volume";
 /// Origin of the content, as the request named it.
 pub(super) const SOURCE: &str = "zgate:source";
+/// Time until which a new volume is to be confirmed, in seconds since 1970: it is
+/// destroyed later.
+pub(super) const UNCONFIRMED: &str = "zgate:unconfirmed";
 /// Size in bytes that a new clone is still to get: it is not complete before.
 pub(super) const PENDING: &str = "zgate:pending";
 
@@ -49,6 +52,8 @@ pub struct VolumeRecord {
     pub source: Option<String>,
     /// Size in bytes that it is still to get.
     pub pending_bytes: Option<u64>,
+    /// Time until which it is to be confirmed, in seconds since 1970.
+    pub unconfirmed_until: Option<i64>,
     /// Nodes with access, by their names.
     pub grants: Vec<Grant>,
 }
@@ -61,6 +66,13 @@ impl VolumeRecord {
             Some(block) => bytes(value) == Some(block),
             None => self.properties.contains_key(name),
         }
+    }
+
+    /// Returns whether it was not confirmed in time: nobody knows of it.
+    #[must_use]
+    pub fn is_abandoned(&self, now_unix_seconds: i64) -> bool {
+        let is_late = self.unconfirmed_until.is_some_and(|until| until <= now_unix_seconds);
+        is_late && self.grants.is_empty()
     }
 
     /// Limits on its reads and writes.
@@ -191,6 +203,7 @@ fn record(name: &str, properties: Properties) -> Option<VolumeRecord> {
         mounted_at: is_mounted.then(|| PathBuf::from(text("mountpoint"))),
         source: local.get(SOURCE).cloned(),
         pending_bytes: local.get(PENDING).and_then(|text| text.parse().ok()),
+        unconfirmed_until: local.get(UNCONFIRMED).and_then(|text| text.parse().ok()),
         grants,
         properties,
     })

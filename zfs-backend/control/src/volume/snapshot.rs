@@ -46,7 +46,7 @@ pub struct VolumeSnapshot {
 }
 
 impl VolumeSnapshot {
-    fn check_owner(&self, owner: &str) -> Result<(), VolumeError> {
+    pub(super) fn check_owner(&self, owner: &str) -> Result<(), VolumeError> {
         if self.owner == owner && (self.listed || self.temporary) {
             return Ok(());
         }

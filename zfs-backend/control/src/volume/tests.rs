@@ -23,6 +23,7 @@ fn new(name: &str, kind: VolumeKind) -> NewVolume {
         origin: None,
         source: None,
         read_only: false,
+        unconfirmed_until: None,
         thin: true,
     }
 }
@@ -224,6 +225,69 @@ fn snapshots_of_others_hold_a_volume_and_scheduled_ones_do_not() {
     model.run("zfs", &["destroy", "tank/k8s/a@by-hand"]).unwrap();
     delete(&model, &the(&model, "a")).unwrap();
     assert_eq!(left(&model), Vec::<String>::new());
+}
+
+#[test]
+fn a_rollback_destroys_nothing_that_somebody_wanted() {
+    let model = model();
+    make(&model, &new("a", VolumeKind::Block)).unwrap();
+    snapshot(&model, &the(&model, "a"), "one").unwrap();
+    let grown = Change { size_bytes: Some(2 * GIB), properties: BTreeMap::new() };
+    change(&model, &the(&model, "a"), &grown).unwrap();
+    let back = |name: &str, scheduled| roll_back(&model, &the(&model, "a"), name, scheduled);
+    assert_eq!(back("none", true).unwrap_err().fault, Fault::NotFound);
+    let names = model.names();
+    snapshot(&model, &the(&model, "a"), "two").unwrap();
+    for later in ["two", "by-hand"] {
+        if later == "by-hand" {
+            delete_snapshot(&model, &dataset("a"), "two", "csi").unwrap();
+            model.foreign_snapshot("tank/k8s/a@by-hand");
+        }
+        let error = back("one", true).unwrap_err();
+        assert!(error.fault == Fault::InUse && error.message.contains(later), "{error}");
+        assert_eq!(the(&model, "a").size_bytes, 2 * GIB);
+    }
+    model.run("zfs", &["destroy", "tank/k8s/a@by-hand"]).unwrap();
+    model.foreign_snapshot("tank/k8s/a@zgate_2026-11-21_10:00:00_hourly");
+    let error = back("one", false).unwrap_err();
+    assert!(error.next_step.contains("destroy_scheduled"), "{error}");
+    back("one", true).unwrap();
+    assert_eq!((the(&model, "a").size_bytes, model.names()), (GIB, names));
+    // A clone of a later time needs its snapshot.
+    make(&model, &clone_of("c", "a", VolumeKind::Block)).unwrap();
+    assert_eq!(back("one", true).unwrap_err().fault, Fault::InUse);
+    delete(&model, &the(&model, "c")).unwrap();
+    back("one", false).unwrap();
+    assert_eq!(back("none", true).unwrap_err().fault, Fault::NotFound);
+}
+
+#[test]
+fn volumes_that_nobody_confirms_are_destroyed_and_no_others() {
+    let model = model();
+    let until = |name: &str, until| NewVolume {
+        unconfirmed_until: Some(until),
+        ..new(name, VolumeKind::Block)
+    };
+    make(&model, &new("stays", VolumeKind::Block)).unwrap();
+    for name in ["late", "confirmed", "granted", "snapshotted", "waits"] {
+        make(&model, &until(name, if name == "waits" { 200 } else { 100 })).unwrap();
+    }
+    confirm(&model, &the(&model, "confirmed")).unwrap();
+    let grant_of = Grant {
+        node: "n".to_owned(),
+        addresses: Vec::new(),
+        initiator: Some("iqn.2026-11.test:n".to_owned()),
+        read_only: false,
+    };
+    grant(&model, &the(&model, "granted"), &grant_of).unwrap();
+    snapshot(&model, &the(&model, "snapshotted"), "s").unwrap();
+    let parent = PARENT.parse().unwrap();
+    assert_eq!(destroy_unconfirmed(&model, &parent, 99).unwrap(), Some(100));
+    assert_eq!(left(&model).len(), 7);
+    assert_eq!(destroy_unconfirmed(&model, &parent, 100).unwrap(), Some(100));
+    let names = ["confirmed", "granted", "snapshotted", "stays", "waits", "snapshotted@s"];
+    assert_eq!(left(&model), names);
+    assert!(!the(&model, "waits").is_abandoned(199) && the(&model, "waits").is_abandoned(200));
 }
 
 use crate::tool::Tool;

@@ -89,6 +89,12 @@ impl State {
         Self { hosts: Hosts::with_open_files(files), ..self }
     }
 
+    /// Sets it, and the memory that the state of all clients may take, in bytes.
+    #[must_use]
+    pub fn with_limits(self, files: usize, state_bytes: usize) -> Self {
+        Self { hosts: Hosts::with_limits(files, state_bytes), ..self }
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -8,12 +8,13 @@
 //! as an interface may choose among the addresses of one.
 
 use crate::limits::{
-    HOST_SHARE_OF_FREE, MAX_CLIENTS, MAX_DELEGATIONS, MAX_LOCK_STATES, MAX_OPEN_FILES, MAX_OPENS,
-    MAX_OWNERS, MAX_RANGES, MAX_REPLY_CACHE_BYTES, MAX_SESSIONS,
+    CLIENT_BYTES, DELEGATION_BYTES, HOST_SHARE_OF_FREE, LOCK_STATE_BYTES, MAX_CLIENTS,
+    MAX_DELEGATIONS, MAX_LOCK_STATES, MAX_OPEN_FILES, MAX_OPENS, MAX_OWNERS, MAX_RANGES,
+    MAX_REPLY_CACHE_BYTES, MAX_SESSIONS, OPEN_BYTES, OWNER_BYTES, RANGE_BYTES, SESSION_BYTES,
 };
 use ahash::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use zgate_store::HostKey;
 
@@ -55,12 +56,45 @@ const CAPACITY: [usize; QUOTAS] = [
     MAX_OWNERS,
 ];
 
+/// Bytes of one of each, in the order of [`Quota`]. A file is counted with its
+/// opens.
+const BYTES_EACH: [usize; QUOTAS] = [
+    CLIENT_BYTES,
+    SESSION_BYTES,
+    1,
+    0,
+    OPEN_BYTES,
+    LOCK_STATE_BYTES,
+    RANGE_BYTES,
+    DELEGATION_BYTES,
+    OWNER_BYTES,
+];
+
+/// Least limits, however little memory there is, in the order of [`Quota`].
+const LEAST: [usize; QUOTAS] = [64, 256, 4 << 20, 1024, 1024, 1024, 4096, 512, 1024];
+
+/// Memory of everything when each limit is reached, in bytes.
+pub const MOST_STATE_BYTES: usize = bytes_of(&CAPACITY);
+/// The same with the least limits.
+pub const LEAST_STATE_BYTES: usize = bytes_of(&LEAST);
+
+const fn bytes_of(limits: &[usize; QUOTAS]) -> usize {
+    let (mut sum, mut index) = (0, 0);
+    while index < QUOTAS {
+        sum += limits[index] * BYTES_EACH[index];
+        index += 1;
+    }
+    sum
+}
+
 type Registry = Mutex<HashMap<HostKey, Weak<HostAccount>>>;
 
 #[derive(Debug)]
 struct Totals {
     held: [AtomicUsize; QUOTAS],
     capacity: [usize; QUOTAS],
+    /// Set while the gateway has no memory for more.
+    is_full: AtomicBool,
 }
 
 /// All hosts with resources in use.
@@ -80,10 +114,29 @@ impl Hosts {
     /// Quotas of a server with descriptors for `files` open files.
     #[must_use]
     pub fn with_open_files(files: usize) -> Self {
+        Self::with_limits(files, usize::MAX)
+    }
+
+    /// The same, and all state of clients together takes at most so many bytes,
+    /// or [`LEAST_STATE_BYTES`].
+    #[must_use]
+    pub fn with_limits(files: usize, state_bytes: usize) -> Self {
         let mut capacity = CAPACITY;
-        capacity[Quota::Files as usize] = files.min(MAX_OPEN_FILES);
-        let totals = Totals { held: Default::default(), capacity };
+        if state_bytes < MOST_STATE_BYTES {
+            for (limit, least) in capacity.iter_mut().zip(LEAST) {
+                let part = *limit as u128 * state_bytes as u128 / MOST_STATE_BYTES as u128;
+                *limit = usize::try_from(part).unwrap_or(*limit).max(least);
+            }
+        }
+        let files_limit = &mut capacity[Quota::Files as usize];
+        *files_limit = files.min(*files_limit);
+        let totals = Totals { held: Default::default(), capacity, is_full: AtomicBool::new(false) };
         Self { totals: Arc::new(totals), accounts: Arc::default() }
+    }
+
+    /// Refuses everything new while `is_full`.
+    pub fn set_full(&self, is_full: bool) {
+        self.totals.is_full.store(is_full, Ordering::Relaxed);
     }
 
     /// The account of the host at this address.
@@ -128,6 +181,7 @@ impl HostAccount {
         let all = self.totals.held[quota as usize].load(Ordering::Relaxed) + amount;
         let free = self.totals.capacity[quota as usize].checked_sub(all);
         free.is_some_and(|free| own <= free.saturating_mul(HOST_SHARE_OF_FREE))
+            && !self.totals.is_full.load(Ordering::Relaxed)
     }
 
     /// Takes `amount` more, if the host may.
@@ -259,5 +313,34 @@ mod tests {
         drop(charge);
         assert_eq!(hosts.held(Quota::Ranges), 0);
         assert!(hosts.accounts.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_memory_limit_lowers_all_limits_and_stays_above_the_least() {
+        let address = "10.0.0.1".parse().unwrap();
+        let all = Hosts::with_limits(MAX_OPEN_FILES, MOST_STATE_BYTES);
+        assert_eq!(all.totals.capacity, Hosts::default().totals.capacity);
+        for part in [2, 16, 1024, 1 << 20] {
+            let limit = MOST_STATE_BYTES / part;
+            let hosts = Hosts::with_limits(MAX_OPEN_FILES, limit);
+            let bytes = bytes_of(&hosts.totals.capacity);
+            assert!(bytes <= limit.max(LEAST_STATE_BYTES) + LEAST_STATE_BYTES, "1/{part}: {bytes}");
+            assert!(hosts.totals.capacity.iter().zip(LEAST).all(|(limit, least)| *limit >= least));
+            assert!(hosts.account(address).take(Quota::Opens, 1).is_some());
+        }
+        assert_eq!(Hosts::with_limits(10, MOST_STATE_BYTES / 2).totals.capacity[3], 10);
+    }
+
+    #[test]
+    fn while_memory_is_full_nothing_new_is_taken_and_everything_may_end() {
+        let hosts = Hosts::default();
+        let host = hosts.account("10.0.0.1".parse().unwrap());
+        let held = host.take(Quota::Opens, 1).unwrap();
+        hosts.set_full(true);
+        assert!(host.take(Quota::Opens, 1).is_none() && !host.has_room(Quota::Clients, 1));
+        drop(held);
+        assert_eq!(hosts.held(Quota::Opens), 0);
+        hosts.set_full(false);
+        assert!(host.take(Quota::Opens, 1).is_some());
     }
 }
