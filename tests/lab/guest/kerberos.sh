@@ -17,6 +17,8 @@ kdc_admin() { kadmin.local -r "$1" -q "$2" >>"$KERBEROS/admin.log" 2>&1; }
 # realm), its KDC, keys of the gateway and of this machine, and rpc.gssd.
 kerberos_start() {
     local user realm name
+    # Of an earlier scenario of this boot.
+    rm -rf $KERBEROS /etc/krb5.keytab /tmp/krb5cc*
     mkdir -p $KERBEROS
     kerberos_settings
     export KRB5_KDC_PROFILE=$KERBEROS/kdc.conf
