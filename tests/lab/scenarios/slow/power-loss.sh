@@ -25,13 +25,17 @@ pools() {
     volumes
 }
 volumes() { eventually 30 test -b /dev/zvol/power/raw && eventually 30 test -b /dev/zvol/power/disk; }
-serves() {
+# Each step is a shell of its own.
+starts() {
     iscsi_config /dev/zvol/power/raw "[[target.lun]]
 number = 1
 path = \"/dev/zvol/power/disk\""
     EXPORTS=()
     export_add $STORE /export
     gateway_start
+}
+serves() {
+    starts
     eventually 20 port_open 3260
     client_mount 4.2 /mnt/v4
     client_b_mount 3 /mnt/v3
@@ -115,7 +119,7 @@ xfs_check() {
     mount /dev/zvol/power/disk /scratch/disk
 }
 back() {
-    gateway_start
+    starts
     eventually 60 port_open 3260
     eventually 90 dd if="$(iscsi_disk)" of=/dev/null bs=4K count=1 iflag=direct
     eventually 90 dd if="$(iscsi_disk 127.0.0.1 1)" of=/dev/null bs=4K count=1 iflag=direct

@@ -1,4 +1,4 @@
-//! What clients hold, as they believe: leases, locks, opens with deny modes,
+//! State that clients believe to hold: leases, locks, opens with deny modes,
 //! delegations with what is cached under them.
 
 use super::{Cached, Expected, Held, History, Register};

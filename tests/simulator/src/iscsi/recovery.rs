@@ -178,14 +178,22 @@ impl HostSession {
     /// Waits for the end of a command, over all recoveries.
     pub(super) async fn recovered(&self, sent: &mut Sent) -> Result<Ended, Lost> {
         let began = self.executor.nanos();
-        let limit = LONGEST_SECONDS * SECOND;
-        if let Some(ended) = self.executor.within(limit, sent.told()).await {
-            return ended.map_err(|_| Lost);
-        }
-        let healed = self.healed.load(Ordering::Acquire);
-        if healed > 0 && healed <= began && !self.history.was_reset_since(began) {
-            let text = format!("{}: no answer after {LONGEST_SECONDS} s", self.name);
-            self.history.fail(Invariant::BoundedAnswer, text);
+        let mut limit = LONGEST_SECONDS * SECOND;
+        loop {
+            if let Some(ended) = self.executor.within(limit, sent.told()).await {
+                return ended.map_err(|_| Lost);
+            }
+            limit = IDLE_NANOS;
+            let (healed, now) = (self.healed.load(Ordering::Acquire), self.executor.nanos());
+            if self.history.was_reset_since(began) {
+                // Commands that another host's reset ends get no answer.
+                break;
+            }
+            if healed > 0 && now - began.max(healed) >= LONGEST_SECONDS * SECOND {
+                let text = format!("{}: no answer after {LONGEST_SECONDS} s", self.name);
+                self.history.fail(Invariant::BoundedAnswer, text);
+                break;
+            }
         }
         if let Some(recovery) = &self.recovery {
             lock(&recovery.inside).session.begin_again();
