@@ -107,7 +107,8 @@ fn peers(loads: &[Value]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for load in loads {
         for name in [&load["server"], &load["peer"]].into_iter().filter_map(Value::as_str) {
-            if name != "zgate" && !names.contains(&name) {
+            // A bare loop of sendfile is a limit and no peer.
+            if !["zgate", "sendfile"].contains(&name) && !names.contains(&name) {
                 names.push(name);
             }
         }
