@@ -7,6 +7,19 @@ use std::path::{Path, PathBuf};
 /// Name of the usual admin socket, beside which the API's is `api.sock`.
 const USUAL_ADMIN: &str = "admin.sock";
 
+/// Protection of the address of metrics and status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MetricsTransport {
+    /// None: HTTP.
+    #[default]
+    Plain,
+    /// TLS with the certificate of `[api]`.
+    Tls,
+    /// TLS, for clients with a certificate of `api.client_ca`.
+    Mtls,
+}
+
 /// `[api]`. Over TCP there is only TLS, with tokens, client certificates or both.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -88,11 +88,12 @@ pub(crate) fn effect_of(key: &str) -> Effect {
     // changes; the times for following datasets are read again with the
     // exports; the directory of further files with the main file, as is the
     // token of the status address.
-    const LIVE: [&str; 5] = [
+    const LIVE: [&str; 6] = [
         "iscsi.discovery_chap",
         "server.rescan_seconds",
         "server.away_seconds",
         "server.conf_dir",
+        "server.id_domain",
         "server.status_token_file",
     ];
     if LIVE.contains(&key) {
@@ -127,6 +128,7 @@ pub fn after_reload(running: &Config, new: Config) -> Config {
             rescan_seconds: new.server.rescan_seconds,
             away_seconds: new.server.away_seconds,
             conf_dir: new.server.conf_dir,
+            id_domain: new.server.id_domain,
             status_token_file: new.server.status_token_file,
             ..running.server.clone()
         },

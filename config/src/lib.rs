@@ -9,6 +9,7 @@ mod document;
 mod edit;
 mod entries;
 mod files;
+mod id_range;
 mod interface;
 mod kerberos;
 mod listeners;
@@ -30,7 +31,7 @@ mod validate_target;
 mod validate_volumes;
 mod volumes;
 
-pub use api::ApiConfig;
+pub use api::{ApiConfig, MetricsTransport};
 pub use certificate::{
     CertificateName, CertificateRequirement, ClientIdentity, Fingerprint, NoCertificateName,
     NoFingerprint,
@@ -38,6 +39,7 @@ pub use certificate::{
 pub use diff::{Change, Effect, after_reload, diff};
 pub use entries::{EntryChange, EntryEvent, changed_entries};
 pub use files::ConfigFiles;
+pub use id_range::{IdRange, MAX_ID_RANGES};
 pub use interface::{InterfaceConfig, InterfaceRole, RDMA_PORT};
 pub use kerberos::KerberosConfig;
 pub use live_change::{Edit, LiveChange, NotEdited};

@@ -1,7 +1,8 @@
 //! Keys of the file and their defaults.
 
-use crate::api::ApiConfig;
+use crate::api::{ApiConfig, MetricsTransport};
 use crate::certificate::{CertificateRequirement, ClientIdentity};
+use crate::id_range::IdRange;
 use crate::interface::InterfaceConfig;
 use crate::kerberos::KerberosConfig;
 use crate::rates::Rates;
@@ -235,6 +236,17 @@ pub struct ExportClient {
     /// User of the calls: "call", or "san" for the one that the certificate names.
     #[serde(default)]
     pub identity: ClientIdentity,
+    /// User ids of the clients and those of this machine that stand for them:
+    /// "1000-1999 -> 101000". All others are anonymous. Empty: the same ids.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub map_uids: Vec<IdRange>,
+    /// The same for group ids.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub map_gids: Vec<IdRange>,
+    /// Takes the groups of users from this machine instead of from the call,
+    /// which has room for 16 (AUTH_SYS).
+    #[serde(default)]
+    pub manage_groups: bool,
 }
 
 fn only_sys() -> Vec<String> {
@@ -351,6 +363,10 @@ pub struct ServerConfig {
     /// Scope that the server reports to clients; the same for servers that
     /// share state. Empty: same as the owner.
     pub server_scope: String,
+    /// Domain of the names of users and groups in NFSv4 (`user@domain`); absent:
+    /// they are numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id_domain: Option<String>,
     /// Length of the lease, in seconds.
     pub lease_seconds: u32,
     /// Length of the grace period, in seconds.
@@ -363,6 +379,9 @@ pub struct ServerConfig {
     /// Address of metrics and status over HTTP.
     #[serde(deserialize_with = "crate::text::one")]
     pub metrics_listen: SocketAddr,
+    /// Protection of that address: "plain", or "tls" or "mtls" with the
+    /// certificate of `[api]`.
+    pub metrics_transport: MetricsTransport,
     /// File with the token that requests to the API, the web page and `/status`
     /// must have; absent: requests from this machine need none, and others are
     /// refused.
@@ -429,11 +448,13 @@ impl Default for ServerConfig {
             cores: 0,
             server_owner: String::new(),
             server_scope: String::new(),
+            id_domain: None,
             lease_seconds: 90,
             grace_seconds: 90,
             grace_max_seconds: 0,
             admin_socket: PathBuf::from("/run/zgate/admin.sock"),
             metrics_listen: SocketAddr::from(([127, 0, 0, 1], 9469)),
+            metrics_transport: MetricsTransport::Plain,
             status_token_file: None,
             metrics_clients: 0,
             io_engine: IoEngineChoice::Auto,

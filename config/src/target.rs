@@ -61,6 +61,13 @@ pub struct IscsiConfig {
     /// Initiators are warned when less than this part of the space behind a
     /// thin LUN is left, in percent; 0: never.
     pub thin_warning_percent: u8,
+    /// The portal groups are those of two machines, of which one serves: a group
+    /// without an address of this machine is in standby.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub asymmetric: bool,
+    /// Answers initiators for the machine that serves, without storage.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub standby: bool,
     /// Further portal groups.
     #[serde(rename = "group", skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<PortalGroupConfig>,
@@ -90,6 +97,8 @@ impl Default for IscsiConfig {
             iser_listen: Vec::new(),
             portal_group: 1,
             thin_warning_percent: 10,
+            asymmetric: false,
+            standby: false,
             groups: Vec::new(),
             discovery_chap: None,
             max_sessions: 256,

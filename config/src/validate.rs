@@ -72,6 +72,11 @@ fn server(config: &Config, found: &mut Findings) {
     if server.status_token_file.as_ref().is_some_and(|file| !file.is_absolute()) {
         found.add(place("status_token_file"), "not an absolute path", "begin it with /");
     }
+    let strange = |c: char| c == '@' || !c.is_ascii_graphic();
+    if server.id_domain.as_ref().is_some_and(|name| name.is_empty() || name.contains(strange)) {
+        let next = "write the part behind the @ of user@domain";
+        found.add(place("id_domain"), "not a domain", next);
+    }
     if server.conf_dir.as_ref().is_some_and(|dir| !dir.is_absolute()) {
         found.add(place("conf_dir"), "not an absolute path", "begin it with /");
     }
@@ -124,6 +129,7 @@ fn check_export(export: &ExportConfig, has_rdma: bool, place: &Place, found: &mu
     for (index, client) in export.clients.iter().enumerate() {
         let place = key("clients").item(index);
         choice(place.key("security"), &client.security, &SECURITY, found);
+        crate::id_range::problems(client, &place, found);
         for (key, id) in [("anon_uid", client.anon_uid), ("anon_gid", client.anon_gid)] {
             if id == u32::MAX {
                 let problem = format!("{id} means \"no change\" to setfsuid");

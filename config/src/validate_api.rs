@@ -1,6 +1,6 @@
 //! Rules of the API's listeners.
 
-use crate::api::ApiConfig;
+use crate::api::{ApiConfig, MetricsTransport};
 use crate::problem::{Findings, Place};
 use crate::schema::Config;
 use crate::tls::TlsConfig;
@@ -36,6 +36,19 @@ pub(crate) fn problems(config: &Config, found: &mut Findings) {
             let next = "set api.client_ca";
             found.add(place(key), "no authority of client certificates is configured", next);
         }
+    }
+    let transport = Place::root("server").key("metrics_transport");
+    match config.server.metrics_transport {
+        MetricsTransport::Plain => {}
+        _ if api_tls(api).is_none() => {
+            let next = "set api.certificate and api.key, or write \"plain\"";
+            found.absent(transport, "it needs TLS, which is not configured", next);
+        }
+        MetricsTransport::Mtls if api.client_ca.is_none() => {
+            let next = "set api.client_ca, or write \"tls\"";
+            found.absent(transport, "no authority of client certificates is configured", next);
+        }
+        MetricsTransport::Tls | MetricsTransport::Mtls => {}
     }
     if api.listen.is_empty() {
         return;
@@ -74,6 +87,24 @@ mod tests {
         assert!(said(&names).contains("api.client_ca"));
         assert_eq!(said(&format!("{names}client_ca = \"/ca\"\n")), "");
         assert!(said(&format!("{tls}admin_token_file = \"t\"\n")).contains("absolute"));
+    }
+
+    #[test]
+    fn metrics_over_tls_need_the_certificate_of_the_api() {
+        let said = |text: &str| {
+            let error = parse(text, Path::new("zgate.toml")).err();
+            error.map(|error| error.to_string()).unwrap_or_default()
+        };
+        let with = |transport: &str, api: &str| {
+            said(&format!("[server]\nmetrics_transport = \"{transport}\"\n[api]\n{api}"))
+        };
+        let files = "certificate = \"/c\"\nkey = \"/k\"\n";
+        assert_eq!(with("plain", ""), "");
+        assert!(with("tls", "").contains("api.certificate"));
+        assert_eq!(with("tls", files), "");
+        assert!(with("mtls", files).contains("api.client_ca"));
+        assert_eq!(with("mtls", &format!("{files}client_ca = \"/ca\"\n")), "");
+        assert!(with("https", files).contains("mtls"));
     }
 
     #[test]

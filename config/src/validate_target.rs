@@ -26,6 +26,7 @@ pub(crate) fn problems(config: &Config, found: &mut Findings) {
         check_chap(chap, &place("discovery_chap"), found);
     }
     check_groups(iscsi, found);
+    check_standby(config, found);
     if iscsi.tcp_listen().chain(iscsi.iser_listen()).next().is_none() && !config.targets.is_empty()
     {
         let next = format!("name it, for example [iscsi] listen = [\"0.0.0.0:{ISCSI_PORT}\"]");
@@ -55,6 +56,32 @@ pub(crate) fn problems(config: &Config, found: &mut Findings) {
                     found.add(place.key(key), format!("{other} has it already"), next);
                 }
             }
+        }
+    }
+}
+
+/// Requires of a gateway in standby that it serves nothing else.
+fn check_standby(config: &Config, found: &mut Findings) {
+    let place = |key| Place::root("iscsi").key(key);
+    if config.iscsi.asymmetric && config.iscsi.groups.is_empty() {
+        let next = "add [[iscsi.group]] with the other machine's addresses";
+        found.absent(place("asymmetric"), "it has one portal group", next);
+    }
+    if !config.iscsi.standby {
+        return;
+    }
+    if !config.iscsi.asymmetric {
+        found.add(place("standby"), "without iscsi.asymmetric", "set iscsi.asymmetric = true");
+    }
+    if !config.exports.is_empty() {
+        let next = "keep exports in the configuration of the gateway that serves";
+        found.add(Place::root("export").item(0), "a gateway in standby has no storage", next);
+    }
+    for (index, target) in config.targets.iter().enumerate() {
+        for (number, lun) in target.luns.iter().enumerate().filter(|(_, lun)| lun.size.is_none()) {
+            let place = Place::root("target").item(index).key("lun").item(number);
+            let problem = format!("in standby the size of LUN {} is not known", lun.number);
+            found.absent(place, &problem, "add size, that of the disk");
         }
     }
 }

@@ -46,5 +46,10 @@ pcs resource create "$POOL-gateway" ocf:zgate:zgate config="$CONFIG" state_dir="
 pcs resource create "$POOL-address" ocf:heartbeat:IPaddr2 ip="$ADDRESS" cidr_netmask="$PREFIX" \
     op monitor interval=10s timeout=20s
 
+# Planned switches: it is stopped first, and has the gateway answer what runs while
+# replies still reach their clients.
+pcs resource create "$POOL-handover" ocf:zgate:zgate-handover config="$CONFIG" \
+    op start timeout=20s op stop timeout=45s op monitor interval=60s timeout=20s
+
 # A group starts in this order, stops in the other, and stays together.
-pcs resource group add "$POOL" "$POOL-pool" "$POOL-gateway" "$POOL-address"
+pcs resource group add "$POOL" "$POOL-pool" "$POOL-gateway" "$POOL-address" "$POOL-handover"

@@ -291,6 +291,12 @@ impl StateDir {
         self.path.join("files").join(name)
     }
 
+    /// Returns the path of the empty file that stands for a disk which another
+    /// machine serves.
+    pub(crate) fn standby_file(&self, name: &str) -> PathBuf {
+        self.path.join(format!("standby-{name}"))
+    }
+
     /// Writes a note that a logical unit is served from the file at `path`.
     ///
     /// # Errors

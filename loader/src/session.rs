@@ -127,7 +127,11 @@ pub(crate) fn encode(
     e.finish()
 }
 
-pub(crate) fn decode(raw: Bytes) -> Result<Results, ClientError> {
+/// Parses an RPC reply that carries the results of a COMPOUND.
+///
+/// # Errors
+/// [`ClientError::RpcRefused`], [`ClientError::Garbled`].
+pub fn decode(raw: Bytes) -> Result<Results, ClientError> {
     let mut d = Decoder::new(&raw);
     zgate_rpc::message::decode_reply(&mut d)
         .map_err(|(_, error)| ClientError::RpcRefused(error))?;

@@ -132,6 +132,13 @@ enum Bench {
     Hostile(bench::hostile::HostileArgs),
     /// Loading a model over TCP: zgate, nfs-cat, safetensors on the local files
     Loader(bench::loader::BenchArgs),
+    /// Cost of a request while connections, exports, logical units, names, opens
+    /// and locks grow
+    Growth(bench::growth::GrowthArgs),
+    /// Reading a file three times as large as memory: zgate, dd, the bare disk
+    Memory(bench::memory::MemoryArgs),
+    /// Draws the charts of the results again
+    Charts(bench::chart::ChartsArgs),
 }
 
 fn main() -> ExitCode {
@@ -174,6 +181,9 @@ fn run(task: Task) -> io::Result<()> {
         Task::Bench(Bench::Rdma(args)) => bench::turns::run(bench::turns::Turns::Rdma, &args),
         Task::Bench(Bench::Zfs(args)) => bench::turns::run(bench::turns::Turns::Zfs, &args),
         Task::Bench(Bench::Loader(args)) => bench::loader::run(&args),
+        Task::Bench(Bench::Growth(args)) => bench::growth::run(&args),
+        Task::Bench(Bench::Memory(args)) => bench::memory::run(&args),
+        Task::Bench(Bench::Charts(args)) => bench::chart::run(&args),
         Task::Bench(Bench::Iscsi(args)) => bench::iscsi::run(&args),
         Task::IscsiLoad { address, target, lun, work, size, operations } => {
             let request =

@@ -15,6 +15,8 @@ pub(crate) enum Group {
     Rdma,
     /// The network between them
     Path,
+    /// A machine of a pair: would a takeover work now?
+    Pair,
 }
 
 /// Severity of a finding.

@@ -1,7 +1,7 @@
 //! `zgate doctor`: finds faults of this machine, with their consequences and
 //! remedies.
 
-use crate::gather::{mounts, network, server, sockets};
+use crate::gather::{mounts, network, pair, server, sockets};
 use crate::{Finding, Group, client, examine, path, rdma, report};
 use clap::Args;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ const QUESTION_SECONDS: u64 = 10;
 pub struct DoctorArgs {
     /// Check one side only; by default all that apply here
     group: Option<Group>,
-    /// Hosts whose network path to check (with `path`)
+    /// Hosts whose network path to check (with `path` or `pair`)
     hosts: Vec<String>,
     /// Check this side; may be repeated
     #[arg(long = "group", value_name = "GROUP")]
@@ -32,6 +32,9 @@ pub struct DoctorArgs {
     /// The gateway's admin socket, if not the configured one
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// The pool of a pair, where its configuration is on the other machine
+    #[arg(long, value_name = "POOL")]
+    pool: Option<String>,
     /// A TCP port that must answer on the hosts, for example 2049
     #[arg(long)]
     port: Option<u16>,
@@ -77,7 +80,13 @@ fn look(args: &DoctorArgs) -> Vec<Finding> {
         let facts = server::rdma(args.config(), args.socket.as_deref());
         findings.extend(examine(Group::Rdma, rdma::CHECKS, &facts));
     }
-    if args.wants(Group::Path, true) {
+    if args.wants(Group::Pair, args.pool.is_some()) {
+        let pool = args.pool.as_deref();
+        let facts = pair::facts(args.config(), args.socket.as_deref(), pool);
+        findings.extend(examine(Group::Pair, crate::pair::CHECKS, &facts));
+    }
+    let names_peer = args.group == Some(Group::Pair) && !args.hosts.is_empty();
+    if args.wants(Group::Path, true) || names_peer {
         let peers = if args.hosts.is_empty() { connected(args) } else { Vec::new() };
         let facts = network::paths(&args.hosts, &peers, args.port);
         findings.extend(examine(Group::Path, path::CHECKS, &facts));

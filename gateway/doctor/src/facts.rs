@@ -44,6 +44,50 @@ pub(crate) struct ServerFacts {
     pub(crate) now_unix_seconds: u64,
 }
 
+/// A machine of a pair, the one that serves or the one that waits.
+#[derive(Debug)]
+pub(crate) struct PairFacts {
+    /// Pool that moves; none if it is not known.
+    pub(crate) pool: Option<String>,
+    /// Set if this machine has imported it.
+    pub(crate) imported: bool,
+    /// State in which it could be imported here, or why that is not known; none if
+    /// no disk of it is visible.
+    pub(crate) visible: Result<Option<String>, String>,
+    pub(crate) multihost: Option<bool>,
+    pub(crate) hostid: Option<u32>,
+    /// Set if the hostid is in a file.
+    pub(crate) hostid_is_kept: bool,
+    pub(crate) gateway_answers: bool,
+    pub(crate) state_on_pool: bool,
+    pub(crate) config_on_pool: bool,
+    /// Agents and programs that are not installed.
+    pub(crate) missing: Vec<&'static str>,
+    /// The cluster, or why it cannot be asked.
+    pub(crate) cluster: Result<ClusterFacts, String>,
+    /// Units that would act beside the cluster at boot.
+    pub(crate) enabled_units: Vec<String>,
+}
+
+impl PairFacts {
+    /// Returns the pool's name for a text.
+    pub(crate) fn pool_name(&self) -> &str {
+        self.pool.as_deref().unwrap_or("of the pair")
+    }
+}
+
+/// State of a cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct ClusterFacts {
+    pub(crate) nodes: usize,
+    pub(crate) online: usize,
+    /// Nodes that are told not to run resources.
+    pub(crate) standby: usize,
+    /// Set if fencing is on; none if nobody has set it.
+    pub(crate) fencing: Option<bool>,
+    pub(crate) fence_devices: usize,
+}
+
 /// The state directory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StateDirFacts {

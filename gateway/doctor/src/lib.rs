@@ -2,14 +2,15 @@
 //! and the commands that fix them.
 //!
 //! [`gather`] collects facts without judgement; the checks are pure functions
-//! over [`facts`], listed in the tables of [`server`], [`client`], [`rdma`] and
-//! [`path`]. docs/DOCTOR.md names them all, which a test verifies.
+//! over [`facts`], listed in the tables of [`server`], [`client`], [`rdma`],
+//! [`path`] and [`pair`]. docs/DOCTOR.md names them all, which a test verifies.
 
 mod check;
 pub(crate) mod client;
 mod command;
 pub(crate) mod facts;
 pub(crate) mod gather;
+pub(crate) mod pair;
 pub(crate) mod path;
 pub(crate) mod rdma;
 pub(crate) mod report;
@@ -31,7 +32,8 @@ mod tests {
         let client = client::CHECKS.iter().map(|check| check.name);
         let path = path::CHECKS.iter().map(|check| check.name);
         let rdma = rdma::CHECKS.iter().map(|check| check.name);
-        for name in server.chain(client).chain(path).chain(rdma) {
+        let pair = pair::CHECKS.iter().map(|check| check.name);
+        for name in server.chain(client).chain(path).chain(rdma).chain(pair) {
             assert!(docs.contains(&format!("| `{name}` |")), "{name} is missing");
         }
     }

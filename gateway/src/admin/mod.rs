@@ -15,7 +15,7 @@ const MAX_REQUEST_BYTES: u64 = 64 << 10;
 /// Most requests answered concurrently; more are refused.
 const MAX_RUNNING_REQUESTS: usize = 16;
 /// Time for which either side waits for the other.
-const TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Request to a running gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +49,13 @@ pub enum Request {
     },
     /// Finish running requests and exit.
     Drain,
+    /// Finish running requests and keep all clients waiting, so that another
+    /// machine can take over.
+    Handover {
+        /// Time after which the gateway serves again if nobody has stopped it, in
+        /// seconds; 0 serves again at once.
+        seconds: u64,
+    },
     /// Show the iSCSI targets and their logical units.
     Targets,
     /// Show the iSCSI sessions.
@@ -124,6 +131,7 @@ impl Request {
                 | Self::Exports
                 | Self::Clients
                 | Self::Drain
+                | Self::Handover { .. }
                 | Self::Targets
                 | Self::Sessions
                 | Self::Acl

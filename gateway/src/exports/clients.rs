@@ -2,11 +2,14 @@
 //! by its addresses.
 
 use super::hosts::HostTable;
+use std::sync::Arc;
 use zgate_config::{
     AccessMode, CertificateRequirement, Cidr, ClientIdentity, ClientMatch, ClientTransport,
     ExportClient, Fingerprint, SquashMode,
 };
-use zgate_nfs::namespace::{CertificateRule, ClientRule, Flavor, IdentitySource, Squash};
+use zgate_nfs::namespace::{
+    CertificateRule, ClientRule, Flavor, IdMap, IdRange, IdView, IdentitySource, Squash,
+};
 use zgate_nfs::runtime::Protection;
 
 /// Returns the rules of client entries, in their order. An entry whose host name
@@ -58,7 +61,25 @@ fn grant(client: &ExportClient) -> ClientRule {
             ClientIdentity::Call => IdentitySource::Credential,
             ClientIdentity::San => IdentitySource::Certificate,
         },
+        ids: id_view(client).map(Arc::new),
+        server_groups: client.manage_groups,
     }
+}
+
+/// Returns the ids of an entry's clients; `None`: they are those of this machine.
+fn id_view(client: &ExportClient) -> Option<IdView> {
+    let map = |ranges: &[zgate_config::IdRange]| {
+        let range = |range: &zgate_config::IdRange| IdRange {
+            client: range.client_first,
+            server: range.server_first,
+            more: range.client_last - range.client_first,
+        };
+        IdMap::new(&ranges.iter().map(range).collect::<Vec<_>>())
+    };
+    let (users, groups) = (map(&client.map_uids), map(&client.map_gids));
+    let is_mapped = !users.is_empty() || !groups.is_empty();
+    let (anon_uid, anon_gid) = (client.anon_uid, client.anon_gid);
+    is_mapped.then_some(IdView { users, groups, anon_uid, anon_gid })
 }
 
 fn certificate_rule(required: &CertificateRequirement) -> Option<CertificateRule> {
@@ -78,11 +99,14 @@ fn narrowed(rule: ClientRule, limit: &ClientRule) -> ClientRule {
         Squash::Root => 1,
         Squash::All => 2,
     };
-    let is_stricter = strictness(limit.squash) > strictness(rule.squash);
+    // Two maps cannot both hold: whoever that concerns is nobody.
+    let is_ambiguous = limit.ids.is_some() && limit.ids != rule.ids;
+    let squash = if is_ambiguous { Squash::All } else { limit.squash };
+    let is_stricter = strictness(squash) > strictness(rule.squash);
     let anonymous = |own: u32, limited: u32| if is_stricter || own == 0 { limited } else { own };
     ClientRule {
         writable: rule.writable && limit.writable,
-        squash: if is_stricter { limit.squash } else { rule.squash },
+        squash: if is_stricter { squash } else { rule.squash },
         anon_uid: anonymous(rule.anon_uid, limit.anon_uid),
         anon_gid: anonymous(rule.anon_gid, limit.anon_gid),
         flavors: rule.flavors.and(&limit.flavors),
@@ -92,6 +116,7 @@ fn narrowed(rule: ClientRule, limit: &ClientRule) -> ClientRule {
             IdentitySource::Certificate => limit.identity,
             IdentitySource::Credential => rule.identity,
         },
+        server_groups: rule.server_groups || limit.server_groups,
         ..rule
     }
 }
@@ -111,6 +136,9 @@ mod tests {
             transport: ClientTransport::Any,
             certificate: CertificateRequirement::default(),
             identity: ClientIdentity::Call,
+            map_uids: Vec::new(),
+            map_gids: Vec::new(),
+            manage_groups: false,
         }
     }
 

@@ -108,6 +108,9 @@ impl ParentPlan {
             transport: zgate_config::ClientTransport::Any,
             certificate: zgate_config::CertificateRequirement::default(),
             identity: zgate_config::ClientIdentity::default(),
+            map_uids: Vec::new(),
+            map_gids: Vec::new(),
+            manage_groups: false,
         })
     }
 

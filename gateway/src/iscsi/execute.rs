@@ -12,12 +12,11 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::Notify;
-use zgate_iscsi::pdu::TaskAttribute as WireAttribute;
 use zgate_iscsi::session::{Command, Completion, TaskTag};
 use zgate_scsi::limits::MAX_TRANSFER_BYTES;
 use zgate_scsi::{
-    Asc, Cdb, Finished, Lun, Nexus, Response, ScsiStatus, Sense, SenseKey, Task, TaskAttribute,
-    Work, expected_data_out, touches_nothing,
+    Asc, Cdb, Finished, Lun, Nexus, Response, ScsiStatus, Sense, SenseKey, Task, Work,
+    expected_data_out, touches_nothing,
 };
 use zgate_store::BufferPool;
 
@@ -36,6 +35,7 @@ pub(crate) async fn execute(
     transport: Transport,
 ) -> (TaskTag, Completion) {
     let begun = Instant::now();
+    let takes_spans = !command.needs_memory;
     let Command { task, lun, cdb, attribute, expected_write_bytes, data_out, copied_bytes, .. } =
         *command;
     let lun_map = live.lun_map();
@@ -63,13 +63,13 @@ pub(crate) async fn execute(
     // §4.11), so its command may be abandoned. All others must run to their
     // end: their writes must not follow the response to the abort.
     let stop = (family == Family::Sanitize).then(|| Arc::new(Notify::new()));
-    let own = OwnTask { block, live, unit, task };
+    let own = OwnTask { block, live, unit, task, takes_spans };
     let run = lun_map.luns.execute_task(
         wire_lun,
         zgate_scsi::Command {
             nexus: Arc::clone(&live.nexus),
             cdb,
-            attribute: attribute_of(attribute),
+            attribute: zgate_target::attribute_of(attribute),
             data_out,
             data_out_offered_bytes: expected_write_bytes.into(),
         },
@@ -110,14 +110,7 @@ pub(crate) async fn execute(
     }
     live.load.finish(request);
     block.stats.command(family, response.status, nanos);
-    let sense = response.sense.map(|sense| Bytes::from(sense.encode())).unwrap_or_default();
-    let completion = Completion {
-        status: response.status as u8,
-        sense,
-        wanted_bytes: Some(if needed > 0 { needed } else { response.data_in_bytes() }),
-        data_in: response.data_in.into_iter().collect(),
-    };
-    (task, completion)
+    (task, zgate_target::completion(needed, response))
 }
 
 /// Task interface of a command for the disk.
@@ -126,6 +119,7 @@ struct OwnTask<'a> {
     live: &'a Arc<LiveSession>,
     unit: Option<&'a Arc<Unit>>,
     task: TaskTag,
+    takes_spans: bool,
 }
 
 impl Task for OwnTask<'_> {
@@ -139,19 +133,13 @@ impl Task for OwnTask<'_> {
         }
     }
 
+    fn takes_spans(&self) -> bool {
+        self.takes_spans
+    }
+
     fn in_time<'a>(&'a self, work: Work<'a>) -> Finished<'a> {
         let limit = self.block.timeouts.function;
         Box::pin(async move { tokio::time::timeout(limit, work).await.is_ok() })
-    }
-}
-
-fn attribute_of(attribute: WireAttribute) -> TaskAttribute {
-    match attribute {
-        WireAttribute::Untagged => TaskAttribute::Untagged,
-        WireAttribute::Simple => TaskAttribute::Simple,
-        WireAttribute::Ordered => TaskAttribute::Ordered,
-        WireAttribute::HeadOfQueue => TaskAttribute::HeadOfQueue,
-        WireAttribute::Aca => TaskAttribute::Aca,
     }
 }
 

@@ -56,6 +56,12 @@ pub(crate) trait Wire: LoginWire {
         !self.has_unsent()
     }
 
+    /// Has the peer keep its PDUs, or takes them again. `Ok(false)`: the
+    /// transport cannot do that.
+    fn hold(&mut self, _is_held: bool) -> Result<bool, ConnectionEnd> {
+        Ok(false)
+    }
+
     /// Returns the time to the next [`Self::check`]; `None` if there are none.
     fn check_period(&self) -> Option<Duration> {
         None
@@ -145,6 +151,10 @@ impl<W: Wire> event_loop::Connection for Connection<W> {
 
     fn begin_drain(&mut self) {
         self.initiator.is_draining = true;
+    }
+
+    fn hold(&mut self, is_held: bool) -> Result<bool, ConnectionEnd> {
+        self.wire.hold(is_held)
     }
 
     fn is_idle(&self) -> bool {

@@ -13,6 +13,7 @@ use super::session::{ConnectionHandle, LiveSession};
 use super::settings::{IscsiSettings, Portal, TargetSettings, Timeouts};
 use super::stats::Stats;
 use crate::exports::open::Opening;
+use crate::net::accept::is_local;
 use crate::net::memory_quota::MemoryReservation;
 use std::collections::HashMap;
 use std::fs::File;
@@ -32,6 +33,7 @@ use zgate_iscsi::names::{IscsiName, PortalGroup, Tsih};
 use zgate_iscsi::session::{CloseReason, ConnHandle, SendTargets, Session, SessionConfig};
 use zgate_iscsi::time::Timestamp;
 use zgate_scsi::{Nexus, NexusId, TransportId};
+use zgate_target::{former_commands, former_settled};
 
 /// Rules replaced by a reload.
 #[derive(Clone, Default)]
@@ -98,6 +100,17 @@ impl IscsiService {
 
     pub(crate) fn portals(&self) -> &[Portal] {
         self.portals.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Has the access states follow the addresses of this machine: initiators of
+    /// a disk whose states have changed are told (SPC-4 §5.15.2.3).
+    pub(crate) fn follow_addresses(&self) {
+        for (tag, state) in self.home.groups.follow(is_local) {
+            tracing::info!(portal_group = tag, ?state, "access state of a target port group");
+            for unit in self.rules().catalog.units() {
+                unit.disk.set_access_state(tag, state);
+            }
+        }
     }
 
     /// Returns the portal group of a connection to `local`.
@@ -287,24 +300,12 @@ impl IscsiService {
     /// too long; the new session gets BUSY from the units they still use.
     async fn settle_former(&self, nexus: &Nexus, lun_map: &LunMap) -> Vec<NexusId> {
         let living: Vec<_> = self.sessions().iter().map(|live| live.nexus.id).collect();
-        let is_former = |one: &Nexus| {
-            one.id != nexus.id
-                && one.initiator.name() == nexus.initiator.name()
-                && !living.contains(&one.id)
-        };
-        let left = || -> Vec<NexusId> {
-            lun_map.units.values().flat_map(|unit| unit.disk.running().nexuses(is_former)).collect()
-        };
-        let former = left();
+        let disks = || lun_map.units.values().map(|unit| &*unit.disk);
+        let former = former_commands(disks(), nexus, &living);
         if former.is_empty() {
             return former;
         }
-        let is_one = |one: &Nexus| former.contains(&one.id);
-        let all = async {
-            for unit in lun_map.units.values() {
-                unit.disk.settled(is_one).await;
-            }
-        };
+        let all = former_settled(disks(), &former);
         if tokio::time::timeout(self.timeouts.login, all).await.is_ok() {
             return Vec::new();
         }

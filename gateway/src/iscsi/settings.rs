@@ -34,6 +34,10 @@ pub(crate) struct IscsiSettings {
     pub max_sessions: usize,
     pub targets: Vec<TargetSettings>,
     pub timeouts: Timeouts,
+    /// The portal groups are those of two machines.
+    pub asymmetric: bool,
+    /// The other machine serves.
+    pub standby: bool,
 }
 
 /// Time limits for commands that must end.
@@ -66,14 +70,6 @@ impl IscsiSettings {
     pub(crate) fn iser(&self) -> impl Iterator<Item = SocketAddr> {
         let iser = self.portals.iter().filter(|portal| portal.transport == Transport::Iser);
         iser.map(|portal| portal.address)
-    }
-
-    /// Returns the portal group tags, each once.
-    pub(crate) fn groups(&self) -> Vec<u16> {
-        let mut groups: Vec<u16> = self.portals.iter().map(|portal| portal.group).collect();
-        groups.sort_unstable();
-        groups.dedup();
-        groups
     }
 }
 
@@ -118,6 +114,8 @@ pub(crate) fn settings(config: &Config) -> io::Result<IscsiSettings> {
         max_sessions: iscsi.max_sessions,
         targets: config.targets.iter().map(target).collect::<io::Result<_>>()?,
         timeouts: Timeouts::default(),
+        asymmetric: iscsi.asymmetric,
+        standby: iscsi.standby,
     })
 }
 
@@ -309,6 +307,6 @@ mod tests {
             [[iscsi.group]]\ntag = 2\nlisten = [\"10.1.0.1:3260\"]\n";
         let settings = settings(&config(text)).unwrap();
         let groups: Vec<_> = settings.portals.iter().map(|portal| portal.group).collect();
-        assert_eq!((groups, settings.groups()), (vec![7, 7, 7, 2], vec![2, 7]));
+        assert_eq!(groups, [7, 7, 7, 2]);
     }
 }

@@ -11,6 +11,7 @@ use crate::net::connections::Slot;
 use crate::net::core::Core;
 use crate::net::peer::Peer;
 use crate::net::send::Sender;
+use crate::net::silence;
 use crate::net::stream::{Ready, ready, received};
 use crate::observe::data_path;
 use crate::observe::data_path::DataDirection;
@@ -49,7 +50,7 @@ pub(crate) async fn serve(
         stream,
         receiver: Receiver::new(core.network.pool.clone()),
         encoder: Encoder::new(),
-        sender: Sender::default(),
+        sender: Sender::of_disks(),
         pieces: Vec::new(),
         core: Rc::clone(&core),
     };
@@ -154,5 +155,14 @@ impl Wire for TcpWire {
 
     fn has_unsent(&self) -> bool {
         !self.sender.is_empty()
+    }
+
+    fn hold(&mut self, is_held: bool) -> Result<bool, ConnectionEnd> {
+        if is_held {
+            silence::refuse_data(&self.stream)?
+        } else {
+            silence::hear(&self.stream)?
+        };
+        Ok(true)
     }
 }

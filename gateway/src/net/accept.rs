@@ -3,11 +3,13 @@
 use super::arrival::{Arrival, NewConnection, Protocol};
 use super::connections::Standing;
 use super::core::Network;
+use super::drain::Phase;
 use super::peer::Peer;
+use super::silence;
 use crate::observe::throttle::warn_seldom;
 use socket2::{Domain, Socket, Type};
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -28,6 +30,12 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 /// The error of the operating system, with the address.
 pub(crate) fn bind_in_advance(address: SocketAddr) -> io::Result<TcpListener> {
     bind_with(address, true)
+}
+
+/// Returns whether an interface of this machine has the address.
+pub(crate) fn is_local(address: IpAddr) -> bool {
+    let bound = UdpSocket::bind((address, 0));
+    !bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
 }
 
 fn bind_with(address: SocketAddr, in_advance: bool) -> io::Result<TcpListener> {
@@ -88,8 +96,18 @@ pub(crate) async fn accept_loop(
         }
     };
     let mut next = 0;
+    let mut phase = Phase::Serving;
     loop {
-        let (stream, from) = match listener.accept().await {
+        let accepted = tokio::select! {
+            biased;
+            now = network.drain.after(phase), if phase != Phase::Draining => {
+                follow(&listener, phase, now);
+                phase = now;
+                continue;
+            }
+            accepted = listener.accept() => accepted,
+        };
+        let (stream, from) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Usually the lack of descriptors: only waiting helps.
@@ -115,6 +133,19 @@ pub(crate) async fn accept_loop(
             return;
         }
         next += 1;
+    }
+}
+
+/// Has those who connect wait while the gateway is held. One that stops after it
+/// stays silent: another one has its address by then.
+fn follow(listener: &tokio::net::TcpListener, before: Phase, now: Phase) {
+    let done = match (before, now) {
+        (_, Phase::Held) => silence::be_silent(listener),
+        (Phase::Held, Phase::Serving) => silence::hear(listener),
+        _ => Ok(()),
+    };
+    if let Err(error) = done {
+        tracing::warn!(%error, ?now, "a listening socket does not follow the gateway's phase");
     }
 }
 

@@ -1,46 +1,167 @@
-//! Request to stop, visible to every connection.
+//! Phases of the gateway's service, visible to every connection.
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Request to stop: no new requests are read, running ones are finished.
+/// Phase of the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// Requests are taken.
+    Serving,
+    /// No new requests are taken, running ones are finished, connections stay.
+    Held,
+    /// No new requests are taken, running ones are finished, connections end.
+    Draining,
+}
+
+impl Phase {
+    fn of(number: u8) -> Self {
+        match number {
+            0 => Self::Serving,
+            1 => Self::Held,
+            _ => Self::Draining,
+        }
+    }
+}
+
+/// Request to hold or to stop, and the connections that follow it.
 #[derive(Debug, Default)]
 pub(crate) struct Drain {
-    wanted: AtomicBool,
+    phase: AtomicU8,
     changed: Notify,
+    /// End of the present hold.
+    held_until: Mutex<Option<Instant>>,
+    /// Connections in the event loop.
+    connections: AtomicUsize,
+    /// Those of them that are held and have nothing left to do.
+    resting: AtomicUsize,
+}
+
+/// A connection, counted until this is dropped.
+pub(crate) struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(counter: &'a AtomicUsize) -> Self {
+        counter.fetch_add(1, Ordering::AcqRel);
+        Self(counter)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Drain {
+    /// Stops for good: no new requests are read, running ones are finished.
     pub(crate) fn begin(&self) {
-        self.wanted.store(true, Ordering::Release);
+        self.phase.store(Phase::Draining as u8, Ordering::Release);
         self.changed.notify_waiters();
+    }
+
+    /// Holds connections for a time; returns whether they are held. Drained ones
+    /// are not.
+    pub(crate) fn hold(&self, time: Duration) -> bool {
+        *self.held_until() = Some(Instant::now() + time);
+        self.change(Phase::Serving, Phase::Held);
+        self.phase() == Phase::Held
+    }
+
+    /// Ends a hold; returns whether there was one.
+    pub(crate) fn resume(&self) -> bool {
+        *self.held_until() = None;
+        self.change(Phase::Held, Phase::Serving)
+    }
+
+    fn change(&self, from: Phase, to: Phase) -> bool {
+        let changed = self
+            .phase
+            .compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok();
+        if changed {
+            self.changed.notify_waiters();
+        }
+        changed
+    }
+
+    fn held_until(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        self.held_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the time left of the present hold.
+    pub(crate) fn hold_left(&self) -> Option<Duration> {
+        let held = self.phase() == Phase::Held;
+        let until = (*self.held_until()).filter(|_| held)?;
+        Some(until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Returns the present phase.
+    pub(crate) fn phase(&self) -> Phase {
+        Phase::of(self.phase.load(Ordering::Acquire))
     }
 
     /// Returns whether draining has begun.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.wanted.load(Ordering::Acquire)
+        self.phase() == Phase::Draining
     }
 
-    /// Returns once draining has begun. Connections poll this at each event: only
-    /// the first poll of a task takes a lock, which all cores share.
+    /// Counts a connection of the event loop.
+    pub(crate) fn connection(&self) -> Counted<'_> {
+        Counted::new(&self.connections)
+    }
+
+    /// Counts a held connection that has nothing left to do.
+    pub(crate) fn rest(&self) -> Counted<'_> {
+        Counted::new(&self.resting)
+    }
+
+    /// Returns the number of connections that are not at rest.
+    pub(crate) fn busy(&self) -> usize {
+        // In this order: one that ends meanwhile is not counted as busy.
+        let connections = self.connections.load(Ordering::Acquire);
+        connections.saturating_sub(self.resting.load(Ordering::Acquire))
+    }
+
+    /// Returns once draining has begun.
     pub(crate) async fn wait(&self) {
+        let mut phase = self.phase();
+        while phase != Phase::Draining {
+            phase = self.after(phase).await;
+        }
+    }
+
+    /// Returns the phase, once it is another one. Connections poll this at each
+    /// event: only the first poll of a task takes a lock, which all cores share.
+    pub(crate) async fn after(&self, known: Phase) -> Phase {
         let mut changed = pin!(self.changed.notified());
         changed.as_mut().enable();
         let mut registered: Option<Waker> = None;
         poll_fn(|task| {
-            if self.is_wanted() {
-                return Poll::Ready(());
+            let now = self.phase();
+            if now != known {
+                return Poll::Ready(now);
             }
             if registered.as_ref().is_some_and(|waker| waker.will_wake(task.waker())) {
                 return Poll::Pending;
             }
             registered = Some(task.waker().clone());
-            changed.as_mut().poll(task)
+            if changed.as_mut().poll(task).is_ready() {
+                // There and back again meanwhile: the next change is waited for.
+                changed.set(self.changed.notified());
+                changed.as_mut().enable();
+                registered = None;
+                task.waker().wake_by_ref();
+            }
+            Poll::Pending
         })
-        .await;
+        .await
     }
 }
 
@@ -66,5 +187,36 @@ mod tests {
         });
         assert_eq!(all.len(), 3);
         assert!(drain.wait().now_or_never().is_some(), "draining has begun");
+    }
+
+    #[tokio::test]
+    async fn each_change_is_seen_also_after_one_that_was_taken_back() {
+        let drain = Drain::default();
+        let mut serving = Box::pin(drain.after(Phase::Serving));
+        assert_eq!(serving.as_mut().now_or_never(), None);
+        assert!(drain.hold(Duration::from_secs(60)) && drain.resume() && !drain.resume());
+        assert_eq!(serving.as_mut().now_or_never(), None);
+        let (seen, ()) = tokio::join!(serving, async {
+            tokio::task::yield_now().await;
+            assert!(drain.hold(Duration::from_secs(60)));
+        });
+        assert_eq!(seen, Phase::Held);
+        assert!(drain.hold_left().is_some());
+        drain.begin();
+        assert!(!drain.hold(Duration::from_secs(60)) && !drain.resume(), "it stops for good");
+        assert_eq!(drain.hold_left(), None);
+    }
+
+    #[test]
+    fn connections_are_busy_until_they_rest() {
+        let drain = Drain::default();
+        let (one, other) = (drain.connection(), drain.connection());
+        assert_eq!(drain.busy(), 2);
+        let resting = drain.rest();
+        assert_eq!(drain.busy(), 1);
+        drop(other);
+        assert_eq!(drain.busy(), 0);
+        drop((one, resting));
+        assert_eq!(drain.busy(), 0);
     }
 }

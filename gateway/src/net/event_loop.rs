@@ -1,14 +1,14 @@
 //! The event loop of one connection, for all protocols and transports.
 //!
 //! A connection makes all progress that is possible, then waits for its next
-//! event. When the gateway stops, it finishes its requests and ends. The
-//! connection supplies the events and their handling ([`Connection`]); the loop
+//! event. When the gateway stops, it finishes its requests and ends; when it is
+//! handed over, it finishes them and waits. The connection supplies the events and their handling ([`Connection`]); the loop
 //! is compiled for each kind, so that a request costs no indirect call.
 
 use super::boundary;
 use super::connection_end::ConnectionEnd;
 use super::core::Core;
-use super::drain::Drain;
+use super::drain::{Drain, Phase};
 use crate::observe::data_path::Transport;
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -43,6 +43,12 @@ pub(crate) trait Connection {
 
     /// Stops taking requests, because the gateway stops.
     fn begin_drain(&mut self);
+
+    /// Has the peer keep its requests, or takes them again. `Ok(false)`: the
+    /// transport cannot do that, so that the connection ends as at a stop.
+    fn hold(&mut self, _is_held: bool) -> Result<bool, ConnectionEnd> {
+        Ok(false)
+    }
 
     /// Returns whether no request runs and the peer has all replies.
     fn is_idle(&self) -> bool;
@@ -80,17 +86,28 @@ pub(crate) async fn serve(
 }
 
 async fn run(connection: &mut impl Connection, drain: &Drain) -> Result<Infallible, ConnectionEnd> {
-    let mut drain = pin!(drain.wait());
+    let _counted = drain.connection();
     let period = connection.check_period();
     let mut check = pin!(tokio::time::sleep(period.unwrap_or(Duration::MAX)));
-    let mut draining = false;
+    let mut phase = Phase::Serving;
+    if drain.phase() == Phase::Held {
+        phase = enter(connection, Phase::Held)?;
+    }
+    let mut changed = pin!(drain.after(phase));
+    let mut rest = None;
     let mut may_advance = true;
     loop {
         if may_advance {
             connection.advance().await?;
-            if draining && connection.is_idle() {
-                connection.say_goodbye().await;
-                return Err(ConnectionEnd::Stopping);
+            if phase != Phase::Serving {
+                match (phase, connection.is_idle()) {
+                    (Phase::Draining, true) => {
+                        connection.say_goodbye().await;
+                        return Err(ConnectionEnd::Stopping);
+                    }
+                    (_, true) => rest = rest.or_else(|| Some(drain.rest())),
+                    (_, false) => rest = None,
+                }
             }
             if let Some(pause) = connection.retry_after() {
                 let soon = check.deadline().min(Instant::now() + pause);
@@ -100,13 +117,16 @@ async fn run(connection: &mut impl Connection, drain: &Drain) -> Result<Infallib
         may_advance = tokio::select! {
             biased;
             event = connection.event() => connection.handle(event?).await?,
-            () = drain.as_mut(), if !draining => {
-                draining = true;
-                connection.begin_drain();
+            now = changed.as_mut(), if phase != Phase::Draining => {
+                (phase, rest) = (enter(connection, now)?, None);
+                changed.set(drain.after(phase));
                 true
             }
             () = check.as_mut(), if period.is_some() => {
-                connection.check()?;
+                // Who has to wait is not slow.
+                if phase != Phase::Held {
+                    connection.check()?;
+                }
                 if let Some(next) = connection.check_period() {
                     check.as_mut().reset(Instant::now() + next);
                 }
@@ -114,6 +134,17 @@ async fn run(connection: &mut impl Connection, drain: &Drain) -> Result<Infallib
             }
         };
     }
+}
+
+/// Has a connection follow the gateway into a phase; returns that of the
+/// connection.
+fn enter(connection: &mut impl Connection, phase: Phase) -> Result<Phase, ConnectionEnd> {
+    let is_held = phase == Phase::Held;
+    if phase != Phase::Draining && connection.hold(is_held)? {
+        return Ok(phase);
+    }
+    connection.begin_drain();
+    Ok(Phase::Draining)
 }
 
 #[cfg(test)]
@@ -132,6 +163,8 @@ mod tests {
         is_draining: bool,
         said_goodbye: bool,
         waits_for_memory: bool,
+        can_be_held: bool,
+        holds: Vec<bool>,
     }
 
     fn one_request() -> (OneRequest, oneshot::Sender<()>) {
@@ -146,6 +179,8 @@ mod tests {
             is_draining: false,
             said_goodbye: false,
             waits_for_memory: false,
+            can_be_held: true,
+            holds: Vec::new(),
         };
         (connection, request)
     }
@@ -172,6 +207,11 @@ mod tests {
 
         fn begin_drain(&mut self) {
             self.is_draining = true;
+        }
+
+        fn hold(&mut self, is_held: bool) -> Result<bool, ConnectionEnd> {
+            self.holds.push(is_held);
+            Ok(self.can_be_held)
         }
 
         fn is_idle(&self) -> bool {
@@ -209,6 +249,39 @@ mod tests {
         assert_eq!(ended, Err(ConnectionEnd::Stopping));
         assert!(connection.said_goodbye);
         assert_eq!(connection.advances, 3, "at first, when it drains, when the request ends");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_held_connection_finishes_its_request_and_stays() {
+        let (mut connection, request) = one_request();
+        let drain = Drain::default();
+        assert!(drain.hold(Duration::from_secs(60)));
+        let (ended, ()) = tokio::join!(run(&mut connection, &drain), async {
+            tokio::task::yield_now().await;
+            assert_eq!(drain.busy(), 1, "its request runs");
+            drop(request);
+            // A check of its patience would have ended it.
+            tokio::time::sleep(Duration::from_secs(1000)).await;
+            assert_eq!(drain.busy(), 0);
+            assert!(drain.resume());
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(drain.busy(), 1, "it may be busy again");
+            drain.begin();
+        });
+        assert_eq!(ended, Err(ConnectionEnd::Stopping));
+        assert_eq!((connection.holds, connection.checks), (vec![true, false], 0));
+        assert!(connection.said_goodbye);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_cannot_be_held_takes_leave() {
+        let (mut connection, request) = one_request();
+        connection.can_be_held = false;
+        drop(request);
+        let drain = Drain::default();
+        assert!(drain.hold(Duration::from_secs(60)));
+        assert_eq!(run(&mut connection, &drain).await, Err(ConnectionEnd::Stopping));
+        assert!(connection.said_goodbye);
     }
 
     #[tokio::test]

@@ -18,5 +18,6 @@ pub(crate) mod memory_quota;
 pub(crate) mod peer;
 pub(crate) mod rdma;
 pub(crate) mod send;
+pub(crate) mod silence;
 pub(crate) mod stream;
 pub(crate) mod tls;

@@ -29,7 +29,7 @@ enum Piece {
         offset: u64,
         len: usize,
     },
-    /// Claimed by this sender.
+    /// Bytes claimed by this sender.
     Pipe {
         data: Arc<FilledPipe>,
         len: usize,
@@ -81,9 +81,17 @@ pub(crate) struct Sender {
     queued_bytes: usize,
     /// The first piece is ciphertext.
     is_sealed: bool,
+    /// The stream ends where a file has been cut.
+    ends_at_cut: bool,
 }
 
 impl Sender {
+    /// Creates a sender that ends the stream where a file has been cut, instead
+    /// of sending zeros: for data of disks, which nobody may invent.
+    pub(crate) fn of_disks() -> Self {
+        Self { ends_at_cut: true, ..Self::default() }
+    }
+
     /// Queues a record marker.
     pub(crate) fn push_marker(&mut self, word: [u8; 4]) {
         self.queued_bytes += word.len();
@@ -106,7 +114,7 @@ impl Sender {
             Err(other) => other,
         };
         match file.downcast::<FilledPipe>() {
-            Ok(data) if data.claim() => self.pieces.push_back(Piece::Pipe { data, len }),
+            Ok(data) if data.claim(offset, len) => self.pieces.push_back(Piece::Pipe { data, len }),
             Ok(_) => self.pieces.push_back(Piece::Lost { len }),
             // An error of the store; zeros keep the stream framed.
             Err(_) => self.push_zeros(len),
@@ -139,6 +147,7 @@ impl Sender {
         while let Some(first) = self.pieces.front_mut() {
             let sent = match first {
                 Piece::Span { file, offset, len } => match send_span(stream, file, *offset, *len) {
+                    Ok(0) if self.ends_at_cut => Err(io::ErrorKind::UnexpectedEof.into()),
                     Ok(0) => {
                         // The file was truncated while it was sent: the
                         // missing part is sent as zeros, so that the
@@ -391,6 +400,35 @@ mod tests {
         assert_eq!(sender.flush(&ours).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         drop(ours);
         assert!(reader.join().unwrap() == [&[1, 2, 3, 4], &content[..], b"pad"].concat());
+    }
+
+    /// A reply of NFS keeps its length; a disk's data ends with its connection.
+    #[tokio::test]
+    async fn a_file_that_was_cut_is_filled_up_or_ends_the_stream() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        for mut sender in [Sender::default(), Sender::of_disks()] {
+            let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (mut theirs, _) = listener.accept().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            let ours = TcpStream::from_std(ours).unwrap();
+            let mut file = tempfile::tempfile().unwrap();
+            std::io::Write::write_all(&mut file, &[7; 1000]).unwrap();
+            let file = Arc::new(OwnedFd::from(file));
+            sender.push_payload(Payload::Span(FileSpan { file, offset: 0, len: 3000 }));
+            ours.writable().await.unwrap();
+            let sent = sender.flush(&ours);
+            drop(ours);
+            let mut got = Vec::new();
+            std::io::Read::read_to_end(&mut theirs, &mut got).unwrap();
+            assert!(got[..1000] == [7; 1000]);
+            if sender.ends_at_cut {
+                assert_eq!(sent.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+                assert_eq!(got.len(), 1000);
+            } else {
+                assert_eq!(sent.unwrap(), 3000);
+                assert!(got[1000..] == [0; 2000]);
+            }
+        }
     }
 
     #[test]

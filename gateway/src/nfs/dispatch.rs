@@ -14,7 +14,7 @@ use zgate_nfs::Peer;
 use zgate_nfs::dispatch::{Incoming, Once, Programs, Target, Unaccepted, keep};
 use zgate_nfs::runtime::{Protection, Runtime};
 use zgate_rpc::message::encode_rejection;
-use zgate_rpc::{AcceptError, Rejection};
+use zgate_rpc::{AcceptError, Credential, Rejection};
 use zgate_xdr::{Decoder, Encoder, Message};
 
 /// Result of a record.
@@ -68,7 +68,7 @@ pub(crate) async fn answer(source: &CallSource, is_named: bool, received: Receiv
     };
     let arrived = Arrived { head_copies, copied_bytes, apart_bytes, is_protected: false };
     let is_named = || is_named || nfs.v4.admits_host(peer.address);
-    let incoming = match Incoming::read(&mut d, peer, is_named) {
+    let mut incoming = match Incoming::read(&mut d, peer, is_named) {
         Ok(incoming) => incoming,
         Err(Unaccepted::NotACall) => return Answer::Close(Misbehaved::NotACall.into()),
         Err(Unaccepted::Answered(message)) => return Answer::Reply(message),
@@ -83,6 +83,13 @@ pub(crate) async fn answer(source: &CallSource, is_named: bool, received: Receiv
             return Box::pin(gss::call::answer(call)).await;
         }
     };
+    if let Credential::Sys(sys) = &incoming.call.credential
+        && let Some(users) = source.managed_users(sys)
+    {
+        let groups = nfs.runtime.name_service.groups_of(&users);
+        // Apart: other requests need not have room for it.
+        incoming.call.groups = Some(Box::pin(groups).await);
+    }
     match serve(source, &incoming, &mut d, arrived).await {
         Served::Results(results) => Answer::Reply(incoming.reply(Ok(results))),
         Served::Fault(error) => Answer::Reply(incoming.reply(Err(error))),

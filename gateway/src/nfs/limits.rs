@@ -13,6 +13,17 @@ pub(crate) const MAX_GROUPS: usize = 65_536;
 /// Time in which the name service says which user a client certificate names; a
 /// user that it does not tell is unknown.
 pub(crate) const USER_LOOKUP_PATIENCE: Duration = Duration::from_secs(10);
+/// Threads that ask the name service for names and groups.
+pub(crate) const NAME_SERVICE_WORKERS: usize = 4;
+/// Questions to the name service that are under way or wait for a worker.
+pub(crate) const MAX_LOOK_UPS: usize = 256;
+/// Users, and as many names and ids, whose answers are kept.
+pub(crate) const MAX_KNOWN_PRINCIPALS: usize = 16_384;
+/// Time until a question is asked again that the name service did not answer, in
+/// seconds.
+pub(crate) const UNANSWERED_SECONDS: u64 = 10;
+/// Longest name of a user or group, in bytes.
+pub(crate) const MAX_NAME_BYTES: usize = 256;
 /// Longest record accepted from a host that no export names, in bytes: a NULL
 /// call with the longest credential and verifier (RFC 5531 §8.2) is below 1
 /// KiB.
@@ -47,6 +58,9 @@ pub(crate) const MEMORY_RETRY: Duration = Duration::from_millis(10);
 pub(crate) const MAX_COUNTED_CLIENTS: usize = 1024;
 /// Most exports whose load is counted.
 pub(crate) const MAX_COUNTED_EXPORTS: usize = 4096;
+const _: () = assert!(MAX_LOOK_UPS < MAX_KNOWN_PRINCIPALS);
+// Name, @ and domain fit the owner of a file.
+const _: () = assert!(MAX_NAME_BYTES < zgate_nfs::limits::MAX_PRINCIPAL_BYTES);
 const _: () = assert!(UNNAMED_STREAM_BYTES >= 2 * MAX_UNNAMED_RECORD_BYTES);
 const _: () = assert!(MAX_UNNAMED_RECORD_BYTES > 4 * zgate_rpc::limits::MAX_AUTH_BYTES);
 const _: () = assert!(UNNAMED_CHECKS < SILENT_CHECKS && SILENT_CHECKS < RECORD_CHECKS);

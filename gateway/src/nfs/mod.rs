@@ -9,6 +9,7 @@ pub(crate) mod gss;
 pub(crate) mod host;
 pub(crate) mod limits;
 pub(crate) mod loads;
+pub(crate) mod name_service;
 pub(crate) mod patience;
 pub(crate) mod rdma;
 pub(crate) mod record;

@@ -2,6 +2,7 @@
 
 use super::back_channels::BackChannels;
 use super::callback_connections::CallbackConnections;
+use super::name_service::NameService;
 use crate::net::boundary;
 use crate::net::connections::Connections;
 use crate::net::peer;
@@ -13,7 +14,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use zgate_nfs::runtime::{BoxedFuture, CallbackFailure, CallbackPath, ConnectionId, Now, Runtime};
+use zgate_nfs::runtime::{
+    BoxedFuture, CallbackFailure, CallbackPath, ConnectionId, Names, Now, Runtime,
+};
 use zgate_rpc::record::{MARKER_BYTES, Marker};
 use zgate_store::Timestamp;
 use zgate_xdr::Message;
@@ -32,6 +35,8 @@ pub(crate) struct GatewayRuntime {
     back_channels: Arc<BackChannels>,
     callbacks: Arc<CallbackConnections>,
     random: File,
+    /// Names and groups of users.
+    pub name_service: NameService,
 }
 
 impl GatewayRuntime {
@@ -48,6 +53,7 @@ impl GatewayRuntime {
             back_channels,
             callbacks: Arc::default(),
             random,
+            name_service: NameService::new(),
         })
     }
 
@@ -138,6 +144,10 @@ impl Runtime for GatewayRuntime {
 
     fn random(&self) -> u64 {
         draw(&self.random)
+    }
+
+    fn names(&self) -> Option<&dyn Names> {
+        self.name_service.names()
     }
 }
 

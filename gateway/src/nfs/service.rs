@@ -14,14 +14,16 @@ use crate::observe::data_path::DataPath;
 use crate::state_dir::StateDir;
 use std::io;
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use zgate_io::continuation::Home;
-use zgate_nfs::namespace::Namespace;
+use zgate_nfs::namespace::{ClientRule, Namespace};
 use zgate_nfs::runtime::{PeerCertificate, Protection, Runtime};
 use zgate_nfs::v4::guard::StateGuard;
 use zgate_nfs::v4::server::{Identity, Observer, ServerAddresses, ServerOptions};
 use zgate_nfs::v4::state::State;
 use zgate_nfs::v4::state::grace::GracePeriod;
+use zgate_rpc::AuthSys;
 use zgate_rpc::drc::ReplyCache;
 
 /// State of the process.
@@ -117,6 +119,11 @@ impl Nfs {
         connections.exports_changed(|host| namespace.names_host(host));
     }
 
+    /// Renews the leases of all clients, which could not do it themselves.
+    pub(crate) fn renew_leases(&self) {
+        self.v4.renew_leases(self.runtime.now().seconds());
+    }
+
     /// Handles timeouts: leases, recalls, grace, security contexts.
     pub(crate) fn tick(&self) {
         let now_seconds = self.runtime.now().seconds();
@@ -160,12 +167,45 @@ pub(crate) struct CallSource {
     pub nfs: Arc<Nfs>,
     pub peer: zgate_nfs::Peer,
     load: OnceLock<ConnectionLoad>,
+    managed: ManagedUsers,
+}
+
+/// Rules of a connection's host that take the groups of users from this machine.
+#[derive(Default)]
+struct ManagedUsers {
+    rules: Mutex<Arc<[ClientRule]>>,
+    /// Whether there are any, for exports with this version. Most hosts have none,
+    /// and take no lock.
+    are_any: AtomicBool,
+    /// Version of the exports, and one more.
+    version: AtomicU64,
 }
 
 impl CallSource {
     /// Returns the counters of the connection, of a host that an export names.
     pub(crate) fn load(&self) -> &ConnectionLoad {
         self.load.get_or_init(|| self.nfs.loads.connected(&self.peer))
+    }
+
+    /// Returns the users of this machine that a caller is, by the rules that take
+    /// their groups from here.
+    pub(crate) fn managed_users(&self, sys: &AuthSys) -> Option<Vec<u32>> {
+        let (managed, version) = (&self.managed, self.nfs.v4.namespace_version() + 1);
+        let is_known = managed.version.load(Ordering::Acquire) == version;
+        if is_known && !managed.are_any.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut rules = managed.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_known {
+            *rules = self.nfs.v4.namespace().rules_with_server_groups(&self.peer).into();
+            managed.are_any.store(!rules.is_empty(), Ordering::Relaxed);
+            managed.version.store(version, Ordering::Release);
+        }
+        let mut users: Vec<u32> =
+            rules.iter().filter_map(|rule| rule.user_with_server_groups(sys)).collect();
+        users.sort_unstable();
+        users.dedup();
+        (!users.is_empty()).then_some(users)
     }
 }
 
@@ -177,7 +217,7 @@ impl Service {
     /// Creates the source of a connection's calls.
     pub(crate) fn call_source(&self, peer: Peer, protected: Protected) -> Arc<CallSource> {
         let (nfs, peer) = (Arc::clone(&self.nfs), protocol_peer(peer, protected));
-        Arc::new(CallSource { nfs, peer, load: OnceLock::new() })
+        Arc::new(CallSource { nfs, peer, load: OnceLock::new(), managed: ManagedUsers::default() })
     }
 
     /// Removes a connection from all tables.

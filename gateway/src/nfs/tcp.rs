@@ -13,6 +13,7 @@ use crate::net::connection_end::{Closed, ConnectionEnd, Misbehaved, Refused};
 use crate::net::connections::Slot;
 use crate::net::event_loop::{self, Event};
 use crate::net::peer::Peer;
+use crate::net::silence;
 use crate::net::stream::{Ready, ready, received};
 use crate::observe::data_path::Transport;
 use bytes::Bytes;
@@ -160,6 +161,16 @@ impl event_loop::Connection for Connection {
 
     fn begin_drain(&mut self) {
         self.draining = true;
+    }
+
+    fn hold(&mut self, is_held: bool) -> Result<bool, ConnectionEnd> {
+        let socket = &self.channel.socket;
+        if is_held {
+            silence::refuse_data(socket)?
+        } else {
+            silence::hear(socket)?
+        };
+        Ok(true)
     }
 
     fn is_idle(&self) -> bool {

@@ -212,6 +212,7 @@ fn a_core_that_hangs_is_unhealthy_and_named() {
         bind("127.0.0.1:0".parse().unwrap()).unwrap(),
         shared,
         axum::Router::new(),
+        None,
     )
     .unwrap();
     let health = || get(http.address, "/healthz");

@@ -12,11 +12,15 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
 
 /// Time limit of a core's answer to `/healthz`.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -44,6 +48,24 @@ pub(crate) struct Http {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub SocketAddr);
 
+/// The client has shown a certificate that the API knows, as an extension of each
+/// of its requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Certified;
+
+/// TLS of the server, for connections that begin now.
+pub(crate) struct HttpTls {
+    pub config: Arc<ServerConfig>,
+    /// Clients without a certificate get nothing.
+    pub requires_certificate: bool,
+    /// Decides whether a verified certificate is one that the API knows.
+    pub is_known: Box<dyn Fn(&CertificateDer<'_>) -> bool + Send>,
+}
+
+/// Source of [`HttpTls`]; `None`: no certificate is in effect, and nobody is
+/// served.
+pub(crate) type TlsSource = Arc<dyn Fn() -> Option<HttpTls> + Send + Sync>;
+
 /// Content of the server's pages.
 pub(crate) trait Pages: Send + Sync + 'static {
     /// All metrics as OpenMetrics text.
@@ -52,7 +74,8 @@ pub(crate) trait Pages: Send + Sync + 'static {
     fn silent_cores(&self, limit: Duration) -> impl Future<Output = Vec<usize>> + Send;
 }
 
-/// Starts the server on a separate thread; `more` has further routes.
+/// Starts the server on a separate thread; `more` has further routes. Without
+/// `tls`, it speaks HTTP.
 ///
 /// # Errors
 /// The address and the next step.
@@ -60,13 +83,14 @@ pub(crate) fn start(
     listener: std::net::TcpListener,
     pages: Arc<impl Pages>,
     more: Router,
+    tls: Option<TlsSource>,
 ) -> io::Result<Http> {
     let address = listener.local_addr()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("zgate-http".to_owned()).spawn(move || {
         runtime.block_on(async move {
             match TcpListener::from_std(listener) {
-                Ok(listener) => serve(listener, router(pages, more)).await,
+                Ok(listener) => serve(listener, router(pages, more), tls).await,
                 Err(error) => tracing::error!(%error, "cannot serve metrics"),
             }
         });
@@ -74,7 +98,7 @@ pub(crate) fn start(
     Ok(Http { address })
 }
 
-async fn serve(listener: TcpListener, router: Router) {
+async fn serve(listener: TcpListener, router: Router, tls: Option<TlsSource>) {
     let room = Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
     loop {
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
@@ -83,15 +107,42 @@ async fn serve(listener: TcpListener, router: Router) {
             continue;
         };
         let router = router.clone().layer(Extension(Peer(peer)));
+        let tls = tls.clone();
         tokio::spawn(async move {
-            answer(stream, router).await;
+            match tls {
+                None => answer(stream, router).await,
+                Some(source) => answer_tls(stream, router, &source).await,
+            }
             drop(permit);
         });
     }
 }
 
+/// Makes the handshake, answers one request and closes the connection.
+async fn answer_tls(stream: TcpStream, router: Router, source: &TlsSource) {
+    let Some(HttpTls { config, requires_certificate, is_known }) = source() else { return };
+    let handshake = TlsAcceptor::from(config).accept(stream);
+    let stream = match tokio::time::timeout(HEAD_TIMEOUT, handshake).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return tracing::debug!(%error, "http: no handshake"),
+        Err(_) => return tracing::debug!("http: no handshake in time"),
+    };
+    let leaf = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let router = match leaf {
+        Some(leaf) if is_known(leaf) => router.layer(Extension(Certified)),
+        Some(_) => router,
+        None if requires_certificate => Router::new()
+            .fallback((StatusCode::FORBIDDEN, "a client certificate of api.client_ca is needed\n")),
+        None => router,
+    };
+    answer(stream, router).await;
+}
+
 /// Answers one request and closes the connection.
-async fn answer(stream: TcpStream, router: Router) {
+async fn answer<S>(stream: S, router: Router)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)

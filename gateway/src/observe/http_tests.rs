@@ -26,7 +26,8 @@ async fn server(silent: &[usize]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let more = Router::new().route("/status", get(async || "7".repeat(STATUS_BYTES)));
-    tokio::spawn(serve(listener, router(Arc::new(Fixed { silent: silent.to_vec() }), more)));
+    let pages = Arc::new(Fixed { silent: silent.to_vec() });
+    tokio::spawn(serve(listener, router(pages, more), None));
     address
 }
 

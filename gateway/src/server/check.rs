@@ -9,6 +9,7 @@ use crate::exports::hosts::addresses;
 use crate::exports::limits::{NAME_PATIENCE, START_PATIENCE};
 use crate::exports::settings::check_directory;
 use crate::iscsi::settings::settings;
+use crate::net::accept::is_local;
 use crate::net::tls::certificates::{Certificates, TlsFault, Validity};
 use crate::nfs::gss::kerberos::KEYTAB_NEXT_STEP;
 use crate::server::settings::kerberos_settings;
@@ -123,9 +124,11 @@ fn absent_addresses(config: &Config) -> Vec<Problem> {
         group.listen.iter().map(move |address| (place.clone(), "iSCSI", address))
     });
     let metrics = Place::root("server").key("metrics_listen");
-    let all = nfs.chain(iscsi).chain(groups);
+    // Portals that this machine lacks are the other machine's.
+    let portals = iscsi.chain(groups).filter(|_| !config.iscsi.asymmetric);
+    let all = nfs.chain(portals);
     let all = all.chain([(metrics, "metrics", &config.server.metrics_listen)]);
-    let absent = all.filter(|(_, _, address)| !listen::exists(address.ip()));
+    let absent = all.filter(|(_, _, address)| !is_local(address.ip()));
     let problem = |(place, service, address): (Place, &str, &SocketAddr)| {
         let item = listen::absent_item(service, *address);
         Problem { place, problem: format!("{address}: {}", item.reason), next_step: item.next_step }

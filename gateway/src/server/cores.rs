@@ -1,8 +1,8 @@
 //! One core: its thread's runtime and connections, and the tasks that the first
 //! core does for all.
 
-use super::health;
 use super::shared::Shared;
+use super::{handover, health};
 use crate::iscsi::luns::unit::Unit;
 use crate::iscsi::service::IscsiService;
 use crate::iscsi::{self, iser};
@@ -11,6 +11,7 @@ use crate::net::accept::accept_loop;
 use crate::net::arrival::{Arrival, NewConnection, Protocol};
 use crate::net::boundary::{bring_down, caught, essential};
 use crate::net::core::Network;
+use crate::net::drain::Phase;
 use crate::net::rdma::fabric::FabricSource;
 use crate::net::rdma::supervise::supervise;
 use crate::nfs;
@@ -156,7 +157,11 @@ async fn tick(shared: Arc<Shared>) {
     let mut every = tokio::time::interval(Duration::from_secs(1));
     loop {
         every.tick().await;
-        shared.nfs.tick();
+        handover::resume_if_due(&shared);
+        // While clients are kept waiting, nothing of theirs expires.
+        if shared.network.drain.phase() != Phase::Held {
+            shared.nfs.tick();
+        }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         shared.network.tls.notice_expiry(now);
         shared.iscsi.tick();

@@ -1,6 +1,7 @@
 //! Limits of the API and the web page: on the number of rows and the length of
 //! texts that peers make long, and on waiting.
 
+use crate::admin;
 use std::time::Duration;
 
 /// Most rows of a list in an answer of the API; the answer has their total number.
@@ -57,7 +58,20 @@ pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) const DEVICE_ATTEMPTS: u32 = 40;
 pub(crate) const DEVICE_PAUSE: Duration = Duration::from_millis(100);
 
+/// Time limit for writing what file systems hold back, before a handover stops
+/// anything; it goes on afterwards.
+pub(crate) const SYNC_PATIENCE: Duration = Duration::from_secs(8);
+/// Time limit of a handover for running requests to end and for replies to reach
+/// their clients.
+pub(crate) const HOLD_PATIENCE: Duration = Duration::from_secs(15);
+/// Pause between two looks for that.
+pub(crate) const HOLD_PAUSE: Duration = Duration::from_millis(20);
+/// Longest time for which connections are held, in seconds: a gateway that nobody
+/// stops serves again.
+pub(crate) const MAX_HOLD_SECONDS: u64 = 600;
+
 const _: () = assert!(POOL_PATIENCE.as_secs() < API_ANSWER_TIMEOUT.as_secs());
+const _: () = assert!(SYNC_PATIENCE.as_secs() + HOLD_PATIENCE.as_secs() < admin::TIMEOUT.as_secs());
 const _: () = assert!(API_TOOL_SECONDS < API_ANSWER_TIMEOUT.as_secs());
 const _: () = assert!(
     API_HEAD_TIMEOUT.as_secs() + API_BODY_TIMEOUT.as_secs() + API_ANSWER_TIMEOUT.as_secs()

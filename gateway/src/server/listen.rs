@@ -4,9 +4,9 @@
 
 use crate::exports::absent::{AbsentItem, AbsentKind, Fault};
 use crate::exports::open::Opening;
-use crate::net::accept::{bind, bind_in_advance};
+use crate::net::accept::{bind, bind_in_advance, is_local};
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::{Mutex, PoisonError};
 
 /// Addresses that did not exist when the gateway began to listen there.
@@ -41,7 +41,7 @@ impl Awaited {
     /// Returns the addresses that do not exist now.
     pub(crate) fn absent(&self) -> Vec<AbsentItem> {
         let awaited = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let absent = awaited.iter().filter(|(_, address)| !exists(address.ip()));
+        let absent = awaited.iter().filter(|(_, address)| !is_local(address.ip()));
         absent.map(|(service, address)| absent_item(service, *address)).collect()
     }
 }
@@ -53,12 +53,6 @@ pub(super) fn absent_item(service: &str, address: SocketAddr) -> AbsentItem {
         "add the address, or correct it; `ip addr` lists them",
     );
     AbsentItem::new(AbsentKind::Listen, format!("{service} address {address}"), fault)
-}
-
-/// Returns whether an interface has the address.
-pub(super) fn exists(address: IpAddr) -> bool {
-    let bound = UdpSocket::bind((address, 0));
-    !bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
 }
 
 #[cfg(test)]

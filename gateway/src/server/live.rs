@@ -135,6 +135,7 @@ impl LiveConfig {
         let certificates = super::serve::certificates(&new)?;
         let kerberos = super::serve::kerberos(&new)?;
         let api_credentials = credentials::configured(&new)?;
+        super::serve::name_service(&new, &self.gateway.shared.nfs)?;
         self.reconciler.replace(&new, |prepared| {
             let outcome = &prepared.outcome;
             let disks = (outcome.volumes.as_slice(), outcome.granted.as_slice());

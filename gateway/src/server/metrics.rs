@@ -48,6 +48,7 @@ metrics! {
     LOCKS "zgate_nfs_lock_stateids" Gauge "Byte-range lock stateids";
     DELEGATIONS "zgate_nfs_delegations" Gauge "Delegations given";
     RECALLS "zgate_nfs_recalls" Gauge "Delegations being recalled";
+    HANDOVER "zgate_handover_seconds" Gauge "Seconds clients wait at most because of a handover; 0: they do not";
     GRACE "zgate_nfs_grace_seconds" Gauge "Seconds the grace period lasts at most; 0: over";
     RECORD_CHANGES "zgate_nfs_client_record_changes" Gauge "Client records on their way to the state directory, or out of it";
     SCSI_SECONDS "zgate_scsi_command_seconds" Histogram ["family"] "Time a SCSI command took, by family";
@@ -131,6 +132,8 @@ fn everything(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     page.single(LOCKS, totals.locks)?;
     page.single(DELEGATIONS, totals.delegations)?;
     page.single(RECALLS, totals.recalls)?;
+    let held = shared.network.drain.hold_left().map_or(0, |left| left.as_secs() + 1);
+    page.single(HANDOVER, held)?;
     page.single(GRACE, totals.grace_seconds)?;
     page.single(RECORD_CHANGES, totals.record_changes)?;
     block_service(page, &shared.iscsi)?;

@@ -10,7 +10,8 @@ mod cores;
 #[cfg(test)]
 mod dashboards_tests;
 pub(crate) mod descriptors;
-pub(crate) mod health;
+pub(crate) mod handover;
+mod health;
 mod in_use;
 mod kept;
 mod limits;

@@ -74,8 +74,10 @@ fn retry(
     }
     let shared = &gateway.shared;
     shared.absent.update(Source::Luns, shared.iscsi.absent());
+    shared.iscsi.follow_addresses();
     let addresses = gateway.awaited.absent();
-    let address_due = (!addresses.is_empty()).then(|| Instant::now() + FIRST_RETRY);
+    let follows = !addresses.is_empty() || shared.iscsi.home.groups.is_asymmetric();
+    let address_due = follows.then(|| Instant::now() + FIRST_RETRY);
     shared.absent.update(Source::Addresses, addresses);
     // What was used is no longer due; what failed has a later time.
     let due = files.and(disks).due;

@@ -27,6 +27,7 @@ use crate::iscsi::luns::unit::UnitHome;
 use crate::iscsi::luns::volumes::Volumes;
 use crate::iscsi::service::IscsiService;
 use crate::iscsi::settings::{IscsiSettings, Portal};
+use crate::net::accept::{bind_in_advance, is_local};
 use crate::net::arrival::Protocol;
 use crate::net::boundary::bring_down;
 use crate::net::connection_end::Ends;
@@ -38,9 +39,11 @@ use crate::net::memory_quota::MemoryQuota;
 use crate::net::rdma::state::RdmaState;
 use crate::nfs::service::{Nfs, NfsOptions};
 use crate::state_dir::{StateDir, random_bytes};
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -158,7 +161,12 @@ impl Gateway {
                 portals.push(*portal);
                 continue;
             }
-            let listener = awaited.listen("iSCSI", portal.address, how)?;
+            let listener = if block.asymmetric && !is_local(portal.address.ip()) {
+                // The other machine's; it is not missed here.
+                bind_in_advance(portal.address)?
+            } else {
+                awaited.listen("iSCSI", portal.address, how)?
+            };
             portals.push(Portal { address: listener.local_addr()?, ..*portal });
             listeners.push((listener, Protocol::Iscsi));
         }
@@ -291,6 +299,12 @@ impl Gateway {
     /// Returns the stores of datasets, by their guids.
     pub(crate) fn followed(&self) -> Vec<(u64, Arc<DatasetTree>)> {
         self.stores().followed()
+    }
+
+    /// Returns the directories of the exports in effect.
+    pub(super) fn export_paths(&self) -> BTreeSet<PathBuf> {
+        let exports = self.exports.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        exports.iter().map(|export| export.path.clone()).collect()
     }
 
     /// Closes cached objects of exported paths that no client has open.

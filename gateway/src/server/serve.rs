@@ -4,6 +4,7 @@ use super::absent::Source;
 use super::activity;
 use super::api::{self, CarryOut, credentials};
 use super::check::absent_now;
+use super::handover;
 use super::kept::ConfDirLock;
 use super::limits::API_TOOL_SECONDS;
 use super::live::LiveConfig;
@@ -24,15 +25,16 @@ use crate::iscsi;
 use crate::net::tls::certificates::{Certificates, TlsFault};
 use crate::nfs::gss::kerberos::Offer;
 use crate::nfs::rpcbind;
+use crate::nfs::service::Nfs;
 use crate::observe::audit::{self, Asker};
-use crate::observe::http::{self, Http};
+use crate::observe::http::{self, Http, TlsSource};
 use crate::observe::pools;
 use crate::schedule::{self, Schedule};
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use zgate_config::{Config, InitiatorConfig, LiveChange};
+use zgate_config::{Config, InitiatorConfig, LiveChange, MetricsTransport};
 use zgate_control::Tool;
 use zgate_control::snapshot::Policy;
 use zgate_control::tool::SystemTool;
@@ -71,6 +73,7 @@ impl Running {
         let gateway = Gateway::start(&settings(config), &outcome.exports, block, disks, how)?;
         gateway.shared.network.tls.replace(certificates);
         gateway.shared.nfs.kerberos.replace(kerberos);
+        name_service(config, &gateway.shared.nfs)?;
         reconciler.adopt(prepared);
         gateway.shared.absent.update(Source::Datasets, reconciler.missing());
         let named =
@@ -90,7 +93,8 @@ impl Running {
         shared.access.set_token(token);
         shared.set_api_credentials(credentials::configured(config)?);
         let web::Routes { guarded, reading } = web::routes(shared, api::document::with_changes)?;
-        let http = http::start(listener, Arc::clone(shared), guarded).map_err(named)?;
+        let tls = metrics_tls(config.server.metrics_transport, shared);
+        let http = http::start(listener, Arc::clone(shared), guarded, tls).map_err(named)?;
         Ok(Self { gateway: Arc::new(gateway), reconciler, http, reading })
     }
 
@@ -115,6 +119,18 @@ impl Running {
     }
 }
 
+/// Returns the source of TLS for the address of metrics and status; `None`: it
+/// speaks HTTP. A reload replaces the certificates of connections that begin later.
+fn metrics_tls(transport: MetricsTransport, shared: &Arc<Shared>) -> Option<TlsSource> {
+    let requires_certificate = match transport {
+        MetricsTransport::Plain => return None,
+        MetricsTransport::Tls => false,
+        MetricsTransport::Mtls => true,
+    };
+    let shared = Arc::clone(shared);
+    Some(Arc::new(move || Some(shared.api_credentials()?.for_metrics(requires_certificate))))
+}
+
 /// Reads the certificates of a configuration.
 ///
 /// # Errors
@@ -124,6 +140,21 @@ pub(super) fn certificates(config: &Config) -> io::Result<Option<Certificates>> 
         io::Error::new(io::ErrorKind::InvalidInput, format!("tls.{key}: {problem}; {next_step}"))
     };
     config.tls.as_ref().map(Certificates::read).transpose().map_err(named)
+}
+
+/// Starts the name service if a configuration needs it, and sets the domain of its
+/// names.
+///
+/// # Errors
+/// The system's, for threads.
+pub(super) fn name_service(config: &Config, nfs: &Nfs) -> io::Result<()> {
+    let (service, domain) = (&nfs.runtime.name_service, config.server.id_domain.as_deref());
+    let mut clients = config.exports.iter().flat_map(|export| &export.clients);
+    if domain.is_some() || clients.any(|client| client.manage_groups) {
+        service.start()?;
+    }
+    service.set_domain(domain);
+    Ok(())
 }
 
 /// Finds the keys of a configuration's Kerberos, and starts its workers.
@@ -269,6 +300,7 @@ fn requested(request: &Request) -> Option<String> {
         Request::Release { dataset, seconds } => format!("release {dataset} for {seconds} s"),
         Request::Resume { dataset } => format!("resume {dataset}"),
         Request::Drain => "drain".to_owned(),
+        Request::Handover { seconds } => format!("handover for {seconds} s"),
         Request::LunAdd { target, lun, runtime_only } => {
             let (number, path) = (lun.number, lun.path.display());
             format!("lun add {target} {number} {path}{}", kept(runtime_only))
@@ -351,6 +383,10 @@ fn answer(
             let stopping = |_| io::Error::other("the gateway is stopping already");
             events.send(Event::Stop).map_err(stopping)?;
             serde_json::json!({ "draining": true })
+        }
+        Request::Handover { seconds } => {
+            let paths = gateway.export_paths();
+            serde_json::to_value(handover::hand_over(&gateway.shared, paths, seconds)?)?
         }
         Request::LunAdd { target, lun, runtime_only } => {
             live.change(LiveChange::AddLun { target, lun: *lun }, runtime_only)?

@@ -7,6 +7,7 @@ use super::throughput::Throughput;
 use super::verdict::{HealthReport, health};
 use crate::exports::dataset::known::DatasetProperties;
 use crate::iscsi;
+use crate::iscsi::port_groups::PortGroupStatus;
 use crate::iscsi::status::{SessionView, TargetView};
 use crate::net::interfaces::Interface;
 use crate::net::rdma::state::RdmaReport;
@@ -46,6 +47,9 @@ pub(crate) struct Status {
     pub(super) exports: Vec<ExportStatus>,
     pub(super) clients: Vec<ClientStatus>,
     pub(super) targets: Vec<TargetView>,
+    /// Portal groups of a pair's machines.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) port_groups: Vec<PortGroupStatus>,
     /// iSCSI sessions.
     pub(super) sessions: Vec<SessionView>,
     /// Snapshot schedules.
@@ -54,6 +58,9 @@ pub(crate) struct Status {
     /// Division of the process's descriptors.
     pub(super) descriptors: DescriptorStatus,
     pub(super) grace_seconds_left: u64,
+    /// Seconds after which clients that a handover keeps waiting are served again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) handover_seconds_left: Option<u64>,
     pub(super) buffers_in_use_bytes: usize,
     /// Bytes carried and copied, by transport and direction.
     pub(super) data: Vec<DataFigures>,
@@ -207,11 +214,13 @@ pub(crate) fn status(shared: &Shared, silent_cores: &[usize]) -> Status {
         exports,
         clients: clients(shared),
         targets: iscsi::status::targets(&shared.iscsi, &shared.datasets),
+        port_groups: shared.iscsi.home.groups.status(),
         sessions: iscsi::status::sessions(&shared.iscsi),
         snapshots: schedules,
         connections: shared.network.connections.len(),
         descriptors: shared.descriptors.status(shared.nfs.v4.open_files()),
         grace_seconds_left: totals.grace_seconds,
+        handover_seconds_left: shared.network.drain.hold_left().map(|left| left.as_secs()),
         buffers_in_use_bytes: shared.network.pool.in_use_bytes(),
         data: shared.nfs.metrics.data.figures(),
         pools: shared.pools.report(),

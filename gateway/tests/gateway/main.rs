@@ -12,6 +12,7 @@ mod documents;
 mod exports;
 mod fair_share;
 mod follow;
+mod handover;
 mod hosts;
 mod iscsi_access;
 mod iscsi_crash;

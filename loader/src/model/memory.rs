@@ -1,9 +1,9 @@
 //! Memory for regions: reused memory if some is free, otherwise fresh memory
 //! whose pages are allocated before it is written.
 
+use super::page_size::{PageCosts, PageSize};
 use bytes::BytesMut;
 use rustix::time::{ClockId, clock_gettime};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use zgate_io::huge_pages::HUGE_PAGE_BYTES;
 use zgate_io::reuse::{Anchor, populate};
@@ -12,10 +12,6 @@ use zgate_io::reuse::{Anchor, populate};
 const ALIGNMENT_BYTES: usize = 4096;
 /// Least size of a region that is kept for reuse, in bytes.
 const MIN_KEPT_BYTES: usize = 1 << 20;
-/// Rate below which huge pages are no longer requested, in bytes per second of
-/// CPU: the kernel, or the hypervisor, has to make room for each. Small ones
-/// are not faster than this.
-const MIN_HUGE_BYTES_PER_SECOND: f64 = 2e9;
 
 /// Memory of one load.
 #[derive(Debug)]
@@ -23,14 +19,14 @@ pub(super) struct Memory {
     /// Anchors of the memory that may be reused.
     anchors: Mutex<Vec<Anchor>>,
     max_kept_bytes: usize,
-    huge: AtomicBool,
+    costs: PageCosts,
 }
 
 impl Memory {
     /// Keeps at most `max_kept_bytes` of unused memory.
     pub(super) fn new(max_kept_bytes: u64) -> Self {
         let max_kept_bytes = usize::try_from(max_kept_bytes).unwrap_or(usize::MAX);
-        Self { anchors: Mutex::default(), max_kept_bytes, huge: AtomicBool::new(true) }
+        Self { anchors: Mutex::default(), max_kept_bytes, costs: PageCosts::default() }
     }
 
     /// Takes memory of `len` bytes with undefined content, page-aligned,
@@ -117,24 +113,22 @@ impl Memory {
         }
     }
 
-    /// Allocates the pages of at most one huge page's worth of memory. If huge
-    /// pages turn out to be slow, as under a hypervisor that has to find them
-    /// first, the rest gets small ones.
+    /// Allocates the pages of at most one huge page's worth of memory, as one
+    /// huge page or as small ones.
     fn populate(&self, memory: &mut [u8]) {
-        let huge = self.huge.load(Ordering::Relaxed) && memory.len() >= HUGE_PAGE_BYTES;
-        let begun = thread_cpu_seconds();
-        populate(memory, huge);
-        let seconds = thread_cpu_seconds() - begun;
-        if huge && memory.len() as f64 / seconds.max(1e-9) < MIN_HUGE_BYTES_PER_SECOND {
-            tracing::debug!(seconds, bytes = memory.len(), "huge pages are slow: using small ones");
-            self.huge.store(false, Ordering::Relaxed);
+        if memory.len() < HUGE_PAGE_BYTES {
+            return populate(memory, false);
         }
+        let size = self.costs.choose();
+        let begun = thread_cpu_nanos();
+        populate(memory, size == PageSize::Huge);
+        self.costs.learn(size, (thread_cpu_nanos() - begun) / memory.len() as f64);
     }
 }
 
-fn thread_cpu_seconds() -> f64 {
+fn thread_cpu_nanos() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
 fn aligned(len: usize) -> BytesMut {

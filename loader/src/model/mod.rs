@@ -14,6 +14,7 @@ mod host;
 pub mod load;
 mod memory;
 pub mod options;
+mod page_size;
 pub mod plan;
 mod reader;
 mod regions;

@@ -142,7 +142,7 @@ impl Incoming {
         let span_allowed = !peer.rdma && is_plain;
         let (entered, refused) = (EnteredExport::default(), RefusedAccess::default());
         let (peer, xid) = (peer.clone(), header.xid);
-        let call = Call { peer, credential, xid, span_allowed, entered, refused };
+        let call = Call { peer, credential, xid, span_allowed, entered, refused, groups: None };
         Self { target, header, call }
     }
 

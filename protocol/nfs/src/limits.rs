@@ -98,6 +98,11 @@ const _: () = assert!(SPARE_SLOTS <= MAX_SLOTS);
 const fn one_host_may(all: usize, wanted: usize) -> bool {
     all - all / (HOST_SHARE_OF_FREE + 1) >= wanted
 }
+/// Time in which the name service tells the names in a request, or those for a
+/// reply, in milliseconds: afterwards the client is told to try again, or gets a
+/// number.
+pub const NAME_PATIENCE_MILLISECONDS: u64 = 3000;
+
 const _: () = assert!(one_host_may(MAX_SESSIONS, MAX_SESSIONS_PER_CLIENT));
 const _: () = assert!(one_host_may(MAX_OPENS, MAX_STATES_PER_CLIENT));
 const _: () = assert!(one_host_may(MAX_LOCK_STATES, MAX_STATES_PER_CLIENT));

@@ -93,6 +93,18 @@ pub struct Call {
     pub entered: EnteredExport,
     /// The last access that was refused, for the log.
     pub refused: RefusedAccess,
+    /// Groups of the caller as the server knows them, if a client entry takes them
+    /// from there: for each user that it is with such an entry.
+    pub groups: Option<Arc<[UserGroups]>>,
+}
+
+/// The groups of a user of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserGroups {
+    /// The user.
+    pub uid: u32,
+    /// All of its groups.
+    pub groups: Arc<[u32]>,
 }
 
 /// An access that was refused.
@@ -183,6 +195,49 @@ pub enum CallbackFailure {
     TimedOut,
 }
 
+/// Users and groups have names and ids of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PrincipalKind {
+    /// A user.
+    User,
+    /// A group.
+    Group,
+}
+
+/// A user or a group of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PrincipalId {
+    /// A user.
+    User(u32),
+    /// A group.
+    Group(u32),
+}
+
+impl PrincipalId {
+    /// Its number.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        match self {
+            Self::User(id) | Self::Group(id) => id,
+        }
+    }
+}
+
+/// Names of users and groups of the server, by its name service. The answers are
+/// kept; the futures wait while one is not known yet, so callers bound them.
+pub trait Names: Send + Sync {
+    /// Domain of all names.
+    fn domain(&self) -> Arc<str>;
+
+    /// The name of a user or group; `None`: it has none, or the service cannot
+    /// tell.
+    fn name_of(&self, id: PrincipalId) -> BoxedFuture<Option<Arc<str>>>;
+
+    /// The id of a user or group; `None`: there is none, or the service cannot
+    /// tell.
+    fn id_of(&self, kind: PrincipalKind, name: &str) -> BoxedFuture<Option<u32>>;
+}
+
 /// The gateway's part of the protocol: threads, sockets and timers.
 pub trait Runtime: Send + Sync {
     /// Runs `work` to completion on the current core, after the reply.
@@ -208,6 +263,11 @@ pub trait Runtime: Send + Sync {
 
     /// 64 cryptographically random bits.
     fn random(&self) -> u64;
+
+    /// Names of users and groups in NFSv4; `None`: they are numbers.
+    fn names(&self) -> Option<&dyn Names> {
+        None
+    }
 }
 
 /// The result of `work`, or `None` if it takes longer than this: `work` is

@@ -18,6 +18,12 @@ pub trait Task {
     /// a response to them; this command's own I_T nexus is excluded.
     fn abort_others(&self, which: &dyn Fn(&Nexus) -> bool);
 
+    /// Returns whether the transport can send a range of a file in place of
+    /// bytes: the data leaves after the command has ended, and as it is then.
+    fn takes_spans(&self) -> bool {
+        false
+    }
+
     /// Runs `work` for at most the time that one command may delay others.
     fn in_time<'a>(&'a self, work: Work<'a>) -> Finished<'a>;
 }

@@ -94,6 +94,7 @@ fn config(dice: &mut Dice<'_>) -> DiskConfig {
         thin: choices & 0x20 == 0,
         sanitize: true,
         explicit_alua: choices & 0x40 != 0,
+        state_elsewhere: false,
         token_secret: [7; 16],
         port_groups: vec![PortGroup {
             id: 1,

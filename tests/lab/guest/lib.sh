@@ -3,6 +3,8 @@
 
 STORE_DISK=/dev/vdb
 OTHER_DISK=/dev/vdc
+# The disk that the second machine reaches, too; there are two machines then.
+SHARED_DISK=/dev/disk/by-id/virtio-shared
 RESULT=${RESULT:-/tmp/result}
 ZGATE=/run/lab/zgate
 CONFIG=/run/zgate/zgate.toml

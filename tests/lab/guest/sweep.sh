@@ -94,8 +94,12 @@ if [ -d /sys/module/zfs ]; then
 fi
 slow_devices_remove
 losetup -D
-[ ! -b "$STORE_DISK" ] || wipefs -q -a "$STORE_DISK" "$OTHER_DISK"
-[ ! -b "$STORE_DISK" ] || blkdiscard -q -f "$STORE_DISK" 2>/dev/null
+# The second machine has the shared disk alone, which the first one empties.
+if [ "$HOSTNAME" != zgate-lab-b ] && [ -b "$STORE_DISK" ]; then
+    wipefs -q -a "$STORE_DISK" "$OTHER_DISK"
+    blkdiscard -q -f "$STORE_DISK" 2>/dev/null
+    [ ! -b "$SHARED_DISK" ] || blkdiscard -q -f "$SHARED_DISK"
+fi
 if [ -n "$(nfs_mounts)" ]; then
     echo "sweep: still mounted: $(nfs_mounts | tr '\n' ' ')"
     swept=1

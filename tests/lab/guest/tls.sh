@@ -90,10 +90,11 @@ clients = [{ match = \"0.0.0.0/0\", access = \"rw\", squash = \"${4:-none}\", tr
 ")
 }
 
-# secure_mount a|b VERSION DIRECTORY XPRTSEC EXPORT [SERVER]: `none` is plain.
+# secure_mount a|b VERSION DIRECTORY XPRTSEC EXPORT [SERVER [OPTIONS]]: `none` is
+# plain.
 secure_mount() {
     local host=$1 options
-    options="xprtsec=$4,retry=0,soft,timeo=100,retrans=1,acdirmin=1,acdirmax=2"
+    options="xprtsec=$4${7:+,$7},retry=0,soft,timeo=100,retrans=1,acdirmin=1,acdirmax=2"
     if [ "$host" = a ]; then
         SERVER=${6:-nas.lab} client_mount "$2" "$3" "$options" "$5"
     else

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Appends numbered records, fsyncs each, then notes the number in a local
-file: what is noted was acknowledged. writer.py PATH NOTES SECONDS"""
+file: what is noted was acknowledged. writer.py PATH NOTES SECONDS; SIGTERM ends it
+earlier, after the record that is under way."""
 import os
+import signal
 import sys
 import time
 
@@ -9,6 +11,14 @@ path, notes, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
 fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 noted = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 end = time.time() + seconds
+
+
+def stop(*_):
+    global end
+    end = 0
+
+
+signal.signal(signal.SIGTERM, stop)
 longest = 0.0
 n = 0
 while time.time() < end:

@@ -1,6 +1,8 @@
 //! The disk: a model of a file system whose calls take time, hang, fail, and
 //! lose with the power what was not synced.
 
+mod file_store;
+
 use crate::dice::Dice;
 use crate::executor::{Domain, Executor, MILLISECOND, lock};
 use crate::history::{BLOCK_BYTES, History};
@@ -14,14 +16,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use zgate_memory::{FileOp, MemoryStore, SimDisk};
 use zgate_store::attr::FsId;
-use zgate_store::file_store::{
-    Advice, CreateMode, CreatedFile, DirChange, DirPage, FsStat, NewNode, Node, OpenAccess,
-    OpenFile, PosixAcl, ReadData, ReadHow, SeekWhat, Stability, StoreTraits, XattrSet,
-};
-use zgate_store::{
-    AccessMask, Attr, Caller, FileKind, FileStore, NodeHandle, Payload, SetAttr, StoreError,
-    StoreFuture, StoreResult,
-};
+use zgate_store::file_store::{NewNode, OpenAccess, OpenFile, ReadData, ReadHow, Stability};
+use zgate_store::{Caller, FileStore, NodeHandle, Payload, SetAttr, StoreError, StoreResult};
 
 /// Bytes that reach the disk together.
 const SECTOR_BYTES: usize = BLOCK_BYTES / 2;
@@ -44,6 +40,11 @@ struct Faults {
     /// Time that the next write takes, while others pass it.
     next_write_takes: u64,
     healed: bool,
+    /// Servers before this one are fenced: another machine has taken over.
+    fenced_below: u32,
+    /// Calls of servers up to this one are late, until this time.
+    late_upto: u32,
+    late_until: u64,
 }
 
 /// The way back from a change of names that was not synced.
@@ -144,7 +145,36 @@ impl Disk {
 
     /// The disk is healthy again.
     pub fn heal(&self) {
-        *lock(&self.faults) = Faults { healed: true, ..Faults::default() };
+        let mut faults = lock(&self.faults);
+        let Faults { fenced_below, .. } = *faults;
+        *faults = Faults { healed: true, fenced_below, ..Faults::default() };
+    }
+
+    /// Calls of this server are stuck on their way to the disk, for so long.
+    pub fn delay_server(&self, server: u32, nanos: u64) {
+        let mut faults = lock(&self.faults);
+        (faults.late_upto, faults.late_until) = (server, self.executor.nanos() + nanos);
+    }
+
+    /// Another machine takes the disk over: calls of servers before this one
+    /// fail from now on, those under way included.
+    pub fn fence(&self, server: u32) {
+        lock(&self.faults).fenced_below = server;
+    }
+
+    fn is_late(&self, faults: &Faults) -> bool {
+        matches!(self.executor.current(), Domain::Server(number) if number <= faults.late_upto)
+    }
+
+    fn is_fenced(&self, faults: &Faults) -> bool {
+        matches!(self.executor.current(), Domain::Server(number) if number < faults.fenced_below)
+    }
+
+    /// Returns whether the task that runs belongs to a server that another
+    /// machine has replaced.
+    #[must_use]
+    pub fn refuses_current(&self) -> bool {
+        self.is_fenced(&lock(&self.faults))
     }
 
     /// The power fails: of what was not synced, any sectors of a file and the
@@ -272,7 +302,8 @@ impl Disk {
         loop {
             let (until, healed) = {
                 let faults = lock(&self.faults);
-                (ready.max(faults.hung_until), faults.healed)
+                let late = if self.is_late(&faults) { faults.late_until } else { 0 };
+                (ready.max(faults.hung_until).max(late), faults.healed && late == 0)
             };
             let now = self.executor.nanos();
             if now >= until || (healed && now + USUAL_NANOS < until) {
@@ -286,6 +317,9 @@ impl Disk {
     /// The fault that a call of this kind meets now.
     fn verdict(&self, op: FileOp) -> StoreResult<()> {
         let mut faults = lock(&self.faults);
+        if self.is_fenced(&faults) && self.mutant != Some(Mutant::FenceIgnored) {
+            return Err(StoreError::Io);
+        }
         let changes = matches!(
             op,
             FileOp::Write | FileOp::Commit | FileOp::CreateNode | FileOp::Remove | FileOp::Rename
@@ -309,6 +343,12 @@ impl Disk {
         self.verdict(op).inspect_err(|error| {
             self.trace.note("disk", format_args!("{op:?} of blocks fails: {error}"));
         })
+    }
+
+    /// The executor of the run.
+    #[must_use]
+    pub fn executor(&self) -> &Arc<Executor> {
+        &self.executor
     }
 
     /// Virtual time.
@@ -440,159 +480,5 @@ impl Disk {
             read.data = Payload::Bytes(old.clone());
         }
         Ok(read)
-    }
-}
-
-/// Calls that differ in nothing but their kind.
-macro_rules! pass {
-    ($($op:ident $name:ident($($arg:ident: $kind:ty),*) -> $result:ty;)*) => {$(
-        fn $name<'a>(&'a self, $($arg: $kind),*) -> StoreFuture<'a, $result> {
-            Box::pin(self.run(FileOp::$op, self.store.$name($($arg),*)))
-        }
-    )*};
-}
-
-impl FileStore for Disk {
-    fn root(&self) -> NodeHandle {
-        self.store.root()
-    }
-
-    fn traits(&self) -> StoreTraits {
-        self.store.traits()
-    }
-
-    fn fsid(&self) -> FsId {
-        self.store.fsid()
-    }
-
-    fn losses(&self) -> u64 {
-        let hidden =
-            matches!(self.mutant, Some(Mutant::VerifierKeptAfterError | Mutant::SyncErrorHidden));
-        if hidden { 0 } else { self.store.losses() }
-    }
-
-    fn commit<'a>(&'a self, file: &'a OpenFile) -> StoreFuture<'a, ()> {
-        Box::pin(async move {
-            if self.mutant == Some(Mutant::CommitSyncsNothing) {
-                Ok(())
-            } else {
-                let synced = self.sync(file).await;
-                if self.mutant == Some(Mutant::SyncErrorHidden) { Ok(()) } else { synced }
-            }
-        })
-    }
-
-    fn write<'a>(
-        &'a self,
-        file: &'a OpenFile,
-        offset: u64,
-        data: Bytes,
-        stability: Stability,
-    ) -> StoreFuture<'a, (usize, Stability)> {
-        Box::pin(self.put(file, offset, data, stability))
-    }
-
-    fn read<'a>(
-        &'a self,
-        file: &'a OpenFile,
-        offset: u64,
-        len: usize,
-        how: ReadHow,
-    ) -> StoreFuture<'a, ReadData> {
-        Box::pin(self.get(file, offset, len, how))
-    }
-
-    fn create_node<'a>(
-        &'a self,
-        who: &'a Caller,
-        dir: &'a NodeHandle,
-        name: &'a [u8],
-        what: &'a NewNode,
-        attrs: &'a SetAttr,
-    ) -> StoreFuture<'a, (Node, DirChange)> {
-        let call = self.store.create_node(who, dir, name, what, attrs);
-        let undo = || NameUndo::Remove(*dir, name.to_vec());
-        Box::pin(self.change_names(FileOp::CreateNode, call, undo))
-    }
-
-    fn remove<'a>(
-        &'a self,
-        who: &'a Caller,
-        dir: &'a NodeHandle,
-        name: &'a [u8],
-        kind: Option<FileKind>,
-    ) -> StoreFuture<'a, DirChange> {
-        let call = self.store.remove(who, dir, name, kind);
-        let undo = || NameUndo::Make(*dir, name.to_vec());
-        Box::pin(self.change_names(FileOp::Remove, call, undo))
-    }
-
-    fn rename<'a>(
-        &'a self,
-        who: &'a Caller,
-        from_dir: &'a NodeHandle,
-        from: &'a [u8],
-        to_dir: &'a NodeHandle,
-        to: &'a [u8],
-    ) -> StoreFuture<'a, (DirChange, DirChange)> {
-        let call = self.store.rename(who, from_dir, from, to_dir, to);
-        // Clients rename within the root.
-        let undo = move || {
-            let replaced = from != to && self.exists(to_dir, to);
-            NameUndo::Rename(*from_dir, from.to_vec(), to.to_vec(), replaced)
-        };
-        Box::pin(self.change_names(FileOp::Rename, call, undo))
-    }
-
-    fn sync_objects<'a>(&'a self, nodes: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
-        Box::pin(self.run(FileOp::SyncObjects, async move {
-            self.store.sync_objects(nodes).await?;
-            // All of them are in the root.
-            if nodes.contains(&self.store.root()) {
-                lock(&self.unsynced_names).clear();
-            }
-            Ok(())
-        }))
-    }
-
-    pass! {
-        GetAttr getattr(node: &'a NodeHandle) -> Attr;
-        Lookup lookup(who: &'a Caller, dir: &'a NodeHandle, name: &'a [u8]) -> Node;
-        LookupParent lookup_parent(who: &'a Caller, dir: &'a NodeHandle) -> Node;
-        Access access(who: &'a Caller, node: &'a NodeHandle) -> AccessMask;
-        SetAttr setattr(
-            who: &'a Caller, node: &'a NodeHandle, changes: &'a SetAttr, open: Option<&'a OpenFile>
-        ) -> Attr;
-        ReadLink readlink(who: &'a Caller, node: &'a NodeHandle) -> Vec<u8>;
-        CreateFile create_file(
-            who: &'a Caller, dir: &'a NodeHandle, name: &'a [u8], mode: CreateMode,
-            attrs: &'a SetAttr
-        ) -> CreatedFile;
-        Open open(who: &'a Caller, node: &'a NodeHandle, access: OpenAccess) -> OpenFile;
-        Link link(
-            who: &'a Caller, node: &'a NodeHandle, dir: &'a NodeHandle, name: &'a [u8]
-        ) -> DirChange;
-        ReadDir readdir(
-            who: &'a Caller, dir: &'a NodeHandle, cookie: u64, max_entries: usize, with_nodes: bool
-        ) -> DirPage;
-        Allocate allocate(file: &'a OpenFile, offset: u64, len: u64) -> ();
-        Deallocate deallocate(file: &'a OpenFile, offset: u64, len: u64) -> ();
-        Seek seek(file: &'a OpenFile, offset: u64, what: SeekWhat) -> u64;
-        CopyRange copy_range(
-            from: &'a OpenFile, from_offset: u64, to: &'a OpenFile, to_offset: u64, len: u64
-        ) -> u64;
-        CloneRange clone_range(
-            from: &'a OpenFile, from_offset: u64, to: &'a OpenFile, to_offset: u64, len: u64
-        ) -> ();
-        Advise advise(file: &'a OpenFile, offset: u64, len: u64, advice: Advice) -> ();
-        StatFs statfs(node: &'a NodeHandle) -> FsStat;
-        GetXattr get_xattr(who: &'a Caller, node: &'a NodeHandle, name: &'a [u8]) -> Vec<u8>;
-        SetXattr set_xattr(
-            who: &'a Caller, node: &'a NodeHandle, name: &'a [u8], value: &'a [u8], how: XattrSet
-        ) -> DirChange;
-        ListXattrs list_xattrs(who: &'a Caller, node: &'a NodeHandle) -> Vec<Vec<u8>>;
-        RemoveXattr remove_xattr(who: &'a Caller, node: &'a NodeHandle, name: &'a [u8]) -> DirChange;
-        GetAcl get_acl(node: &'a NodeHandle) -> PosixAcl;
-        SetAcl set_acl(who: &'a Caller, node: &'a NodeHandle, acl: &'a PosixAcl) -> ();
     }
 }

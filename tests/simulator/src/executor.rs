@@ -84,6 +84,8 @@ struct Inside {
     /// Number of polls, and a checksum of which task ran when.
     polls: u64,
     schedule: u64,
+    /// Owner of the task that runs.
+    current: Domain,
 }
 
 /// The executor of one run.
@@ -112,6 +114,7 @@ impl Executor {
             order: Dice::new(seed, "order"),
             polls: 0,
             schedule: 0,
+            current: Domain::Outside,
         };
         static EXECUTORS: AtomicU64 = AtomicU64::new(0);
         Arc::new(Self {
@@ -132,6 +135,12 @@ impl Executor {
     #[must_use]
     pub fn elapsed(&self) -> u64 {
         self.nanos() - START_NANOS
+    }
+
+    /// Owner of the task that runs.
+    #[must_use]
+    pub fn current(&self) -> Domain {
+        lock(&self.inside).current
     }
 
     /// Number of polls, and the checksum of the order of tasks.
@@ -228,6 +237,7 @@ impl Executor {
             };
             let Some(future) = future else { return };
             let waker = Arc::clone(&entry.waker);
+            inside.current = entry.domain;
             inside.polls += 1;
             inside.schedule =
                 (inside.schedule.rotate_left(5) ^ id ^ nanos).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,6 +1,8 @@
 //! The server as a process that can die and start again: the protocol rooms of
 //! the product over the simulated disk, network, clock and records.
 
+mod runtime;
+
 use crate::dice::Dice;
 use crate::disk::Disk;
 use crate::executor::{Domain, Executor, SECOND, lock};
@@ -11,25 +13,26 @@ use crate::records::{Records, ServerRecords};
 use crate::slots::RepeatedSlots;
 use crate::trace::Trace;
 use bytes::Bytes;
+use runtime::ServerRuntime;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use zgate_nfs::dispatch::{Incoming, Once, Programs, Unaccepted, keep};
-use zgate_nfs::namespace::{Export, FileHandle, Namespace, StableNames};
-use zgate_nfs::runtime::{BoxedFuture, CallbackFailure, CallbackPath, ConnectionId, Now, Runtime};
+use zgate_nfs::namespace::{AbsentExport, Export, FileHandle, Namespace, StableNames};
+use zgate_nfs::runtime::{ConnectionId, Runtime};
 use zgate_nfs::v4::guard::StateGuard;
 use zgate_nfs::v4::server::{Identity, NoObserver, ServerAddresses, ServerOptions};
 use zgate_nfs::v4::state::State;
 use zgate_nfs::v4::state::grace::GracePeriod;
 use zgate_nfs::v4::state::view::StateTotals;
 use zgate_nfs::{Peer, mount, v3, v4};
-use zgate_nfs_wire::v4::{Fh, OpNum};
+use zgate_nfs_wire::v4::{COMPOUND, Fh, OpNum, op};
 use zgate_rpc::CallHeader;
 use zgate_rpc::drc::ReplyCache;
-use zgate_store::{FileStore, NodeHandle, Timestamp};
+use zgate_store::{FileStore, NodeHandle};
 use zgate_test_harness::nfs::open_export;
-use zgate_xdr::{Decoder, Message};
+use zgate_xdr::{Decode, Decoder, Message};
 
 /// Lease, in seconds.
 pub const LEASE_SECONDS: u32 = 10;
@@ -37,6 +40,8 @@ pub const LEASE_SECONDS: u32 = 10;
 pub const GRACE_SECONDS: u32 = 12;
 /// Longest wait for running requests at a stop, in seconds.
 const DRAIN_SECONDS: u64 = 5;
+/// Time after which a server that cannot reach its disk is replaced, at most.
+const TAKEOVER_NANOS: u64 = 6 * SECOND;
 /// Most open files.
 const OPEN_FILES: usize = 1000;
 /// Path of the export.
@@ -93,7 +98,13 @@ pub struct Gateway {
     reloads: AtomicU64,
     /// Seconds by which the wall clock has jumped.
     wall_jumps: Arc<AtomicI64>,
+    /// The export cannot be opened.
+    is_away: AtomicBool,
+    /// The export has its second path.
+    is_renamed: AtomicBool,
     inside: Mutex<(u32, Option<Arc<Instance>>)>,
+    /// A server that another machine has replaced, and that still runs.
+    replaced: Mutex<Option<Arc<Instance>>>,
 }
 
 impl Gateway {
@@ -118,8 +129,8 @@ impl Gateway {
             trace: Arc::clone(trace),
             network: Arc::clone(network),
             disk: Arc::clone(disk),
-            records: Records::new(executor, seed, mutant),
-            reservations: Reservations::new(executor, seed, mutant),
+            records: Records::new(disk, seed, mutant),
+            reservations: Reservations::new(disk, seed, mutant),
             wires: Arc::clone(wires),
             export: Arc::new(export),
             seed,
@@ -127,7 +138,10 @@ impl Gateway {
             tick_seconds: AtomicU64::new(1),
             reloads: AtomicU64::new(1),
             wall_jumps: Arc::default(),
+            is_away: AtomicBool::new(false),
+            is_renamed: AtomicBool::new(false),
             inside: Mutex::new((0, None)),
+            replaced: Mutex::default(),
         });
         network.attach(&gateway);
         wires.attach(&gateway);
@@ -141,7 +155,9 @@ impl Gateway {
     }
 
     fn instance(&self, number: u32) -> Option<Arc<Instance>> {
-        lock(&self.inside).1.clone().filter(|instance| instance.number == number)
+        let running = lock(&self.inside).1.clone();
+        let of = |instance: &Arc<Instance>| instance.number == number;
+        running.filter(of).or_else(|| lock(&self.replaced).clone().filter(of))
     }
 
     /// The handle of an object of the export.
@@ -174,7 +190,7 @@ impl Gateway {
         self.executor.spawn(domain, async move {
             loop {
                 me.executor.sleep(me.tick_seconds.load(Ordering::Acquire) * SECOND).await;
-                me.tick();
+                me.tick(number);
             }
         });
     }
@@ -254,8 +270,21 @@ impl Gateway {
 
     fn namespace(&self) -> Namespace {
         let generation = self.reloads.load(Ordering::Acquire);
+        let renamed = self.is_renamed.load(Ordering::Acquire);
+        let export = if renamed { moved(&self.export) } else { Arc::clone(&self.export) };
+        let away = self.is_away.load(Ordering::Acquire);
+        let present = if away { Vec::new() } else { vec![Arc::clone(&export)] };
+        let absent = away.then(|| AbsentExport {
+            id: export.id,
+            pseudo_path: export.pseudo_path.clone(),
+            clients: export.clients.clone(),
+            versions: export.versions,
+            tcp: export.tcp,
+            rdma: export.rdma,
+        });
         // One export has no name that another one could have.
-        Namespace::new(vec![Arc::clone(&self.export)], generation)
+        Namespace::new(present, generation)
+            .and_then(|namespace| namespace.with_absent(absent.into_iter().collect()))
             .unwrap_or_else(|error| panic!("the exports of the simulator: {error}"))
     }
 
@@ -265,6 +294,66 @@ impl Gateway {
         if let Some(instance) = lock(&self.inside).1.clone() {
             instance.v4.replace_namespace(self.namespace());
         }
+    }
+
+    /// The export gets its other path.
+    pub fn rename(&self) {
+        self.is_renamed.fetch_xor(true, Ordering::AcqRel);
+        self.reload();
+    }
+
+    /// The export cannot be opened any more, or again.
+    pub fn set_away(&self, away: bool) {
+        if self.is_away.swap(away, Ordering::AcqRel) != away {
+            self.trace.note("server", format_args!("the export is away: {away}"));
+            self.reload();
+        }
+    }
+
+    /// The server's machine loses its way to the disk for this time; before it
+    /// is over, another machine takes over. The server is cut off from its
+    /// clients and fenced, and runs on.
+    pub fn take_over(self: &Arc<Self>, late: u64) {
+        let Some(number) = self.running() else { return };
+        self.disk.delay_server(number, late);
+        let me = Arc::clone(self);
+        self.executor.spawn(Domain::Outside, async move {
+            me.executor.sleep((late / 2).min(TAKEOVER_NANOS)).await;
+            me.replace(number);
+            me.executor.sleep(2 * late).await;
+            me.end_replaced(number);
+        });
+    }
+
+    fn replace(self: &Arc<Self>, number: u32) {
+        let replaced = {
+            let mut inside = lock(&self.inside);
+            let is_it = inside.1.as_ref().is_some_and(|running| running.number == number);
+            inside.1.take_if(|_| is_it)
+        };
+        let Some(replaced) = replaced else { return };
+        let earlier = lock(&self.replaced).replace(replaced).map(|earlier| earlier.number);
+        earlier.into_iter().for_each(|earlier| self.executor.end(Domain::Server(earlier)));
+        self.trace.note("server", format_args!("{number} is replaced"));
+        self.network.server_ended(number);
+        self.wires.server_ended(number);
+        self.disk.fence(number + 1);
+        self.start();
+    }
+
+    /// Ends a server that another machine has replaced.
+    fn end_replaced(&self, number: u32) {
+        let replaced = lock(&self.replaced).take_if(|replaced| replaced.number == number);
+        if replaced.is_some() {
+            self.trace.note("server", format_args!("end {number}"));
+            self.executor.end(Domain::Server(number));
+        }
+    }
+
+    /// Ends every server that another machine has replaced.
+    pub fn end_all_replaced(&self) {
+        let number = lock(&self.replaced).as_ref().map(|replaced| replaced.number);
+        number.into_iter().for_each(|number| self.end_replaced(number));
     }
 
     /// The wall clock jumps.
@@ -295,8 +384,8 @@ impl Gateway {
     }
 
     /// The server's work of every second.
-    fn tick(&self) {
-        let Some(instance) = lock(&self.inside).1.clone() else { return };
+    fn tick(&self, number: u32) {
+        let Some(instance) = self.instance(number) else { return };
         instance.v4.tick(instance.runtime.now().seconds());
         instance.target.tick();
     }
@@ -321,6 +410,7 @@ impl Gateway {
 
     /// Ends the server with the power.
     pub fn lose_power(&self) {
+        self.end_all_replaced();
         self.kill();
         self.disk.lose_power();
     }
@@ -335,23 +425,32 @@ impl Gateway {
     /// Answers a record as the gateway does. `None`: there is no answer to it,
     /// because newer copies of the request wait for the reply.
     pub async fn answer(&self, server: u32, peer: Peer, record: Bytes) -> Option<Bytes> {
+        let reply = self.answer_message(server, peer, record.clone()).await?.flatten()?;
+        Some(match self.mutant {
+            Some(Mutant::RenewAlwaysGood) => renewed(&record, reply),
+            _ => reply,
+        })
+    }
+
+    /// The same, in pieces.
+    pub async fn answer_message(&self, server: u32, peer: Peer, record: Bytes) -> Option<Message> {
         let instance = self.instance(server)?;
         if instance.drains.load(Ordering::Acquire) {
             // Its connection ends with the server.
             return None;
         }
         let _counted = Counted::new(&instance.requests);
-        let record = if self.mutant == Some(Mutant::SlotRunsAgain) {
-            instance.repeated.renumber(&record)
-        } else {
-            record
+        let record = match self.mutant {
+            Some(Mutant::SlotRunsAgain) => instance.repeated.renumber(&record),
+            Some(Mutant::DenyIgnored) => without_deny(&record),
+            _ => record,
         };
         let mut d = Decoder::shared(&record);
         let incoming = match Incoming::read(&mut d, &peer, || true) {
             Ok(incoming) => incoming,
             Err(Unaccepted::NotACall) => return None,
             Err(Unaccepted::Answered(message) | Unaccepted::Stranger(message)) => {
-                return message.flatten();
+                return Some(message);
             }
             // No client of the simulator uses Kerberos.
             Err(Unaccepted::InContext(_)) => return None,
@@ -359,16 +458,12 @@ impl Gateway {
         let programs = instance.programs();
         let running = match self.claim(programs, &incoming, &d).await {
             Once::Run(running) => running,
-            Once::Replay(message) => return incoming.reply(Ok(message)).flatten(),
+            Once::Replay(message) => return Some(incoming.reply(Ok(message))),
             Once::Superseded => return None,
         };
         let result = programs.run(&incoming, instance.runtime.now(), &mut d).await;
         keep(&result, running);
-        let reply = incoming.reply(result).flatten()?;
-        Some(match self.mutant {
-            Some(Mutant::RenewAlwaysGood) => renewed(&record, reply),
-            _ => reply,
-        })
+        Some(incoming.reply(result))
     }
 
     /// As the product does, unless the fault is planted here.
@@ -390,6 +485,17 @@ impl Gateway {
             Poll::Pending => otherwise,
         }
     }
+}
+
+/// The export at its other path.
+fn moved(export: &Arc<Export>) -> Arc<Export> {
+    Arc::new(Export {
+        pseudo_path: "/renamed".to_owned(),
+        source: export.source.clone(),
+        store: Arc::clone(&export.store),
+        clients: export.clients.clone(),
+        ..**export
+    })
 }
 
 impl Instance {
@@ -416,6 +522,46 @@ fn renewed(record: &Bytes, reply: Bytes) -> Bytes {
     changed.into()
 }
 
+/// A planted fault: the record of an OPEN, without its deny modes.
+fn without_deny(record: &Bytes) -> Bytes {
+    /// Behind the sequence number and the access modes.
+    const DENY: usize = 8;
+    let at = operand(record, OpNum::Open, u32::MAX).map(|at| at + DENY);
+    let Some(at) = at else { return record.clone() };
+    let mut changed = record.to_vec();
+    changed[at..at + 4].fill(0);
+    changed.into()
+}
+
+/// Place of an operation's arguments, behind SEQUENCE and PUTFH in a COMPOUND;
+/// 0 for an NFSv3 call of `procedure`.
+#[must_use]
+pub fn operand(record: &[u8], wanted: OpNum, procedure: u32) -> Option<usize> {
+    let mut d = Decoder::new(record);
+    let header = CallHeader::decode(&mut d).ok()?;
+    if header.version == zgate_nfs_wire::v3::VERSION {
+        return (header.procedure == procedure).then_some(0);
+    }
+    if header.procedure != COMPOUND {
+        return None;
+    }
+    d.opaque(64).ok()?;
+    let (_minor, count) = (d.u32().ok()?, d.u32().ok()?);
+    for _ in 0..count {
+        match d.u32().ok()? {
+            number if number == wanted as u32 => return Some(d.position()),
+            number if number == OpNum::Sequence as u32 => {
+                op::sequence::Args::decode(&mut d).ok()?;
+            }
+            number if number == OpNum::Putfh as u32 => {
+                Fh::decode(&mut d).ok()?;
+            }
+            _ => return None,
+        }
+    }
+    None
+}
+
 /// Number of the first operation of a COMPOUND.
 fn first_operation(record: &Bytes) -> Option<u32> {
     let mut d = Decoder::new(record);
@@ -423,66 +569,4 @@ fn first_operation(record: &Bytes) -> Option<u32> {
     d.opaque(64).ok()?;
     let (_minor, _count) = (d.u32().ok()?, d.u32().ok()?);
     d.u32().ok()
-}
-
-/// The product's environment: virtual time, the seed's random numbers, tasks
-/// that end with the server.
-struct ServerRuntime {
-    executor: Arc<Executor>,
-    network: Arc<Network>,
-    wall_jumps: Arc<AtomicI64>,
-    domain: Domain,
-    dice: Mutex<Dice>,
-    /// A planted fault: there is no other clock.
-    by_wall_clock: bool,
-    /// Start of the server, if its clock runs five times as fast.
-    runs_fast_from: Option<u64>,
-}
-
-impl Runtime for ServerRuntime {
-    fn spawn(&self, work: BoxedFuture<()>) {
-        self.executor.spawn(self.domain, work);
-    }
-
-    fn callback(
-        &self,
-        path: CallbackPath,
-        _: u32,
-        call: Message,
-    ) -> BoxedFuture<Result<Bytes, CallbackFailure>> {
-        let network = Arc::clone(&self.network);
-        Box::pin(async move {
-            let call = call.flatten().ok_or(CallbackFailure::Unreachable)?;
-            network.callback(path, call).await
-        })
-    }
-
-    fn sleep(&self, milliseconds: u64) -> BoxedFuture<()> {
-        Box::pin(self.executor.sleep(milliseconds * 1_000_000))
-    }
-
-    fn now(&self) -> Now {
-        let nanos = self.executor.nanos();
-        let ahead = self.runs_fast_from.map_or(0, |start| 4 * nanos.saturating_sub(start));
-        let jumped = match self.by_wall_clock {
-            true => self.wall_jumps.load(Ordering::Acquire) * SECOND as i64,
-            false => 0,
-        };
-        let monotonic_nanos = (nanos + ahead).saturating_add_signed(jumped);
-        let wall = Timestamp {
-            seconds: WALL_SECONDS
-                + (nanos / SECOND) as i64
-                + self.wall_jumps.load(Ordering::Acquire),
-            nanoseconds: (nanos % SECOND) as u32,
-        };
-        Now { wall, monotonic_nanos }
-    }
-
-    fn connected(&self, connection: ConnectionId) -> bool {
-        self.network.connected(connection)
-    }
-
-    fn random(&self) -> u64 {
-        lock(&self.dice).u64()
-    }
 }

@@ -1,6 +1,8 @@
 //! History of a run: versions of blocks, locks that clients believe to hold,
 //! and what follows from both.
 
+mod held;
+
 use crate::executor::{Executor, lock};
 use crate::invariant::{Invariant, Violation};
 use crate::trace::Trace;
@@ -91,6 +93,17 @@ pub struct Expected {
     losses: u64,
     /// The fence of the block's writer, and the version that was read since.
     fenced: Option<(u64, u32)>,
+    /// The version in the writer's cache under a write delegation.
+    cached: Option<u32>,
+}
+
+/// A version in its writer's cache.
+#[derive(Clone, Debug)]
+struct Cached {
+    version: u32,
+    /// A read by another client, begun after the write, that did not see it.
+    /// It is wrong if the delegation turns out to have been good.
+    stale: Option<String>,
 }
 
 /// A lock that a client believes to hold.
@@ -122,6 +135,9 @@ struct Inside {
     /// A persistent reservation was granted.
     reserved: bool,
     locks: BTreeMap<(u32, usize, u32), Held>,
+    /// Access and deny by client and worker.
+    shares: BTreeMap<(usize, u32), (u32, u32)>,
+    cached: BTreeMap<Register, Cached>,
     leases: BTreeMap<usize, u64>,
     violation: Option<Violation>,
 }
@@ -212,7 +228,8 @@ impl History {
         let fence = inside.fences.get(&register.client);
         let fenced = fence.and_then(|f| Some((f.number, *f.versions.get(&register)?)));
         let (visible, stable) = (versions.visible, versions.stable);
-        Expected { visible, stable, losses: inside.losses, fenced }
+        let cached = inside.cached.get(&register).map(|cached| cached.version);
+        Expected { visible, stable, losses: inside.losses, fenced, cached }
     }
 
     fn explains(&self, register: Register, content: &[u8]) -> bool {
@@ -418,83 +435,6 @@ impl History {
     }
 }
 
-impl History {
-    /// Checks what a client reads from its cache while it believes to hold a
-    /// delegation. Without a valid lease it would not read there.
-    pub fn read_cached(&self, client: usize, register: Register, content: &[u8]) {
-        let now = self.executor.nanos();
-        let valid = lock(&self.inside).leases.get(&client).is_some_and(|until| now < *until);
-        let (expected, version) = (self.expected(register), register.version(content));
-        let torn = version.is_none() && self.explains(register, content);
-        if valid && !torn && version.is_none_or(|version| version < expected.visible) {
-            self.fail(
-                Invariant::FreshDelegation,
-                format!(
-                    "client{client} reads {register:?} from its cache: version {version:?}; \
-                     another client was told that there is {}",
-                    expected.visible
-                ),
-            );
-        }
-    }
-
-    /// Notes that a client's lease is valid until then.
-    pub fn leased(&self, client: usize, until_nanos: u64) {
-        let mut inside = lock(&self.inside);
-        let lease = inside.leases.entry(client).or_default();
-        *lease = until_nanos.max(*lease);
-    }
-
-    /// Returns whether a client's lease is valid.
-    pub fn lease_is_valid(&self, client: usize) -> bool {
-        let now = self.executor.nanos();
-        lock(&self.inside).leases.get(&client).is_some_and(|until| now < *until)
-    }
-
-    /// Notes that the server granted a lock, and checks it against those that
-    /// other clients hold at this moment.
-    pub fn locked(&self, client: usize, worker: u32, range: u32, write: bool) {
-        let now = self.executor.nanos();
-        let conflict = {
-            let mut inside = lock(&self.inside);
-            let conflict = inside
-                .locks
-                .iter()
-                .filter(|((of, holder, by), held)| {
-                    let other = *holder != client || *by != worker;
-                    let valid = inside.leases.get(holder).is_some_and(|until| now < *until);
-                    *of == range && other && valid && (held.write || write)
-                })
-                .map(|((_, holder, by), held)| (*holder, *by, held.write))
-                .next();
-            inside.locks.insert((range, client, worker), Held { write });
-            conflict
-        };
-        if let Some((holder, by, exclusive)) = conflict {
-            self.fail(
-                Invariant::LockExclusion,
-                format!(
-                    "client{client}.{worker} gets range {range} (write: {write}) while \
-                     client{holder}.{by} holds it (write: {exclusive})"
-                ),
-            );
-        }
-    }
-
-    /// Notes that a client asks for a shared lock: from now on the server may
-    /// have weakened the exclusive one that it holds.
-    pub fn weakening(&self, client: usize, worker: u32, range: u32) {
-        if let Some(held) = lock(&self.inside).locks.get_mut(&(range, client, worker)) {
-            held.write = false;
-        }
-    }
-
-    /// Notes that a client gives up a lock, or has lost it.
-    pub fn unlocked(&self, client: usize, worker: u32, range: u32) {
-        lock(&self.inside).locks.remove(&(range, client, worker));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -553,6 +493,35 @@ mod tests {
         let history = history();
         history.read(BLOCK, history.expected(BLOCK), &BLOCK.content(1));
         assert_eq!(violated(&history), Some(Invariant::NoOlderData));
+    }
+
+    #[test]
+    fn opens_that_exclude_each_other_are_seen() {
+        for (second, conflict) in [((1, 0), false), ((2, 0), true), ((1, 1), true)] {
+            let history = history();
+            history.leased(0, 2000 * SECOND);
+            history.shared(0, 0, (1, 2));
+            history.shared(1, 0, second);
+            assert_eq!(violated(&history).is_some(), conflict, "{second:?}");
+        }
+    }
+
+    #[test]
+    fn a_stale_read_is_wrong_once_the_cached_version_is_written_back() {
+        for (reader, written_back, wrong) in [(0, true, true), (0, false, false), (1, true, false)]
+        {
+            let history = history();
+            history.next_version(BLOCK);
+            history.cached(BLOCK, 1);
+            let expected = history.expected(BLOCK);
+            history.read_beside_cache(reader, (BLOCK, expected), &BLOCK.content(0));
+            if written_back {
+                history.written_back(BLOCK, 1);
+            } else {
+                history.uncached(BLOCK);
+            }
+            assert_eq!(violated(&history) == Some(Invariant::FreshDelegation), wrong);
+        }
     }
 
     #[test]

@@ -16,6 +16,15 @@ pub enum Invariant {
     ExactlyOnce,
     /// Two conflicting locks are never held together.
     LockExclusion,
+    /// Two opens of which one denies the other are never held together.
+    ShareExclusion,
+    /// A login with a wrong secret is refused.
+    OnlyAdmitted,
+    /// The server touches memory of a client or host only while it is offered,
+    /// and only as it is offered.
+    RemoteMemory,
+    /// A client that keeps to the credits it was granted is served.
+    Credits,
     /// State of a client whose lease is valid is known to the server, or was
     /// lost with an earlier start, as the server says.
     StateKept,
@@ -41,13 +50,17 @@ pub enum Invariant {
 
 impl Invariant {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 19] = [
         Self::DurableWrite,
         Self::DurableNames,
         Self::NoOlderData,
         Self::VerifierChanges,
         Self::ExactlyOnce,
         Self::LockExclusion,
+        Self::ShareExclusion,
+        Self::OnlyAdmitted,
+        Self::RemoteMemory,
+        Self::Credits,
         Self::StateKept,
         Self::FreshDelegation,
         Self::Fence,
@@ -69,6 +82,10 @@ impl Invariant {
             Self::VerifierChanges => "verifier-changes",
             Self::ExactlyOnce => "exactly-once",
             Self::LockExclusion => "lock-exclusion",
+            Self::ShareExclusion => "share-exclusion",
+            Self::OnlyAdmitted => "only-admitted",
+            Self::RemoteMemory => "remote-memory",
+            Self::Credits => "credits",
             Self::StateKept => "state-kept",
             Self::FreshDelegation => "fresh-delegation",
             Self::Fence => "fence",

@@ -87,11 +87,36 @@ pub enum Mutant {
     PreemptNotAwaited,
     /// ABORT TASK is answered while the command still writes.
     AbortAnsweredEarly,
+    /// OPEN looks at no deny modes.
+    DenyIgnored,
+    /// Writes of a server that another machine has replaced still reach the disk.
+    FenceIgnored,
+    /// An account that is not configured is admitted.
+    StrangerAdmitted,
+    /// PDUs with wrong digests are taken for good.
+    DigestNotChecked,
+    /// An RDMA Write goes to memory of an earlier call.
+    KeyReused,
+    /// A reply over RDMA grants twice the credits that there are.
+    CreditsDoubled,
+    /// One reply in twenty over RDMA is sent twice.
+    ReplySentTwice,
+    /// A reply invalidates memory of another call.
+    AnotherInvalidated,
+    /// RDMA Writes arrive behind the reply that announces them.
+    WriteBehindSend,
+    /// The data of an R2T is read by RDMA seconds later, whatever has become of
+    /// the task.
+    ReadAfterAbort,
+    /// The target answers no SNACK.
+    SnackIgnored,
+    /// The target moves no task to another connection.
+    ReassignIgnored,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 53] = [
         Self::CommitSyncsNothing,
         Self::StableWriteUnstable,
         Self::VerifierKeptAtStart,
@@ -133,6 +158,18 @@ impl Mutant {
         Self::AbortNotSeen,
         Self::PreemptNotAwaited,
         Self::AbortAnsweredEarly,
+        Self::DenyIgnored,
+        Self::FenceIgnored,
+        Self::StrangerAdmitted,
+        Self::DigestNotChecked,
+        Self::KeyReused,
+        Self::CreditsDoubled,
+        Self::ReplySentTwice,
+        Self::AnotherInvalidated,
+        Self::WriteBehindSend,
+        Self::ReadAfterAbort,
+        Self::SnackIgnored,
+        Self::ReassignIgnored,
     ];
 
     /// Its name on the command line.
@@ -180,6 +217,18 @@ impl Mutant {
             Self::AbortNotSeen => "abort-not-seen",
             Self::PreemptNotAwaited => "preempt-not-awaited",
             Self::AbortAnsweredEarly => "abort-answered-early",
+            Self::DenyIgnored => "deny-ignored",
+            Self::FenceIgnored => "fence-ignored",
+            Self::StrangerAdmitted => "stranger-admitted",
+            Self::DigestNotChecked => "digest-not-checked",
+            Self::KeyReused => "key-reused",
+            Self::CreditsDoubled => "credits-doubled",
+            Self::ReplySentTwice => "reply-sent-twice",
+            Self::AnotherInvalidated => "another-invalidated",
+            Self::WriteBehindSend => "write-behind-send",
+            Self::ReadAfterAbort => "read-after-abort",
+            Self::SnackIgnored => "snack-ignored",
+            Self::ReassignIgnored => "reassign-ignored",
         }
     }
 

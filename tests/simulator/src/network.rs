@@ -1,6 +1,8 @@
 //! Connections between clients and the server: delay, partitions, breaks with
 //! requests in flight, ends that only one side knows of.
 
+mod rdma;
+
 use crate::client::Delegations;
 use crate::dice::Dice;
 use crate::executor::{Domain, Executor, MILLISECOND, SECOND, lock};
@@ -10,7 +12,8 @@ use crate::invariant::{ANSWER_SECONDS, Invariant};
 use crate::mutant::Mutant;
 use crate::trace::Trace;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use rdma::Nic;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use tokio::sync::oneshot;
@@ -35,6 +38,8 @@ struct Link {
     /// Latest arrival so far: one connection keeps the order.
     last_arrival: u64,
     waiting: BTreeMap<u32, oneshot::Sender<Bytes>>,
+    /// Both ends of an RDMA connection; absent over TCP.
+    nic: Option<Box<Nic>>,
 }
 
 struct Inside {
@@ -44,10 +49,24 @@ struct Inside {
     dice: Dice,
     faults_end: Option<u64>,
     callbacks: BTreeMap<usize, CallbackAnswer>,
+    /// Clients that connect over RDMA.
+    by_rdma: BTreeSet<usize>,
 }
 
 /// A client's end of its back channel.
 type CallbackAnswer = Arc<dyn Fn(&[u8]) -> Option<Bytes> + Send + Sync>;
+
+fn peer_of(client: usize, number: u64, rdma: bool) -> Peer {
+    let (address, port) = Network::address(client);
+    Peer {
+        address,
+        port,
+        connection: ConnectionId(number),
+        rdma,
+        protection: Protection::Plain,
+        certificate: None,
+    }
+}
 
 /// The network.
 pub struct Network {
@@ -76,6 +95,7 @@ impl Network {
             dice: Dice::new(seed, "network"),
             faults_end: None,
             callbacks: BTreeMap::new(),
+            by_rdma: BTreeSet::new(),
         };
         Arc::new(Self {
             executor: Arc::clone(executor),
@@ -114,6 +134,11 @@ impl Network {
         inside.faults_end = Some(self.executor.nanos());
     }
 
+    /// A client connects over RDMA from now on.
+    pub fn use_rdma(&self, client: usize) {
+        lock(&self.inside).by_rdma.insert(client);
+    }
+
     /// The address of a client, and the port that it uses for all connections.
     pub fn address(client: usize) -> (IpAddr, u16) {
         (Ipv4Addr::new(192, 0, 2, 10 + client as u8).into(), 700 + client as u16)
@@ -147,10 +172,13 @@ impl Network {
                 let number = inside.next;
                 inside.next += 1;
                 let waiting = BTreeMap::new();
-                let link = Link { client, server, alive: true, last_arrival: 0, waiting };
+                let by_rdma = inside.by_rdma.contains(&client);
+                let nic = by_rdma.then(|| Box::new(Nic::new(&mut inside.dice)));
+                let link = Link { client, server, alive: true, last_arrival: 0, waiting, nic };
                 inside.links.insert(number, link);
                 drop(inside);
-                self.trace.note("network", format_args!("client{client} connects: #{number}"));
+                let how = if by_rdma { " by RDMA" } else { "" };
+                self.trace.note("network", format_args!("client{client} connects: #{number}{how}"));
                 return number;
             }
             self.executor.sleep(SECOND / 5).await;
@@ -176,6 +204,9 @@ impl Network {
             let Some(link) = inside.links.get_mut(&number) else { return };
             if !std::mem::replace(&mut link.alive, false) {
                 return;
+            }
+            if let Some(nic) = &mut link.nic {
+                nic.end();
             }
             (std::mem::take(&mut link.waiting), unknown)
         };
@@ -250,10 +281,19 @@ impl Network {
                 }
                 CallbackPath::Address(_) => true,
             };
-            inside.callbacks.get(&client).filter(|_| alive).cloned()
+            let by_rdma = match path {
+                CallbackPath::Connection(number) => {
+                    inside.links.get(&number.0).is_some_and(|link| link.nic.is_some())
+                }
+                CallbackPath::Address(_) => false,
+            };
+            let answer = inside.callbacks.get(&client).filter(|_| alive).cloned();
+            answer.map(|answer| (answer, by_rdma))
         };
         // The server does not know yet that the connection is gone.
-        let Some(answer) = answer else { return std::future::pending().await };
+        let Some((answer, by_rdma)) = answer else { return std::future::pending().await };
+        let framed = by_rdma.then(|| rdma::framed_callback(call)).flatten();
+        let call = framed.as_deref().unwrap_or(call);
         let reply = match self.mutant {
             // Understood, and without effect.
             Some(Mutant::RecallLost) => Delegations::default().answer(call),
@@ -275,6 +315,9 @@ impl Network {
         xid: u32,
         record: Bytes,
     ) -> Result<Bytes, Lost> {
+        if lock(&self.inside).links.get(&number).is_some_and(|link| link.nic.is_some()) {
+            return self.call_by_rdma(number, xid, record).await;
+        }
         let sent = self.executor.nanos();
         let (tell, told) = oneshot::channel();
         let (client, arrival, survives) = {
@@ -320,6 +363,13 @@ impl Network {
         }
     }
 
+    /// The peer of a connection, for the server.
+    fn peer(&self, number: u64) -> Option<Peer> {
+        let inside = lock(&self.inside);
+        let link = inside.links.get(&number)?;
+        Some(peer_of(link.client, number, link.nic.is_some()))
+    }
+
     /// A request reaches the server.
     fn arrive(self: &Arc<Self>, number: u64, xid: u32, record: Bytes, survives: bool) {
         let Some(gateway) = self.gateway() else { return };
@@ -331,15 +381,7 @@ impl Network {
             }
             (link.client, link.server)
         };
-        let (address, port) = Self::address(client);
-        let peer = Peer {
-            address,
-            port,
-            connection: ConnectionId(number),
-            rdma: false,
-            protection: Protection::Plain,
-            certificate: None,
-        };
+        let peer = peer_of(client, number, false);
         let me = Arc::clone(self);
         self.executor.spawn(Domain::Server(server), async move {
             let Some(reply) = gateway.answer(server, peer, record).await else { return };

@@ -55,6 +55,22 @@ pub enum Step {
     DelegateOwn,
     /// Reads a block from the cache, if there is a delegation.
     ReadCached { client: usize, block: u32 },
+    /// Writes the next version of a block of the worker's own to the cache, if
+    /// there is a write delegation.
+    WriteCached { block: u32 },
+    /// Opens a common file with these access and deny modes.
+    Share { access: u32, deny: u32 },
+    /// Closes it.
+    Unshare,
+    /// The client restarts: what it held is gone.
+    Restart,
+    /// DESTROY_SESSION, and another session.
+    EndSession,
+    /// A login with a wrong secret.
+    WrongSecret,
+    /// A host writes the next version of a block elsewhere, and copies it with
+    /// EXTENDED COPY.
+    CopyBlock { block: u32 },
     /// A host writes the next version of a block, through the cache or not.
     Put { block: u32, through: bool },
     /// SYNCHRONIZE CACHE.
@@ -114,6 +130,16 @@ pub enum Fault {
     Drain { down: u64 },
     /// The wall clock jumps.
     ClockJump { seconds: i64 },
+    /// The export gets another path, as with the rename of a dataset: its
+    /// handles stay.
+    Rename,
+    /// The export cannot be opened for this time; it stays configured.
+    ExportAway { length: u64 },
+    /// Another machine takes over while the server still runs, cut off from its
+    /// clients: what it has begun reaches the disk late, or never.
+    Takeover { late: u64 },
+    /// Bits of a host's PDUs are flipped, where digests can tell.
+    Corrupt { client: usize, length: u64 },
 }
 
 /// A fault, and its time since the beginning.
@@ -146,7 +172,7 @@ fn step(dice: &mut Dice, worker: u32, clients: usize, version: Version) -> Step 
     let block = worker * BLOCKS_PER_WORKER + dice.below(BLOCKS_PER_WORKER.into()) as u32;
     let name = worker * NAMES_PER_WORKER + dice.below(NAMES_PER_WORKER.into()) as u32;
     let range = dice.below(LOCK_RANGES.into()) as u32;
-    let kinds = if version == Version::V3 { 15 } else { 36 };
+    let kinds = if version == Version::V3 { 15 } else { 46 };
     let client = dice.below(clients as u64) as usize;
     let any_block = dice.below((WORKERS * BLOCKS_PER_WORKER).into()) as u32;
     match dice.below(kinds) {
@@ -160,7 +186,12 @@ fn step(dice: &mut Dice, worker: u32, clients: usize, version: Version) -> Step 
         19..=20 => Step::Unlock { range },
         21..=23 => Step::Delegate { client },
         24..=27 => Step::Close,
-        28 => Step::DelegateOwn,
+        28..=29 => Step::DelegateOwn,
+        36..=38 => Step::WriteCached { block },
+        39..=42 => Step::Share { access: 1 + dice.below(3) as u32, deny: dice.below(4) as u32 },
+        43 => Step::Unshare,
+        44 if dice.once_in(2) => Step::Restart,
+        45 => Step::EndSession,
         _ => Step::ReadCached { client, block: any_block },
     }
 }
@@ -169,7 +200,9 @@ fn host_step(dice: &mut Dice, worker: u32, hosts: usize) -> Step {
     let block = worker * BLOCKS_PER_WORKER + dice.below(BLOCKS_PER_WORKER.into()) as u32;
     let host = dice.below(hosts as u64) as usize;
     let any_block = dice.below((WORKERS * BLOCKS_PER_WORKER).into()) as u32;
-    match dice.below(24) {
+    match dice.below(27) {
+        24 => Step::WrongSecret,
+        25..=26 => Step::CopyBlock { block },
         0..=5 => Step::Put { block, through: dice.once_in(3) },
         6..=7 => Step::Flush,
         8..=11 => Step::Get { host, block: any_block },
@@ -188,8 +221,13 @@ fn fault(dice: &mut Dice, clients: usize) -> Fault {
     let client = dice.below(clients as u64) as usize;
     let down = dice.spread(50 * MILLISECOND, 12 * SECOND);
     let length = dice.spread(100 * MILLISECOND, 40 * SECOND);
-    match dice.below(26) {
-        20..=21 => Fault::Reload,
+    match dice.below(34) {
+        32..=33 => Fault::Corrupt { client: clients - 1 - dice.below(2) as usize, length },
+        26..=27 => Fault::ExportAway { length: length / 2 },
+        28..=30 => Fault::Takeover { late: length },
+        31 => Fault::Corrupt { client, length },
+        20 => Fault::Reload,
+        21 => Fault::Rename,
         22..=23 => Fault::Drain { down },
         24..=25 => {
             let seconds = dice.spread(1, 1 << 20) as i64;

@@ -2,17 +2,20 @@
 //! one that is not yet durable may be lost with the server.
 
 use crate::dice::Dice;
+use crate::disk::Disk;
 use crate::executor::{Domain, Executor, MILLISECOND, lock};
 use crate::mutant::Mutant;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use zgate_nfs::v4::state::recovery::{ClientRecord, Completion, KeptRecords, RecoveryStore};
+use zgate_store::StoreError;
 
 type Kept = Arc<Mutex<BTreeMap<Vec<u8>, ClientRecord>>>;
 
 /// Records that outlive servers.
 pub struct Records {
     executor: Arc<Executor>,
+    disk: Arc<Disk>,
     kept: Kept,
     dice: Mutex<Dice>,
     mutant: Option<Mutant>,
@@ -21,9 +24,10 @@ pub struct Records {
 impl Records {
     /// No records.
     #[must_use]
-    pub fn new(executor: &Arc<Executor>, seed: u64, mutant: Option<Mutant>) -> Arc<Self> {
+    pub fn new(disk: &Arc<Disk>, seed: u64, mutant: Option<Mutant>) -> Arc<Self> {
         Arc::new(Self {
-            executor: Arc::clone(executor),
+            executor: Arc::clone(disk.executor()),
+            disk: Arc::clone(disk),
             kept: Kept::default(),
             dice: Mutex::new(Dice::new(seed, "records")),
             mutant,
@@ -50,8 +54,12 @@ impl Records {
             return done.report(Ok(()));
         }
         let (executor, kept) = (Arc::clone(&self.executor), Arc::clone(&self.kept));
+        let disk = Arc::clone(&self.disk);
         self.executor.spawn(domain, async move {
             executor.sleep(before).await;
+            if disk.refuses_current() {
+                return done.report(Err(StoreError::Io));
+            }
             effect(&mut lock(&kept));
             executor.sleep(after).await;
             done.report(Ok(()));
@@ -96,12 +104,17 @@ impl RecoveryStore for ServerRecords {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::History;
+    use crate::trace::Trace;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn a_record_is_durable_when_it_is_reported_and_may_be_lost_before() {
         let executor = Executor::new(1);
-        let records = Records::new(&executor, 1, None);
+        let trace = Arc::new(Trace::new(Arc::clone(&executor)));
+        let history = Arc::new(History::new(Arc::clone(&executor), Arc::clone(&trace)));
+        let disk = Disk::new(&executor, &history, &trace, 1, None);
+        let records = Records::new(&disk, 1, None);
         let of = |number| ServerRecords {
             records: Arc::clone(&records),
             domain: Domain::Server(number),

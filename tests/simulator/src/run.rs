@@ -2,12 +2,13 @@
 //! left.
 
 use crate::client::{AnyClient, Files, OwnerClient, SessionClient, StatelessClient, Wire, Worker};
+use crate::dice::Dice;
 use crate::disk::{Disk, at_once};
 use crate::executor::{Domain, Executor, SECOND, lock};
 use crate::gateway::{GRACE_SECONDS, Gateway, LEASE_SECONDS};
 use crate::history::{BLOCK_BYTES, History, Register};
 use crate::invariant::{Invariant, PROGRESS_SECONDS, Violation};
-use crate::iscsi::{FIRST_HOST, HostSession, HostWorker, Wires};
+use crate::iscsi::{FIRST_HOST, HostSession, HostTransport, HostWorker, Wires};
 use crate::mutant::Mutant;
 use crate::network::Network;
 use crate::plan::{BLOCKS_PER_WORKER, Fault, Plan, Version, WORKERS};
@@ -66,7 +67,7 @@ pub fn run(plan: &Plan, mutant: Option<Mutant>) -> Outcome {
     let history = Arc::new(History::new(Arc::clone(&executor), Arc::clone(&trace)));
     let disk = Disk::new(&executor, &history, &trace, seed, mutant);
     let network = Network::new(&executor, &history, &trace, seed, mutant);
-    let wires = Wires::new((&executor, &trace), &network, seed);
+    let wires = Wires::new((&executor, &trace), &history, &network, seed, mutant);
     let gateway = Gateway::new((&executor, &trace), (&network, &wires), &disk, seed, mutant);
     let run = Arc::new(Run {
         plan: plan.clone(),
@@ -97,6 +98,7 @@ pub fn run(plan: &Plan, mutant: Option<Mutant>) -> Outcome {
         nanos: executor.elapsed(),
     };
     // Tasks hold what starts them: the run would never be freed.
+    gateway.end_all_replaced();
     gateway.kill();
     executor.end_all();
     outcome
@@ -160,7 +162,10 @@ impl Run {
             root: self.gateway.fh(self.disk.store.root()),
             own: (0..count).map(|number| self.file(&format!("f{number}"))).collect(),
             locks: self.file("locks"),
+            shares: self.file("shares"),
         };
+        let mut dice = Dice::new(self.plan.seed, "rdma");
+        (0..count).filter(|_| dice.once_in(3)).for_each(|client| self.network.use_rdma(client));
         self.gateway.start();
         let clients: Vec<AnyClient> = (0..count)
             .map(|number| self.client(number, self.plan.clients[number], &files))
@@ -188,9 +193,17 @@ impl Run {
     }
 
     fn start_hosts(self: &Arc<Self>, working: &Arc<AtomicUsize>) {
+        let mut dice = Dice::new(self.plan.seed, "transports");
         for (number, workers) in self.plan.hosts.iter().enumerate() {
-            let host =
-                HostSession::new(number, (&self.executor, &self.trace), &self.history, &self.wires);
+            let outside = (&self.executor, &self.trace);
+            let transport = match dice.below(6) {
+                0 => HostTransport::Plain,
+                1 => HostTransport::Digests,
+                2 | 3 => HostTransport::Iser,
+                4 => HostTransport::Recovering(1),
+                _ => HostTransport::Recovering(2),
+            };
+            let host = HostSession::new(number, outside, &self.history, &self.wires, transport);
             lock(&self.hosts).push(Arc::clone(&host));
             for (worker, steps) in (0..).zip(workers.clone()) {
                 let mut worker = HostWorker::new(&host, worker);
@@ -243,8 +256,16 @@ impl Run {
                 Fault::WriteBack => self.disk.lose_next(),
                 Fault::Full { length } => self.disk.fill(length),
                 Fault::Reload => self.gateway.reload(),
+                Fault::Rename => self.gateway.rename(),
                 Fault::Drain { down } => self.drain_and_restart(down),
                 Fault::ClockJump { seconds } => self.gateway.jump_wall_clock(seconds),
+                Fault::ExportAway { length } => self.export_away(length),
+                Fault::Takeover { late } => self.gateway.take_over(late),
+                Fault::Corrupt { client, length } => {
+                    if let (host, true) = self.party(client) {
+                        self.wires.corrupt(host, length);
+                    }
+                }
             }
         }
         self.executor.sleep_until(begin + FAULTS_END_SECONDS * SECOND).await;
@@ -260,6 +281,15 @@ impl Run {
         });
     }
 
+    fn export_away(self: &Arc<Self>, nanos: u64) {
+        self.gateway.set_away(true);
+        let me = Arc::clone(self);
+        self.executor.spawn(Domain::Outside, async move {
+            me.executor.sleep(nanos).await;
+            me.gateway.set_away(false);
+        });
+    }
+
     fn drain_and_restart(self: &Arc<Self>, nanos: u64) {
         let me = Arc::clone(self);
         self.executor.spawn(Domain::Outside, async move {
@@ -272,8 +302,11 @@ impl Run {
         if self.gateway.running().is_none() {
             self.gateway.start();
         }
+        self.gateway.set_away(false);
+        self.gateway.end_all_replaced();
         self.disk.heal();
         self.network.heal();
+        self.wires.heal();
         lock(&self.hosts).iter().for_each(|host| host.heal());
         self.trace.note("FAULT", format_args!("all faults end"));
     }

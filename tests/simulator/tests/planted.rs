@@ -32,7 +32,13 @@ fn planted_faults_are_found() {
         (Mutant::NamesNotSynced, 30),
         (Mutant::ReservationIgnored, 60),
         (Mutant::FlushIgnored, 60),
-        (Mutant::AbortAnsweredEarly, 100),
+        (Mutant::AbortAnsweredEarly, 300),
+        (Mutant::DenyIgnored, 60),
+        (Mutant::FenceIgnored, 600),
+        (Mutant::KeyReused, 60),
+        (Mutant::CreditsDoubled, 400),
+        (Mutant::ReplySentTwice, 60),
+        (Mutant::ReadAfterAbort, 100),
     ] {
         found(mutant, seeds);
     }

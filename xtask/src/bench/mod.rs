@@ -1,9 +1,12 @@
 //! Benchmarks: compared within one run, interleaved, with medians and ratios.
 
+pub(crate) mod chart;
 pub(crate) mod cost;
+pub(crate) mod growth;
 pub(crate) mod hostile;
 pub(crate) mod iscsi;
 pub(crate) mod loader;
+pub(crate) mod memory;
 pub(crate) mod nfs;
 pub(crate) mod sendfile;
 pub(crate) mod stats;

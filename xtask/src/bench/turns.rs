@@ -2,6 +2,7 @@
 //! and its target, alternating on one pool in one virtual machine: over TCP, and
 //! over RDMA on one soft-RoCE device.
 
+use super::chart;
 use super::stats::{MeanRatio, mean_ratio, median};
 use crate::lab::{self, LabArgs};
 use crate::servers::zgate;
@@ -90,7 +91,8 @@ pub(crate) fn run(turns: Turns, args: &TurnsArgs) -> io::Result<()> {
         "loads": rows.iter().map(Row::to_json).collect::<Vec<_>>(),
     });
     let json = args.json.clone().unwrap_or_else(|| turns.default_json());
-    fs::write(json, format!("{}\n", serde_json::to_string_pretty(&doc)?))?;
+    fs::write(&json, format!("{}\n", serde_json::to_string_pretty(&doc)?))?;
+    chart::draw(&json)?;
     writeln!(io::stdout(), "{}", table(&rows))
 }
 

@@ -6,10 +6,11 @@
 
 use super::image::Image;
 use super::machine::{Accel, End, Machine};
+use super::pair::Pair;
 use super::report::Outcome;
 use super::scenario::{self, Scenario};
 use super::share::Share;
-use super::wire::{Host, Wire};
+use super::wire::Host;
 use crate::package;
 use std::fs;
 use std::io;
@@ -121,10 +122,11 @@ impl Lane {
     ) -> io::Result<End> {
         let limit = scenario::time_limit(left);
         let wants_client = left.iter().any(|one| one.machines > 1);
-        let wire = wants_client.then(Wire::new).transpose()?;
-        let new = |host| Machine::new(image, &self.share, accel, host, wire.as_ref());
+        let pair = wants_client.then(Pair::new).transpose()?;
+        let new = |host| Machine::new(image, &self.share, accel, host, pair.as_ref());
         let client = || new(Host::B)?.start(&self.console(out, Host::B, boot));
         let _client = wants_client.then(client).transpose()?;
+        let _switch = pair.as_ref().map(|pair| pair.switch(self.share.orders()));
         new(Host::A)?.run(&self.console(out, Host::A, boot), limit)
     }
 

@@ -1,8 +1,9 @@
 //! The virtual machine: QEMU, with KVM only where a guest really boots under it.
 
 use super::image::Image;
+use super::pair::Pair;
 use super::share::Share;
-use super::wire::{Host, Wire};
+use super::wire::Host;
 use clap::ValueEnum;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -131,7 +132,7 @@ impl Machine {
         share: &Share,
         accel: Accel,
         host: Host,
-        wire: Option<&Wire>,
+        pair: Option<&Pair>,
     ) -> io::Result<Self> {
         let disks = tempfile::Builder::new().prefix("zgate-lab-disks-").tempdir()?;
         let memory_mib = if host == Host::A { MEMORY_MIB } else { CLIENT_MEMORY_MIB };
@@ -152,9 +153,6 @@ impl Machine {
             .arg("-fsdev")
             .arg(format!("local,id=lab,path={},security_model=none", share.path().display()))
             .args(["-device", "virtio-9p-pci,fsdev=lab,mount_tag=lab"]);
-        if let Some(wire) = wire {
-            command.args(wire.arguments(host));
-        }
         if host == Host::A {
             // The client may crash and boot again.
             command.arg("-no-reboot");
@@ -163,6 +161,10 @@ impl Machine {
                 fs::File::create(&path)?.set_len(SCRATCH_BYTES)?;
                 command.arg("-drive").arg(drive(&path, "discard=unmap,detect-zeroes=unmap"));
             }
+        }
+        // After the scratch disks, whose names follow from their order.
+        if let Some(pair) = pair {
+            command.args(pair.arguments(host));
         }
         // Changes of the root disk are discarded; they need space meanwhile.
         command.env("TMPDIR", disks.path());

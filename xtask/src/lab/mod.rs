@@ -4,7 +4,9 @@
 mod image;
 mod lane;
 mod machine;
+mod pair;
 mod report;
+mod reset;
 mod scenario;
 mod share;
 mod wire;
@@ -47,7 +49,8 @@ pub(crate) struct LabArgs {
     /// Keep each scenario's packets (`packets.pcap` beside its results)
     #[arg(long)]
     capture: bool,
-    /// Rounds of `figures/iser` and `figures/rdma`: ten turns a server and load in each
+    /// Rounds of `figures/*`: ten turns a server and load in each; power failures of
+    /// `slow/power-loss`
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=25))]
     rounds: u8,
     /// Directory for results

@@ -52,6 +52,11 @@ impl Share {
         self.dir.path()
     }
 
+    /// Returns the directory of the orders between machines.
+    pub(crate) fn orders(&self) -> PathBuf {
+        self.path().join("peer")
+    }
+
     /// Sets what the guest does after its boot.
     ///
     /// # Errors
@@ -117,7 +122,7 @@ impl Share {
     /// # Errors
     /// The error of the operating system.
     pub(crate) fn forget_client(&self) -> io::Result<()> {
-        match fs::remove_dir_all(self.path().join("peer")) {
+        match fs::remove_dir_all(self.orders()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }

@@ -17,6 +17,8 @@ const PROGRAM_BY_HAND: &str = "/usr/local/bin/zgate";
 const BY_HAND: &str = " Install as /etc/systemd/system/zgate.service.";
 /// Resource agent, where Pacemaker finds it as ocf:zgate:zgate.
 const AGENT: &str = "/usr/lib/ocf/resource.d/zgate/zgate";
+/// Resource agent of planned switches.
+const HANDOVER_AGENT: &str = "/usr/lib/ocf/resource.d/zgate/zgate-handover";
 /// Directory of documents.
 const DOCUMENTS: &str = "/usr/share/doc/zgate";
 /// Documents for users.
@@ -35,7 +37,7 @@ const FOR_USERS: [&str; 12] = [
     "docs/HIGH_AVAILABILITY.md",
 ];
 /// Examples, and their names below `examples`.
-const EXAMPLES: [(&str, &str); 12] = [
+const EXAMPLES: [(&str, &str); 14] = [
     ("deploy/zgate.example.toml", "zgate.toml"),
     ("deploy/layouts/llm.toml", "layouts/llm.toml"),
     ("deploy/layouts/llm.plan", "layouts/llm.plan"),
@@ -45,6 +47,8 @@ const EXAMPLES: [(&str, &str); 12] = [
     ("deploy/prometheus/scrape.yml", "prometheus/scrape.yml"),
     ("deploy/prometheus/zgate-alerts.yml", "prometheus/zgate-alerts.yml"),
     ("deploy/pacemaker/pair.sh", "pacemaker/pair.sh"),
+    ("deploy/pacemaker/pair.xml", "pacemaker/pair.xml"),
+    ("deploy/pacemaker/standby.xml", "pacemaker/standby.xml"),
     ("deploy/pacemaker/pair.crm", "pacemaker/pair.crm"),
     ("deploy/drbd-reactor/zgate.toml", "drbd-reactor/zgate.toml"),
     ("deploy/keepalived/two-ports.conf", "keepalived/two-ports.conf"),
@@ -129,15 +133,18 @@ impl Sources {
     }
 
     /// Configuration, unit, the program that restarts it after an upgrade, and the
-    /// resource agent.
-    fn service(&self) -> io::Result<[Entry; 5]> {
+    /// resource agents.
+    fn service(&self) -> io::Result<[Entry; 7]> {
         let unit = self.text("deploy/systemd/zgate.service")?;
         let unit = unit.replace(PROGRAM_BY_HAND, PROGRAM).replace(BY_HAND, "");
+        let template = self.text("deploy/systemd/zgate@.service")?;
+        let template = template.replace(PROGRAM_BY_HAND, PROGRAM);
         let temporary = self.text("deploy/systemd/zgate.tmpfiles.conf")?;
         let example = self.text("deploy/zgate.example.toml")?;
         Ok([
             Entry::file("/etc/zgate/zgate.toml", 0o644, example).with_role(Role::Configuration),
             Entry::file("/usr/lib/systemd/system/zgate.service", 0o644, unit),
+            Entry::file("/usr/lib/systemd/system/zgate@.service", 0o644, template),
             Entry::file("/usr/lib/tmpfiles.d/zgate.conf", 0o644, temporary),
             Entry::file(
                 "/usr/lib/zgate/after-upgrade",
@@ -145,6 +152,7 @@ impl Sources {
                 self.text("deploy/packages/after-upgrade")?,
             ),
             Entry::file(AGENT, 0o755, self.text("deploy/ocf/zgate")?),
+            Entry::file(HANDOVER_AGENT, 0o755, self.text("deploy/ocf/zgate-handover")?),
         ])
     }
 
@@ -253,9 +261,11 @@ mod tests {
         for (path, mode, role) in [
             ("/usr/bin/zgate", 0o755, Role::File),
             ("/usr/lib/systemd/system/zgate.service", 0o644, Role::File),
+            ("/usr/lib/systemd/system/zgate@.service", 0o644, Role::File),
             ("/usr/lib/tmpfiles.d/zgate.conf", 0o644, Role::File),
             ("/usr/lib/zgate/after-upgrade", 0o755, Role::File),
             ("/usr/lib/ocf/resource.d/zgate/zgate", 0o755, Role::File),
+            ("/usr/lib/ocf/resource.d/zgate/zgate-handover", 0o755, Role::File),
             ("/etc/zgate", 0o755, Role::Directory),
             ("/etc/zgate/conf.d", 0o755, Role::Directory),
             ("/etc/zgate/zgate.toml", 0o644, Role::Configuration),
@@ -299,6 +309,30 @@ mod tests {
         }
         let document = unit.lines().find_map(|line| line.strip_prefix("Documentation=file:"));
         found(&all, document.unwrap());
+    }
+
+    #[test]
+    fn one_of_several_gateways_runs_as_a_single_one_does() {
+        let all = entries(Format::Deb);
+        let text = |path: &str| {
+            let entry = all.iter().find(|entry| entry.path.ends_with(path)).unwrap();
+            String::from_utf8(entry.content.clone()).unwrap()
+        };
+        let directives = |text: &str| -> Vec<String> {
+            let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+            lines.map(str::to_owned).collect()
+        };
+        let single = text("/zgate.service")
+            .replace("gateway (NFS", "gateway %i (NFS")
+            .replace("/etc/zgate/zgate.toml", "/etc/zgate/%i.toml")
+            .replace("/run/zgate/admin.sock", "/run/zgate/%i.sock")
+            .replace(
+                "RuntimeDirectory=zgate",
+                "RuntimeDirectory=zgate\nRuntimeDirectoryPreserve=yes",
+            )
+            .replace("StateDirectory=zgate", "StateDirectory=zgate/%i")
+            .replace("zgate/conf.d", "zgate/%i.d");
+        assert_eq!(directives(&text("/zgate@.service")), directives(&single));
     }
 
     #[test]

@@ -11,8 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The agent, from the root of the repository.
-const AGENT: &str = "deploy/ocf/zgate";
+/// The agents' directory, from the root of the repository.
+const AGENTS: &str = "deploy/ocf";
+/// Agent of the gateway, and that of planned switches.
+const GATEWAY: &str = "zgate";
+const HANDOVER: &str = "zgate-handover";
 const IMAGE_BYTES: u64 = 64 << 20;
 
 /// Exit codes of the OCF resource agent API.
@@ -29,6 +32,7 @@ const MONITOR_LIMIT: Duration = Duration::from_secs(25);
 
 /// One resource: the agent with its parameters. Stopped on drop.
 struct Resource {
+    agent: &'static str,
     /// Directory of the agent and of what it remembers.
     dir: PathBuf,
     name: String,
@@ -42,6 +46,7 @@ impl Resource {
     fn new(dir: &Path, name: &str, binary: &Path, config: &Path) -> Self {
         let text = |path: &Path| path.display().to_string();
         Self {
+            agent: GATEWAY,
             dir: dir.to_owned(),
             name: format!("xtask-{}-{name}", std::process::id()),
             parameters: vec![
@@ -57,11 +62,18 @@ impl Resource {
         let mut parameters = self.parameters.clone();
         parameters.retain(|(name, _)| *name != parameter);
         parameters.push((parameter, value.to_string()));
-        Self { dir: self.dir.clone(), name: self.name.clone(), parameters }
+        Self { agent: self.agent, dir: self.dir.clone(), name: self.name.clone(), parameters }
+    }
+
+    /// Returns the resource of planned switches of this gateway.
+    fn handover(&self) -> Self {
+        let mut parameters = self.parameters.clone();
+        parameters.retain(|(name, _)| ["binary", "config"].contains(name));
+        Self { agent: HANDOVER, dir: self.dir.clone(), name: self.name.clone(), parameters }
     }
 
     fn agent(&self) -> PathBuf {
-        self.dir.join("zgate")
+        self.dir.join(self.agent)
     }
 
     /// Directory of programs that come before those of the machine.
@@ -124,6 +136,22 @@ impl Drop for Resource {
     }
 }
 
+/// Has an agent judged by `ocf-tester`.
+fn ocf_tester(resource: &Result<Resource, String>) -> Result<(), String> {
+    let resource = resource.as_ref().map_err(Clone::clone)?;
+    let mut command = Command::new("ocf-tester");
+    command.args(["-n", &resource.name]).env("HA_RSCTMP", &resource.dir);
+    for (name, value) in &resource.parameters {
+        command.arg("-o").arg(format!("{name}={value}"));
+    }
+    let output = command.arg(resource.agent()).output().map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() && said.contains("passed all tests") {
+        return Ok(());
+    }
+    Err(format!("{said}{}", String::from_utf8_lossy(&output.stderr)))
+}
+
 fn matches(action: &str, (code, said): &Done, wanted: i32, part: &str) -> Result<(), String> {
     if *code == wanted && said.contains(part) {
         return Ok(());
@@ -143,11 +171,16 @@ pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
     let scratch = Scratch::new(IMAGE_BYTES)?;
     // `ocf-tester` runs the agent as nobody, too.
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755))?;
-    let agent = scratch.path().join("zgate");
-    fs::copy(AGENT, &agent)?;
-    fs::set_permissions(&agent, fs::Permissions::from_mode(0o755))?;
+    for name in [GATEWAY, HANDOVER] {
+        let agent = scratch.path().join(name);
+        fs::copy(Path::new(AGENTS).join(name), &agent)?;
+        fs::set_permissions(&agent, fs::Permissions::from_mode(0o755))?;
+    }
     let setup = Setup { binary, scratch: &scratch };
-    outcome.check("ocf-tester", setup.ocf_tester());
+    outcome.check("ocf-tester", ocf_tester(&setup.resource("tester")));
+    let handover = setup.resource("tester-handover").map(|resource| resource.handover());
+    outcome.check("ocf-tester: handover", ocf_tester(&handover));
+    outcome.check("a planned switch", setup.handover());
     outcome.check("a gateway that hangs", setup.hung());
     outcome.check("a gateway that was killed", setup.killed());
     outcome.check("a gateway that something else started", setup.adopted());
@@ -181,20 +214,24 @@ impl Setup<'_> {
         self.scratch.path().join(name).join("zgate.toml")
     }
 
-    fn ocf_tester(&self) -> Result<(), String> {
-        let resource = self.resource("tester")?;
-        let mut command = Command::new("ocf-tester");
-        command.args(["-n", &resource.name]).env("HA_RSCTMP", &resource.dir);
-        for (name, value) in &resource.parameters {
-            command.arg("-o").arg(format!("{name}={value}"));
-        }
-        let output = command.arg(resource.agent()).output().map_err(|error| error.to_string())?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let passed = output.status.success() && said.contains("passed all tests");
-        if passed {
-            return Ok(());
-        }
-        Err(format!("{said}{}", String::from_utf8_lossy(&output.stderr)))
+    /// The stop of the handover keeps clients waiting, its start ends that; without
+    /// a gateway both succeed at once.
+    fn handover(&self) -> Result<(), String> {
+        let gateway = self.resource("handover")?.with("stop_seconds", 1);
+        let handover = gateway.handover();
+        handover.expect("monitor", NOT_RUNNING, "")?;
+        handover.expect("start", SUCCESS, "")?;
+        handover.expect("stop", SUCCESS, "does not answer")?;
+        gateway.expect("start", SUCCESS, "")?;
+        handover.expect("start", SUCCESS, "")?;
+        handover.expect("monitor", SUCCESS, "")?;
+        handover.expect("stop", SUCCESS, "clients wait")?;
+        handover.expect("monitor", NOT_RUNNING, "")?;
+        gateway.expect("monitor", SUCCESS, "")?;
+        handover.expect("start", SUCCESS, "")?;
+        gateway.signal(rustix::process::Signal::STOP)?;
+        handover.expect("stop", SUCCESS, "does not answer")?;
+        handover.with("hold_seconds", 601).expect("validate-all", ERR_CONFIGURED, "601")
     }
 
     /// A stopped process accepts connections and answers nothing: the monitor

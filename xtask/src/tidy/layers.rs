@@ -18,6 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("protocol/nfs", &["zfs-backend/api", "protocol/xdr", "protocol/rpc", "protocol/nfs-wire"]),
     ("protocol/scsi", &["zfs-backend/api"]),
     ("protocol/iscsi", &["zfs-backend/api"]),
+    ("protocol/target", &["protocol/iscsi", "protocol/scsi"]),
     ("gss", &[]),
     ("rdma/fabric", &["zfs-backend/api"]),
     ("rdma/sys", &[]),

@@ -4,6 +4,7 @@ mod circles;
 mod imports;
 mod layers;
 mod order;
+mod paths;
 mod rooms;
 mod sources;
 mod tables;
@@ -26,7 +27,7 @@ pub(crate) fn run(outcome: &mut Outcome) -> io::Result<()> {
     tree.sources.sort_by(|a, b| a.path.cmp(&b.path));
     let sources = &tree.sources;
     let imports = imports::of_all_crates(&tree);
-    let rules: [(&str, Findings); 13] = [
+    let rules: [(&str, Findings); 14] = [
         ("files are at most 600 lines", sources::too_long(sources)),
         ("module names say something", sources::empty_names(sources)),
         ("nothing is left undone", sources::undone(sources)),
@@ -40,6 +41,7 @@ pub(crate) fn run(outcome: &mut Outcome) -> io::Result<()> {
         ("no import circle of more than two files", circles::circles(&imports)),
         ("every operation is in its table", tables::operations(sources)),
         ("documents name what the code refers to", tables::documents(sources)?),
+        ("paths in documents lead somewhere", paths::in_documents()?),
     ];
     for (rule, findings) in rules {
         let result = if findings.is_empty() { Ok(()) } else { Err(findings.join("; ")) };

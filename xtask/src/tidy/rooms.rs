@@ -6,7 +6,8 @@ use super::tree::{Findings, Source};
 use std::collections::BTreeSet;
 
 const GATEWAY: &str = "gateway";
-const FRONT_ENDS: &[&str] = &["zgate_nfs", "zgate_nfs_wire", "zgate_iscsi", "zgate_scsi"];
+const FRONT_ENDS: &[&str] =
+    &["zgate_nfs", "zgate_nfs_wire", "zgate_iscsi", "zgate_scsi", "zgate_target"];
 
 /// A room and its imports.
 struct Room {
@@ -31,7 +32,7 @@ const ROOMS: &[Room] = &[
     Room {
         name: "nfs",
         below: &["net", "observe", "state_dir"],
-        foreign: &["zgate_iscsi", "zgate_scsi"],
+        foreign: &["zgate_iscsi", "zgate_scsi", "zgate_target"],
     },
     Room {
         name: "iscsi",

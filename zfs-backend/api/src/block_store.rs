@@ -51,8 +51,15 @@ pub trait BlockStore: Send + Sync {
     /// Returns the current geometry, which changes when the disk is resized.
     fn geometry(&self) -> BlockGeometry;
 
-    /// Reads exactly `len` bytes.
+    /// Reads exactly `len` bytes into memory.
     fn read<'a>(&'a self, offset: u64, len: usize) -> StoreFuture<'a, Payload>;
+
+    /// Reads exactly `len` bytes for a transport that can send a
+    /// [`crate::FileSpan`]. The bytes of a span are those that the disk has when
+    /// they are sent.
+    fn read_to_send<'a>(&'a self, offset: u64, len: usize) -> StoreFuture<'a, Payload> {
+        self.read(offset, len)
+    }
 
     /// Writes all of `data`; with `fua`, the data is on stable storage on
     /// return.

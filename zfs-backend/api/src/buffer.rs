@@ -311,16 +311,20 @@ impl BufferPool {
     }
 }
 
+/// Length in bytes from which passing a span to the transport is cheaper than a
+/// copy, if the bytes are in memory.
+pub const MIN_SPAN_BYTES: usize = 64 << 10;
+
 /// A range of an open file whose bytes are believed to be in the page cache, or
-/// a pipe that holds them. The gateway passes it to `sendfile` or `splice`, so
-/// that the data goes to the wire without a copy in zgate. A pipe can be sent
-/// once: a reply that is kept for retries has no span.
+/// of a pipe that holds them. The gateway passes it to `sendfile` or `splice`,
+/// so that the data goes to the wire without a copy in zgate. A pipe can be sent
+/// once, from its first byte on: a reply that is kept for retries has no span.
 #[derive(Clone)]
 pub struct FileSpan {
     /// Keeps the file open; the gateway downcasts it to
     /// [`std::os::fd::OwnedFd`], or to a filled pipe of the io engine.
     pub file: Arc<dyn Any + Send + Sync>,
-    /// First byte in the file.
+    /// First byte in the file or the pipe.
     pub offset: u64,
     /// Length in bytes.
     pub len: usize,

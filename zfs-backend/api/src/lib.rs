@@ -13,7 +13,9 @@ mod host;
 
 pub use attr::{Attr, FileKind, SetAttr, SetTime, Timestamp};
 pub use block_store::BlockStore;
-pub use buffer::{AlignedBuf, Arena, BUFFER_ALIGNMENT_BYTES, BufferPool, FileSpan, Payload};
+pub use buffer::{
+    AlignedBuf, Arena, BUFFER_ALIGNMENT_BYTES, BufferPool, FileSpan, MIN_SPAN_BYTES, Payload,
+};
 pub use caller::{AccessMask, Caller};
 pub use error::{StoreError, StoreResult};
 pub use file_store::{FileStore, StoreFuture};

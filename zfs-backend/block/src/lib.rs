@@ -22,6 +22,7 @@ mod exclusive;
 mod extents;
 mod file;
 mod freed;
+mod lend;
 mod open;
 mod options;
 mod size;

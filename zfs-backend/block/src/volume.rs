@@ -110,7 +110,7 @@ impl BlockVolume {
         named
     }
 
-    fn span(&self, offset: u64, len: u64) -> StoreResult<Span> {
+    pub(crate) fn span(&self, offset: u64, len: u64) -> StoreResult<Span> {
         Span::within(offset, len, self.backing.capacity_bytes()).ok_or(StoreError::BeyondEnd)
     }
 
@@ -123,7 +123,7 @@ impl BlockVolume {
         self.span(offset, len)
     }
 
-    async fn get(&self, offset: u64, len: usize) -> StoreResult<Payload> {
+    pub(crate) async fn get(&self, offset: u64, len: usize) -> StoreResult<Payload> {
         let span = self.span(offset, len as u64)?;
         if len == 0 {
             return Ok(Payload::Bytes(Bytes::new()));
@@ -307,6 +307,10 @@ impl BlockStore for BlockVolume {
 
     fn read<'a>(&'a self, offset: u64, len: usize) -> StoreFuture<'a, Payload> {
         Box::pin(self.get(offset, len))
+    }
+
+    fn read_to_send<'a>(&'a self, offset: u64, len: usize) -> StoreFuture<'a, Payload> {
+        Box::pin(self.get_to_send(offset, len))
     }
 
     fn write<'a>(&'a self, offset: u64, data: Bytes, fua: bool) -> StoreFuture<'a, ()> {

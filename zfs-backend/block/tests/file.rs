@@ -4,13 +4,15 @@
 mod workbench;
 
 use bytes::Bytes;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::rc::Rc;
 use workbench::*;
 use zgate_block::{BackingKind, BlockOptions, BlockVolume, DirectIo, OpenError};
 use zgate_store::block_store::{Extent, ExtentKind};
-use zgate_store::{BlockStore, StoreError};
+use zgate_store::{BlockStore, MIN_SPAN_BYTES, Payload, StoreError};
 
 #[test]
 fn what_is_written_is_read_back_wherever_it_lies() {
@@ -350,5 +352,44 @@ fn prefetching_fills_the_page_cache() {
             read(&volume, MIB, 64).await.unwrap(),
             pattern(4 << 20, 5).slice(1 << 20..(1 << 20) + 64)
         );
+    });
+}
+
+/// The bytes of a payload, as a socket would send them.
+fn sent(payload: Payload) -> Vec<u8> {
+    let span = match payload {
+        Payload::Bytes(bytes) => return bytes.to_vec(),
+        Payload::Span(span) => span,
+    };
+    let file = span.file.downcast::<OwnedFd>().expect("a file lends its pages");
+    let mut bytes = vec![0; span.len];
+    File::from(file.try_clone().unwrap()).read_exact_at(&mut bytes, span.offset).unwrap();
+    bytes
+}
+
+#[test]
+fn a_socket_may_take_large_reads_from_the_file() {
+    on_every_file(async |volume, _| {
+        let data = pattern(4 << 20, 5);
+        volume.write(0, data.clone(), false).await.unwrap();
+        for (offset, len) in [(0, MIN_SPAN_BYTES), (512, 1 << 20), (4 << 20, 0), (4096, 512)] {
+            let found = volume.read_to_send(offset, len).await.unwrap();
+            let lends = !volume.is_direct() && len >= MIN_SPAN_BYTES;
+            assert_eq!(matches!(found, Payload::Span(_)), lends, "{offset}+{len}");
+            let at = offset as usize;
+            assert!(sent(found) == data[at..at + len], "{offset}+{len}");
+        }
+        let beyond = volume.read_to_send(4 * MIB - 512, MIN_SPAN_BYTES).await;
+        assert_eq!(beyond.unwrap_err(), StoreError::BeyondEnd);
+    });
+}
+
+#[test]
+fn what_was_cut_off_is_lent_to_nobody() {
+    on_every_file(async |volume, path| {
+        volume.write(0, pattern(4 << 20, 6), false).await.unwrap();
+        OpenOptions::new().write(true).open(path).unwrap().set_len(MIB).unwrap();
+        let cut = volume.read_to_send(MIB - 4096, MIN_SPAN_BYTES).await;
+        assert_eq!(cut.unwrap_err(), StoreError::BeyondEnd);
     });
 }

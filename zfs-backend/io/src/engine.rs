@@ -1,5 +1,6 @@
 //! The engine through which all file and block I/O goes.
 
+use crate::blocking::{read_blocking, sync_blocking, write_blocking};
 use crate::cached::{CachedReads, is_resident};
 use crate::continuation::is_worker;
 use crate::pipes::{FilledPipe, Pipes};
@@ -10,8 +11,8 @@ use crate::uring::{self, Lent, Request};
 use crate::workers::{MAX_QUEUED, MAX_WORKERS, WorkerKind, Workers};
 use crate::write_method::{WriteMethod, WriteMode};
 use bytes::Bytes;
-use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
-use std::io::{self, IoSlice, IoSliceMut};
+use rustix::io::ReadWriteFlags;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -51,7 +52,8 @@ pub enum WriteSync {
 }
 
 impl WriteSync {
-    fn flags(self) -> ReadWriteFlags {
+    /// Returns the flags of pwritev2(2).
+    pub(crate) fn flags(self) -> ReadWriteFlags {
         match self {
             Self::None => ReadWriteFlags::empty(),
             Self::Data => ReadWriteFlags::DSYNC,
@@ -197,7 +199,8 @@ impl IoEngine {
     }
 
     /// Reads exactly `len` bytes into a pipe, from which they go to a socket
-    /// without another copy; worth it where the page cache has no pages to send.
+    /// without another copy: data that is not in the page cache, or not certain to
+    /// have arrived there, because a thread that sends must not wait for a disk.
     /// `None`: not supported, or not now, or the file ends before; read into
     /// memory.
     ///
@@ -209,8 +212,8 @@ impl IoEngine {
         offset: u64,
         len: usize,
     ) -> io::Result<Option<FilledPipe>> {
-        let has_pages = !self.cached_reads.as_ref().is_some_and(|reads| reads.may_wait_at(fd));
-        if has_pages {
+        // Otherwise io_uring reads more at once than there are workers.
+        if self.has_page_cache(fd) && !self.inner.data.has_room(self.store) {
             return Ok(None);
         }
         let (file, pipes) = (Arc::clone(fd), Arc::clone(&self.inner.pipes));
@@ -345,6 +348,13 @@ impl IoEngine {
         !self.may_wait() && is_resident(fd, offset, len)
     }
 
+    /// Returns whether the file's data lies in the page cache, and not in a cache
+    /// of its file system (ZFS), which reads ahead itself.
+    #[must_use]
+    pub fn has_page_cache(&self, fd: &OwnedFd) -> bool {
+        !self.cached_reads.as_ref().is_some_and(|reads| reads.may_wait_at(fd))
+    }
+
     /// Returns whether every read of the file system may wait for a disk.
     fn may_wait(&self) -> bool {
         self.cached_reads.as_ref().is_some_and(|reads| reads.may_wait())
@@ -413,6 +423,12 @@ impl IoEngine {
         self.inner.metadata.detach(self.store, work);
     }
 
+    /// Runs a call that may wait for a disk on a data worker without waiting for
+    /// it. The caller bounds their number.
+    pub fn detach_long(&self, work: impl FnOnce() + Send + 'static) {
+        self.inner.data.detach(self.store, work);
+    }
+
     /// Runs a call that may take long (copying, allocating, discarding) on a
     /// data worker, under the process's own identity.
     ///
@@ -437,63 +453,6 @@ fn writes_by_ring(method: WriteMethod, sync: WriteSync) -> bool {
 /// Error for a request whose ring has gone; happens only when a runtime ends.
 fn lost() -> io::Error {
     io::Error::other("the io engine lost the request")
-}
-
-fn read_blocking(
-    fd: &OwnedFd,
-    offset: u64,
-    buf: &mut AlignedBuf,
-    (mut filled, whole_bytes): (usize, usize),
-) -> io::Result<usize> {
-    // A count that is not a multiple of whole pieces marks the end.
-    while filled < buf.len() && filled.is_multiple_of(whole_bytes) {
-        let at = offset.saturating_add(filled as u64);
-        match preadv2(fd, &mut [IoSliceMut::new(&mut buf[filled..])], at, ReadWriteFlags::empty()) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(Errno::INTR) => {}
-            Err(_) if filled > 0 => break,
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    Ok(filled)
-}
-
-fn write_blocking(
-    fd: &OwnedFd,
-    offset: u64,
-    data: &[u8],
-    mut done: usize,
-    sync: WriteSync,
-) -> io::Result<usize> {
-    let mut flags = sync.flags();
-    while done < data.len() {
-        let at = offset.saturating_add(done as u64);
-        match pwritev2(fd, &[IoSlice::new(&data[done..])], at, flags) {
-            Ok(0) if done > 0 => break,
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => done += count,
-            Err(Errno::INTR) => {}
-            // The file system does not support per-write syncing: sync at the
-            // end.
-            Err(Errno::OPNOTSUPP) if !flags.is_empty() => flags = ReadWriteFlags::empty(),
-            Err(_) if done > 0 => break,
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    if flags != sync.flags() {
-        sync_blocking(fd, sync == WriteSync::Data)?;
-    }
-    Ok(done)
-}
-
-fn sync_blocking(fd: &OwnedFd, data_only: bool) -> io::Result<()> {
-    if data_only {
-        rustix::fs::fdatasync(fd)?;
-    } else {
-        rustix::fs::fsync(fd)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -24,6 +24,16 @@ pub fn prefer_huge_pages(memory: &mut [u8]) {
     }
 }
 
+/// Allows huge pages in this process where it asks for them. An allocator may
+/// have switched them off for the whole process to keep its own memory small
+/// (mimalloc's `no_thp`); then [`prefer_huge_pages`] would be without effect.
+/// Advice as well.
+pub fn allow_huge_pages() {
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(false) {
+        tracing::trace!(%error, "huge pages stay switched off");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,5 +45,14 @@ mod tests {
         assert!(memory.iter().all(|byte| *byte == 7));
         prefer_huge_pages(&mut memory[..100]);
         prefer_huge_pages(&mut []);
+    }
+
+    #[test]
+    fn what_an_allocator_has_switched_off_is_switched_on() {
+        let is_off = || rustix::thread::transparent_huge_pages_are_disabled();
+        rustix::thread::disable_transparent_huge_pages(true).unwrap();
+        assert!(is_off().unwrap());
+        allow_huge_pages();
+        assert!(!is_off().unwrap());
     }
 }

@@ -22,6 +22,7 @@
 pub mod access_check;
 pub mod arena;
 pub mod block_ioctl;
+mod blocking;
 pub mod cached;
 pub mod continuation;
 pub mod credentials;

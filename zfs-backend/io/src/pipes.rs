@@ -10,7 +10,7 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Capacity of a pipe, in bytes. The kernel allows processes without privileges
@@ -87,7 +87,7 @@ impl Pipes {
             pipe: Some(pipe),
             left: AtomicUsize::new(left),
             is_dirty: AtomicBool::new(left != len),
-            is_claimed: AtomicBool::new(false),
+            claimed: AtomicU64::new(0),
             home: Arc::clone(self),
         };
         match filled {
@@ -157,15 +157,18 @@ pub struct FilledPipe {
     left: AtomicUsize,
     /// The pipe holds more than `left`.
     is_dirty: AtomicBool,
-    is_claimed: AtomicBool,
+    /// Bytes that have found their sender.
+    claimed: AtomicU64,
     home: Arc<Pipes>,
 }
 
 impl FilledPipe {
-    /// Makes the caller its only sender; false if there is one already.
+    /// Makes the caller the only sender of these bytes. False if they have one,
+    /// or if bytes before them have none: a pipe is sent from its first byte on.
     #[must_use]
-    pub fn claim(&self) -> bool {
-        !self.is_claimed.swap(true, Ordering::AcqRel)
+    pub fn claim(&self, offset: u64, len: usize) -> bool {
+        let end = offset.saturating_add(len as u64);
+        self.claimed.compare_exchange(offset, end, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Moves at most `len` bytes to a socket. Returns their number: 0 only if
@@ -212,6 +215,7 @@ impl Drop for FilledPipe {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{Mode, OFlags};
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
@@ -231,7 +235,10 @@ mod tests {
         let pipes = Arc::new(Pipes::new());
         let (file, content) = file(PIPE_BYTES + 100);
         let filled = pipes.read(&file, 4096, PIPE_BYTES - 4096).unwrap().unwrap();
-        assert!(filled.claim() && !filled.claim());
+        let half = PIPE_BYTES / 2;
+        assert!(!filled.claim(1, 10), "the first byte has no sender yet");
+        assert!(filled.claim(0, half) && !filled.claim(0, half));
+        assert!(filled.claim(half as u64, half) && !filled.claim(half as u64, half));
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let (mut received, mut was_full) = (Vec::new(), false);
@@ -253,6 +260,31 @@ mod tests {
         assert!(was_full);
         assert!(received == content[4096..PIPE_BYTES]);
         assert_eq!(idle(&pipes), (1, 1), "the pipe is kept for the next read");
+    }
+
+    /// Without the page cache, the disk fills the pages of the pipe.
+    #[test]
+    fn a_pipe_is_filled_past_the_cache() {
+        let pipes = Arc::new(Pipes::new());
+        let content: Vec<u8> = (0..PIPE_BYTES * 2).map(|at| (at / 7 % 251) as u8).collect();
+        let place = std::env::current_exe().unwrap();
+        let mut file = tempfile::NamedTempFile::new_in(place.parent().unwrap()).unwrap();
+        file.write_all(&content).unwrap();
+        file.as_file().sync_all().unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECT;
+        let Ok(direct) = rustix::fs::open(file.path(), flags, Mode::empty()) else { return };
+        let Some(filled) = pipes.read(&direct, 4096, PIPE_BYTES).unwrap() else { return };
+        assert!(filled.claim(0, PIPE_BYTES));
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            theirs.read_to_end(&mut all).unwrap();
+            all
+        });
+        while filled.send(&ours, PIPE_BYTES).unwrap() > 0 {}
+        drop((filled, ours));
+        assert!(reader.join().unwrap() == content[4096..4096 + PIPE_BYTES]);
+        assert_eq!(idle(&pipes), (1, 1));
     }
 
     #[test]

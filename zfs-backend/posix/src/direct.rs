@@ -58,7 +58,8 @@ pub(crate) struct Read {
 }
 
 impl Read {
-    fn end(self) -> u64 {
+    /// Returns the offset behind its last byte.
+    pub(crate) fn end(self) -> u64 {
         self.offset.saturating_add(self.len)
     }
 

@@ -41,6 +41,7 @@ mod open;
 mod open_file;
 mod options;
 mod ranges;
+mod readahead;
 mod readdir;
 mod rights;
 mod setattr;

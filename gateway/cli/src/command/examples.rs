@@ -111,6 +111,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("reload", &["zgate reload", "zgate config check && zgate reload", "zgate reload --force"]),
     ("drain", &["zgate drain"]),
     (
+        "handover",
+        &["zgate handover", "zgate handover --seconds 60 --json", "zgate handover --cancel"],
+    ),
+    (
         "mount-hint",
         &["zgate mount-hint /models --server nas", "zgate mount-hint iqn.2026-11.test:vm"],
     ),

@@ -145,6 +145,32 @@ pub(crate) fn reload(args: &ReloadArgs) -> Result<bool, Box<dyn std::error::Erro
     Ok(true)
 }
 
+/// Arguments of `zgate handover`.
+#[derive(Args, Debug)]
+pub(crate) struct HandoverArgs {
+    /// Seconds after which clients are served again, if the gateway has not been
+    /// stopped; up to 600
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    seconds: u64,
+    /// Serve clients again at once
+    #[arg(long, conflicts_with = "seconds")]
+    cancel: bool,
+    #[command(flatten)]
+    live: LiveArgs,
+}
+
+/// Makes the gateway finish what runs and keep its clients waiting; returns whether
+/// everything ended in time.
+///
+/// # Errors
+/// The gateway's error.
+pub(crate) fn handover(args: &HandoverArgs) -> Result<bool, Box<dyn std::error::Error>> {
+    let seconds = if args.cancel { 0 } else { args.seconds };
+    let value = ask(&args.live.socket, &Request::Handover { seconds })?;
+    show(&args.live, &value)?;
+    Ok(value["unfinished"] == 0 && value["undelivered"] == 0)
+}
+
 /// Prints an answer.
 ///
 /// # Errors

@@ -102,6 +102,9 @@ enum Command {
     Reload(live::ReloadArgs),
     /// Make a running gateway finish its requests and exit
     Drain(live::LiveArgs),
+    /// Make a running gateway finish its requests and keep its clients waiting,
+    /// until another machine takes over
+    Handover(live::HandoverArgs),
     /// Send one request to the HTTP API of a running gateway
     Api(api::ApiArgs),
     /// Show the commands that mount an export or attach a target
@@ -187,6 +190,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Resume(args) => dataset::resume(args),
         Command::Reload(args) => live::reload(args),
         Command::Drain(args) => live::run(args, &Request::Drain),
+        Command::Handover(args) => live::handover(args),
         Command::Api(args) => api::run(args),
         Command::MountHint(args) => mount_hint::run(args),
         Command::Csi(args) => {

@@ -18,6 +18,7 @@ pub(crate) struct Status {
     pub(super) snapshots: Vec<Schedule>,
     pub(super) connections: usize,
     pub(super) grace_seconds_left: u64,
+    pub(super) handover_seconds_left: Option<u64>,
     pub(super) buffers_in_use_bytes: u64,
     pub(super) pools: Vec<Pool>,
     pub(super) zfs: Option<Caches>,

@@ -104,6 +104,10 @@ impl Status {
             let left = duration(self.grace_seconds_left);
             text += &line("grace", format!("clients reclaim for {left} at most; others wait"));
         }
+        if let Some(left) = self.handover_seconds_left {
+            let left = duration(left);
+            text += &line("handover", format!("clients wait, for {left} unless it is stopped"));
+        }
         text
     }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod mounts;
 pub(crate) mod network;
+pub(crate) mod pair;
 mod process;
 pub(crate) mod rdma;
 pub(crate) mod server;

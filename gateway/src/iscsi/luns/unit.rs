@@ -5,8 +5,10 @@ use super::watch::watch;
 use crate::exports::absent::Fault;
 use crate::exports::stores::in_time;
 use crate::iscsi::limits::{BACKGROUND_BYTES_PER_SECOND, BACKGROUND_SECONDS};
+use crate::iscsi::port_groups::PortGroups;
 use crate::iscsi::settings::{IscsiSettings, identity};
 use crate::iscsi::stats::UnitStats;
+use crate::net::accept::is_local;
 use crate::qos::limited_disk;
 use crate::state_dir::{StateDir, random_bytes};
 use crate::state_writer::StateWriter;
@@ -22,7 +24,7 @@ use zgate_block::{
 use zgate_config::{DirectChoice, LunConfig, NaaId};
 use zgate_io::IoEngine;
 use zgate_iscsi::names::IscsiName;
-use zgate_scsi::{AccessState, Disk, DiskConfig, Naa, Pacer, PortGroup, TargetPort};
+use zgate_scsi::{Disk, DiskConfig, Naa, Pacer};
 use zgate_store::{BlockStore, BufferPool};
 
 /// Reason for which a disk is never made smaller.
@@ -36,10 +38,7 @@ pub(crate) struct UnitHome {
     pub state_dir: Arc<StateDir>,
     /// Writer of persistent reservations.
     writer: Arc<StateWriter>,
-    /// Portal group tags. Each forms a target port together with the target's
-    /// name (RFC 7143 §4.2.6); the tag is its RELATIVE TARGET PORT IDENTIFIER
-    /// and TARGET PORT GROUP, by which saved reservations name the port.
-    pub groups: Vec<u16>,
+    pub groups: Arc<PortGroups>,
     pub thin_warning_percent: u8,
     pub token_secret: [u8; 16],
 }
@@ -65,14 +64,12 @@ impl UnitHome {
         state_dir: Arc<StateDir>,
         settings: &IscsiSettings,
     ) -> io::Result<Self> {
-        // Without portals there are no initiators; a disk needs a port anyway.
-        let groups = Some(settings.groups()).filter(|groups| !groups.is_empty());
         Ok(Self {
             engine,
             pool,
             state_dir,
             writer: Arc::new(StateWriter::start()?),
-            groups: groups.unwrap_or_else(|| vec![1]),
+            groups: Arc::new(PortGroups::new(settings, is_local)),
             thin_warning_percent: settings.thin_warning_percent,
             token_secret: random_bytes()?,
         })
@@ -122,7 +119,7 @@ impl UnitHome {
                 return Err(named(reason.to_owned()));
             }
         };
-        if volume.kind() == BackingKind::File {
+        if volume.kind() == BackingKind::File && !self.groups.standby {
             self.state_dir.note_file(&naa.to_string(), &lun.path)?;
         }
         let config = self.disk_config(target, lun, &serial, naa);
@@ -163,7 +160,10 @@ impl UnitHome {
         target: &IscsiName,
         lun: &LunConfig,
     ) -> impl FnOnce() -> Result<BlockVolume, Fault> + Send + 'static {
-        let (lun, (_, naa)) = (lun.clone(), identity(target, lun));
+        let (mut lun, (_, naa)) = (lun.clone(), identity(target, lun));
+        if self.groups.standby {
+            lun.path = self.state_dir.standby_file(&naa.to_string());
+        }
         let (state_dir, engine) = (Arc::clone(&self.state_dir), self.engine.clone());
         let options = BlockOptions {
             read_only: lun.read_only,
@@ -204,9 +204,11 @@ impl UnitHome {
             write_cache: lun.write_cache,
             thin: lun.thin,
             sanitize: true,
-            explicit_alua: true,
+            // Which machine serves is not for initiators to say.
+            explicit_alua: !self.groups.is_asymmetric(),
+            state_elsewhere: self.groups.standby,
             token_secret: self.token_secret,
-            port_groups: self.groups.iter().map(|&group| port_group(target, group)).collect(),
+            port_groups: self.groups.of(target),
         }
     }
 }
@@ -243,20 +245,6 @@ fn fault(error: &OpenError) -> Fault {
         _ => return Fault::wrong(error.to_string()),
     };
     Fault::absent(error.to_string(), next_step)
-}
-
-/// Returns the port groups. All lead to the same storage, so none is preferred.
-fn port_group(target: &IscsiName, group: u16) -> PortGroup {
-    PortGroup {
-        id: group,
-        preferred: true,
-        state: AccessState::ActiveOptimized,
-        ports: vec![TargetPort {
-            relative_id: group,
-            target_name: target.as_str().to_owned(),
-            portal_group_tag: group,
-        }],
-    }
 }
 
 impl Unit {

@@ -139,6 +139,10 @@ impl BlockStore for Gated {
         self.store.read(offset, len)
     }
 
+    fn read_to_send<'a>(&'a self, offset: u64, len: usize) -> StoreFuture<'a, Payload> {
+        self.store.read_to_send(offset, len)
+    }
+
     fn write<'a>(&'a self, offset: u64, data: Bytes, fua: bool) -> StoreFuture<'a, ()> {
         match self.gate.take(offset, &data) {
             Some(held) => Box::pin(async move { held.await.map_err(|_| StoreError::Io) }),

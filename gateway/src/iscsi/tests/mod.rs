@@ -9,6 +9,7 @@ mod host;
 mod memory;
 mod overdue;
 mod rounds;
+mod spans;
 
 use super::settings::{IscsiSettings, Timeouts, settings};
 use crate::exports::open::Opening;

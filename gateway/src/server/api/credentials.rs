@@ -1,6 +1,7 @@
 //! Roles, and the tokens and certificates that give them.
 
 use crate::net::tls::certificates::Certificates;
+use crate::observe::http::HttpTls;
 use crate::server::web::access::Token;
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
@@ -75,6 +76,14 @@ impl Credentials {
     pub(super) fn of_token(&self, offered: &[u8]) -> Option<Role> {
         let fits = self.tokens.iter().filter(|(_, token)| token.is(offered));
         fits.map(|(role, _)| *role).max()
+    }
+
+    /// Returns TLS with these certificates, for the address of metrics and status.
+    pub(crate) fn for_metrics(self: &Arc<Self>, requires_certificate: bool) -> HttpTls {
+        let known = Arc::clone(self);
+        let is_known =
+            Box::new(move |leaf: &CertificateDer<'_>| known.of_certificate(leaf).is_some());
+        HttpTls { config: Arc::clone(&self.tls), requires_certificate, is_known }
     }
 
     /// Returns the role of a verified client certificate, and its name.

@@ -178,6 +178,8 @@ pub(super) fn overview(clients: usize, luns: usize, sessions: usize) -> Overview
         connections: 3,
         descriptors: DescriptorStatus::default(),
         grace_seconds_left: 0,
+        handover_seconds_left: None,
+        port_groups: Vec::new(),
         buffers_in_use_bytes: 1 << 20,
         data: Vec::new(),
         pools: vec![pool, unknown],

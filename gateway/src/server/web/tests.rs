@@ -5,7 +5,8 @@ use super::latest::Latest;
 use super::sample::{HOSTILE, overview, point};
 use super::state::WebState;
 use super::{api, router};
-use crate::observe::http::{self, Pages};
+use crate::observe::http::{self, Pages, TlsSource};
+use crate::server::api::credentials;
 use crate::server::limits::{MAX_API_ROWS, MAX_PAGE_ROWS};
 use crate::server::throughput::History;
 use serde_json::Value;
@@ -14,6 +15,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
+use zgate_test_harness::certificates::{Authority, client, server_files};
 
 const TOKEN: &str = "a-token-of-32-characters-0123456";
 
@@ -31,6 +33,10 @@ impl Pages for Fixed {
 
 /// A server with so many clients; its access rules may be changed.
 fn start(clients: usize) -> (SocketAddr, Arc<Access>) {
+    start_with(clients, None)
+}
+
+fn start_with(clients: usize, tls: Option<TlsSource>) -> (SocketAddr, Arc<Access>) {
     let (history, access) = (Arc::new(History::default()), Arc::new(Access::default()));
     history.push(point(1000, 4096.0, Some(0.001)));
     let latest = Latest::start(move || overview(clients, 2, 2)).unwrap();
@@ -40,7 +46,7 @@ fn start(clients: usize) -> (SocketAddr, Arc<Access>) {
     let document = <super::api::Document as utoipa::OpenApi>::openapi();
     let state = WebState { latest, history, access: Arc::clone(&access), document };
     let routes = router(&Arc::new(state));
-    (http::start(listener, Arc::new(Fixed), routes).unwrap().address, access)
+    (http::start(listener, Arc::new(Fixed), routes, tls).unwrap().address, access)
 }
 
 /// Sends a request with this method, path and field; returns the head, in lower
@@ -168,4 +174,61 @@ fn other_machines_need_the_token_for_everything_but_health_and_metrics() {
     assert!(body.contains("status_token_file") && !body.contains(TOKEN), "{body}");
     // A path that does not exist says nothing.
     assert!(ask(address, "GET /api/v1/nothing", "").0.starts_with("http/1.1 404"));
+}
+
+/// Sends a request over TLS, with or without a certificate; returns the status.
+fn ask_tls(address: SocketAddr, (ca, own): (&Authority, Option<&Authority>), request: &str) -> u16 {
+    let tls = client(ca, own, &[b"http/1.1"]);
+    let mut stream = rustls::StreamOwned::new(tls, TcpStream::connect(address).unwrap());
+    stream.write_all(format!("{request}\r\n\r\n").as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8(answer).unwrap();
+    answer.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn over_tls_a_token_or_a_known_certificate_gives_access() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ca, own) = (Authority::new(), Authority::new());
+    let files = server_files(dir.path(), &ca, Some(&own));
+    let known_as = |name: &str| {
+        let text = format!(
+            "[api]\ncertificate = {:?}\nkey = {:?}\nclient_ca = {:?}\nread_clients = [{name:?}]\n",
+            files.certificate,
+            files.key,
+            files.client_ca.as_ref().unwrap()
+        );
+        let config = zgate_config::parse(&text, std::path::Path::new("x")).unwrap();
+        credentials::configured(&config).unwrap()
+    };
+    let served = |requires_certificate: bool, name: &str| {
+        let in_effect = known_as(name);
+        let source: TlsSource =
+            Arc::new(move || Some(in_effect.clone()?.for_metrics(requires_certificate)));
+        let (address, access) = start_with(2, Some(source));
+        let path = dir.path().join("token");
+        std::fs::write(&path, TOKEN).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        access.set_token(Some(Token::read(&path).unwrap()));
+        address
+    };
+    let (metrics, page) = ("GET /metrics HTTP/1.1", "GET / HTTP/1.1");
+    let with_token = format!("{page}\r\nAuthorization: Bearer {TOKEN}");
+    let address = served(false, "localhost");
+    assert_eq!(ask_tls(address, (&ca, None), metrics), 200);
+    assert_eq!(ask_tls(address, (&ca, None), page), 401);
+    assert_eq!(ask_tls(address, (&ca, None), &with_token), 200);
+    assert_eq!(ask_tls(address, (&ca, Some(&own)), page), 200);
+    // Without TLS nothing is said.
+    let mut plain = TcpStream::connect(address).unwrap();
+    plain.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer);
+    assert!(!String::from_utf8_lossy(&answer).contains("HTTP"), "{answer:?}");
+    let address = served(true, "somebody.else");
+    assert_eq!(ask_tls(address, (&ca, None), metrics), 403);
+    assert_eq!(ask_tls(address, (&ca, Some(&own)), metrics), 200);
+    assert_eq!(ask_tls(address, (&ca, Some(&own)), page), 401, "a name that has no role");
+    assert_eq!(ask_tls(address, (&ca, Some(&own)), &with_token), 200);
 }

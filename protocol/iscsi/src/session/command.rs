@@ -34,7 +34,10 @@ impl Session {
         }
         self.take_immediate_data(&mut task, frame);
         self.immediate_tasks += usize::from(task.command.immediate);
-        self.ordered_tasks += usize::from(task.command.attribute == TaskAttribute::Ordered);
+        if task.command.attribute == TaskAttribute::Ordered {
+            self.ordered_tasks += 1;
+            self.has_seen_ordered = true;
+        }
         self.counted_tasks += u32::from(task.is_counted());
         self.tasks.insert(itt, task);
         self.pump(itt);

@@ -11,7 +11,7 @@ use crate::text::{TextGather, TextWriter};
 use crate::time::Timestamp;
 use bytes::Bytes;
 use std::collections::VecDeque;
-use zgate_store::Payload;
+use zgate_store::{MIN_SPAN_BYTES, Payload};
 
 /// The one text exchange a connection may have open.
 #[derive(Debug)]
@@ -150,6 +150,13 @@ impl Connection {
         self.waiting_answers -= usize::from(is_answer(&pdu));
         self.queued_bytes -= pdu.data_bytes() + BHS_BYTES;
         Some(pdu)
+    }
+
+    /// True if Data-In has a digest, or is cut into PDUs too small to be sent
+    /// from a file.
+    pub(crate) fn sends_bytes_only(&self) -> bool {
+        let segment_bytes = self.params.initiator_recv_bytes as usize;
+        self.params.data_digest || segment_bytes < MIN_SPAN_BYTES
     }
 
     /// Bytes in the transmit queue.

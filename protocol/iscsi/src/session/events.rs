@@ -65,8 +65,7 @@ pub struct Command {
     pub data_out: Vec<Bytes>,
     /// Bytes of `data_out` that were copied to coalesce small pieces.
     pub copied_bytes: u32,
-    /// Data-In must be in memory: a data digest is in use, or the transport is
-    /// RDMA.
+    /// Data-In must be in memory, see [`super::Session::needs_memory`].
     pub needs_memory: bool,
 }
 

@@ -62,6 +62,8 @@ pub struct Session {
     pub(crate) immediate_tasks: usize,
     /// Unfinished tasks with the ORDERED attribute.
     pub(crate) ordered_tasks: usize,
+    /// The initiator uses ORDERED tasks.
+    pub(crate) has_seen_ordered: bool,
     /// A task ended that others may have waited for.
     pub(crate) unblocked: bool,
     /// Memory reserved for the data of unfinished writes, in bytes.
@@ -102,6 +104,7 @@ impl Session {
             counted_tasks: 0,
             immediate_tasks: 0,
             ordered_tasks: 0,
+            has_seen_ordered: false,
             unblocked: false,
             reserved_bytes: 0,
             gathering_bytes: 0,
@@ -165,11 +168,15 @@ impl Session {
         })
     }
 
-    /// True if Data-In for this connection must be in memory.
+    /// True if Data-In for this connection must be in memory: it is written by
+    /// RDMA, has a digest, may be requested again, or leaves in many small PDUs;
+    /// or an ORDERED write may follow a read and must not change its data.
     #[must_use]
     pub fn needs_memory(&self, conn: ConnHandle) -> bool {
         self.transport == Transport::Iser
-            || self.conns.iter().any(|c| c.handle == conn && c.params.data_digest)
+            || self.params.error_recovery_level > 0
+            || self.has_seen_ordered
+            || self.conns.iter().any(|c| c.handle == conn && c.sends_bytes_only())
     }
 
     /// True if [`Self::poll_transmit`] has a PDU for a connection.

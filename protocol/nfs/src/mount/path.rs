@@ -76,7 +76,8 @@ pub fn enter(export: &Export, call: &Call) -> Result<Entry, MountStatus> {
             Refusal::WrongFlavor
             | Refusal::Unprotected(_)
             | Refusal::WrongCertificate
-            | Refusal::UnknownUser,
+            | Refusal::UnknownUser
+            | Refusal::UnknownGroups,
         ) => {
             call.refused.take();
             let rule = export.rule_for(&call.peer).ok_or(MountStatus::Acces)?;

@@ -3,11 +3,12 @@
 use super::certificate::CertificateRule;
 use super::export::Export;
 use super::flavor::{Flavor, Flavors};
-use crate::runtime::{Call, Peer, Protection, Refused};
+use super::ids::IdView;
+use crate::runtime::{Call, Peer, Protection, Refused, UserGroups};
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::sync::Arc;
-use zgate_rpc::Credential;
+use zgate_rpc::{AuthSys, Credential};
 use zgate_store::Caller;
 
 /// Identities that are replaced by the anonymous one.
@@ -54,6 +55,11 @@ pub struct ClientRule {
     pub certificates: Vec<CertificateRule>,
     /// Source of the identity, before it is mapped.
     pub identity: IdentitySource,
+    /// Ids as the clients see them; `None`: they are those of the server.
+    pub ids: Option<Arc<IdView>>,
+    /// Groups of AUTH_SYS callers are those that the server knows
+    /// ([`Call::groups`]).
+    pub server_groups: bool,
 }
 
 impl ClientRule {
@@ -78,6 +84,8 @@ impl ClientRule {
             protection: Protection::Plain,
             certificates: Vec::new(),
             identity: IdentitySource::default(),
+            ids: None,
+            server_groups: false,
         }
     }
 
@@ -116,6 +124,46 @@ impl ClientRule {
         }
     }
 
+    /// Maps a user as the client states it, before the server's groups are known.
+    fn map_stated(&self, sys: &AuthSys) -> Caller {
+        let stated = match self.squash {
+            Squash::All => return self.anonymous(),
+            Squash::Root if sys.uid == 0 => return self.anonymous(),
+            Squash::Root if self.ids.is_none() => return squash_root(sys, self),
+            Squash::Root | Squash::None => {
+                Caller { uid: sys.uid, gid: sys.gid, groups: Arc::from(sys.groups.as_slice()) }
+            }
+        };
+        match &self.ids {
+            None => stated,
+            // Group 0 of the clients is not root's unless the map says so, and a map
+            // does not make root.
+            Some(ids) => self.map_user(&ids.caller(&stated)),
+        }
+    }
+
+    /// Returns the user whose groups the server must know before a call with this
+    /// credential is carried out.
+    #[must_use]
+    pub fn user_with_server_groups(&self, sys: &AuthSys) -> Option<u32> {
+        let is_anonymous = |uid: u32| uid == self.anon_uid;
+        self.server_groups.then(|| self.map_stated(sys).uid).filter(|&uid| !is_anonymous(uid))
+    }
+
+    /// Maps a caller with AUTH_SYS.
+    fn map_sys(&self, sys: &AuthSys, known: &[UserGroups]) -> Result<Caller, Refusal> {
+        let mapped = self.map_stated(sys);
+        if !self.server_groups {
+            return Ok(mapped);
+        }
+        if mapped.uid == self.anon_uid {
+            return Ok(Caller { groups: Arc::from([]), ..mapped });
+        }
+        let own = known.iter().find(|user| user.uid == mapped.uid).ok_or(Refusal::UnknownGroups)?;
+        let groups = Caller { groups: Arc::clone(&own.groups), ..mapped };
+        Ok(self.map_user(&groups))
+    }
+
     fn anonymous(&self) -> Caller {
         Caller { uid: self.anon_uid, gid: self.anon_gid, groups: Arc::from([]) }
     }
@@ -128,6 +176,8 @@ pub struct Entry {
     pub who: Caller,
     /// True if modifications are allowed.
     pub writable: bool,
+    /// Ids as the client sees them; `None`: they are those of the server.
+    pub ids: Option<Arc<IdView>>,
 }
 
 /// Reason why access is refused.
@@ -145,6 +195,9 @@ pub enum Refusal {
     UnknownUser,
     /// The call comes from an unprivileged port.
     UnprivilegedPort,
+    /// The name service has not told the groups of the user yet: the client has to
+    /// try again.
+    UnknownGroups,
 }
 
 impl Refusal {
@@ -163,6 +216,10 @@ impl Refusal {
                  of this machine in the domain tls.user_domain"
             }
             Self::UnprivilegedPort => "the export requires a reserved port",
+            Self::UnknownGroups => {
+                "the name service does not tell the groups of the user: check nsswitch.conf and \
+                 the directory service"
+            }
         }
     }
 }
@@ -199,7 +256,8 @@ impl Export {
     /// # Errors
     /// [`Refusal`].
     pub fn admit(&self, call: &Call) -> Result<Entry, Refusal> {
-        let decided = self.enter(&call.peer, &call.credential);
+        let groups = call.groups.as_deref().unwrap_or_default();
+        let decided = self.decide(&call.peer, &call.credential, groups);
         if let Err(refusal) = decided {
             let (export, reason) = (Some(self.id.0), refusal.reason());
             call.refused.set(Refused { export, reason });
@@ -207,21 +265,24 @@ impl Export {
         decided
     }
 
-    /// Decides about the access of `peer` with `credential`.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub fn enter(&self, peer: &Peer, credential: &Credential) -> Result<Entry, Refusal> {
+    /// Decides about the access of `peer` with `credential`; `groups`: those of
+    /// users that the server knows.
+    fn decide(
+        &self,
+        peer: &Peer,
+        credential: &Credential,
+        groups: &[UserGroups],
+    ) -> Result<Entry, Refusal> {
         let rule = self.rule_open_to(peer)?;
         let user = rule.check_connection(peer)?;
-        let mut entry = self.entry(rule, credential)?;
+        let mut entry = self.entry(rule, credential, groups)?;
         if let Some(user) = user {
             entry.who = rule.map_user(user);
         }
         Ok(entry)
     }
 
-    /// Decides as [`Self::enter`], as if the connection were protected as
+    /// Decides as [`Self::admit`], as if the connection were protected as
     /// required.
     ///
     /// # Errors
@@ -231,7 +292,7 @@ impl Export {
         peer: &Peer,
         credential: &Credential,
     ) -> Result<Entry, Refusal> {
-        self.entry(self.rule_open_to(peer)?, credential)
+        self.entry(self.rule_open_to(peer)?, credential, &[])
     }
 
     fn rule_open_to(&self, peer: &Peer) -> Result<&ClientRule, Refusal> {
@@ -242,29 +303,31 @@ impl Export {
         Ok(rule)
     }
 
-    fn entry(&self, rule: &ClientRule, credential: &Credential) -> Result<Entry, Refusal> {
+    fn entry(
+        &self,
+        rule: &ClientRule,
+        credential: &Credential,
+        groups: &[UserGroups],
+    ) -> Result<Entry, Refusal> {
         if !rule.flavors.accepts(Flavor::of(credential)) {
             return Err(Refusal::WrongFlavor);
         }
         let anonymous = || rule.anonymous();
         let who = match credential {
             Credential::None => anonymous(),
-            _ if rule.squash == Squash::All => anonymous(),
-            Credential::Sys(sys) if rule.squash == Squash::Root => squash_root(sys, rule),
-            Credential::Sys(sys) => {
-                Caller { uid: sys.uid, gid: sys.gid, groups: Arc::from(sys.groups.as_slice()) }
-            }
+            Credential::Sys(sys) => rule.map_sys(sys, groups)?,
             Credential::Gss(caller) => match &caller.identity.user {
                 // A principal that is no user here: a machine's, for example.
                 None => anonymous(),
                 Some(user) => rule.map_user(user),
             },
         };
-        Ok(Entry { who, writable: rule.writable && !self.read_only })
+        let ids = rule.ids.clone();
+        Ok(Entry { who, writable: rule.writable && !self.read_only, ids })
     }
 }
 
-fn squash_root(sys: &zgate_rpc::AuthSys, rule: &ClientRule) -> Caller {
+fn squash_root(sys: &AuthSys, rule: &ClientRule) -> Caller {
     let group = |gid: u32| if gid == 0 { rule.anon_gid } else { gid };
     Caller {
         uid: if sys.uid == 0 { rule.anon_uid } else { sys.uid },
@@ -388,7 +451,7 @@ mod tests {
             let mut export = an_export();
             export.clients[0].flavors = [accepted].into_iter().collect();
             for credential in &used {
-                let entered = export.enter(&a_call().peer, credential);
+                let entered = export.decide(&a_call().peer, credential, &[]);
                 let expected = Flavor::of(credential) == accepted;
                 assert_eq!(entered.is_ok(), expected, "{accepted:?} {credential:?}");
                 if !expected {
@@ -408,7 +471,7 @@ mod tests {
             export.clients[0].flavors = [Flavor::Krb5p].into_iter().collect();
             export.clients[0].squash = squash;
             let user = user.map(|(uid, gid)| Caller { uid, gid, groups: Arc::from([gid]) });
-            let entry = export.enter(&a_call().peer, &by_kerberos(Service::Privacy, user));
+            let entry = export.decide(&a_call().peer, &by_kerberos(Service::Privacy, user), &[]);
             let who = entry.unwrap().who;
             (who.uid, who.gid)
         };

@@ -164,6 +164,12 @@ impl Namespace {
         self.exports.get(&id)
     }
 
+    /// True if the export is configured, but its tree cannot be opened now.
+    #[must_use]
+    pub fn is_absent(&self, id: ExportId) -> bool {
+        self.absent.contains_key(&id)
+    }
+
     /// The export, if it is configured for this client, but its tree cannot be
     /// opened now: the client is to retry.
     #[must_use]
@@ -209,6 +215,19 @@ impl Namespace {
         self.exports.values().any(|export| export.names_host(address))
             || self.absent.values().any(|export| export.names_host(address))
             || self.absent_clients.iter().any(|rule| rule.matches(address))
+    }
+
+    /// The rules for a client that take the groups of users from the server, without
+    /// repetition.
+    #[must_use]
+    pub fn rules_with_server_groups(&self, peer: &Peer) -> Vec<ClientRule> {
+        let mut rules: Vec<ClientRule> = Vec::new();
+        for rule in self.exports.values().filter_map(|export| export.rule_for(peer)) {
+            if rule.server_groups && !rules.contains(rule) {
+                rules.push(rule.clone());
+            }
+        }
+        rules
     }
 
     /// True if a pseudo directory leads to any export that names this client,

@@ -4,11 +4,11 @@ use super::guard::Change;
 use super::server::Server;
 use crate::changes::ChangeGuard;
 use crate::namespace::policy::Refusal;
-use crate::namespace::{Export, ExportId, FileHandle, Namespace};
+use crate::namespace::{Entry, Export, ExportId, FileHandle, IdView, Namespace};
 use crate::runtime::Call;
 use std::sync::Arc;
-use zgate_nfs_wire::v3::{Attributes, Fh3, Status, WccAttr, WccData};
-use zgate_store::attr::{Attr, FileKind, FsId};
+use zgate_nfs_wire::v3::{Attributes, Fh3, SetAttributes, Status, WccAttr, WccData};
+use zgate_store::attr::{Attr, FileKind, FsId, SetAttr};
 use zgate_store::file_store::{DirChange, OpenAccess, OpenFile};
 use zgate_store::{Caller, FileStore, NodeHandle, StoreError};
 
@@ -33,6 +33,8 @@ pub struct Object {
     pub who: Caller,
     /// True if the caller may modify objects of the export.
     pub writable: bool,
+    /// Ids as the client sees them; `None`: they are those of the server.
+    pub ids: Option<Arc<IdView>>,
 }
 
 impl Cx<'_> {
@@ -58,12 +60,10 @@ impl Cx<'_> {
         }
         self.call.entered.set(export.id.0);
         match export.admit(self.call) {
-            Ok(entry) => Ok(Object {
-                export: Arc::clone(export),
-                node,
-                who: entry.who,
-                writable: entry.writable,
-            }),
+            Ok(Entry { who, writable, ids }) => {
+                Ok(Object { export: Arc::clone(export), node, who, writable, ids })
+            }
+            Err(Refusal::UnknownGroups) => Err(Status::Jukebox),
             Err(Refusal::NotListed) => Err(Status::Stale),
             Err(
                 Refusal::WrongFlavor
@@ -164,7 +164,25 @@ impl Object {
     /// Attributes for the wire.
     #[must_use]
     pub fn attributes_of(&self, attr: &Attr) -> Attributes {
-        Attributes::new(fsid_of(self.export.id, attr.fsid), attr)
+        let mut attributes = Attributes::new(fsid_of(self.export.id, attr.fsid), attr);
+        if let Some(ids) = &self.ids {
+            attributes.uid = ids.shown_user(attributes.uid);
+            attributes.gid = ids.shown_group(attributes.gid);
+        }
+        attributes
+    }
+
+    /// Attributes that a client sets, for the store.
+    ///
+    /// # Errors
+    /// [`Status::Inval`] for an invalid time, or an id of the client that stands
+    /// for none of the server.
+    pub fn set_attr(&self, attributes: &SetAttributes) -> Result<SetAttr, Status> {
+        let mut set = attributes.to_set_attr()?;
+        if let Some(ids) = &self.ids {
+            ids.accept(&mut set).map_err(|_| Status::Inval)?;
+        }
+        Ok(set)
     }
 
     /// Current attributes, if available.

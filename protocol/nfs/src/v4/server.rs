@@ -200,6 +200,11 @@ impl Server {
         self.state.tick(now_seconds);
     }
 
+    /// Renews all leases: the server took no requests for a while.
+    pub fn renew_leases(&self, now_seconds: u64) {
+        self.state.renew_all(now_seconds);
+    }
+
     /// Handles the loss of a connection: no channel of any session uses it any
     /// more.
     pub fn connection_closed(&self, connection: ConnectionId) {

@@ -6,5 +6,6 @@
 
 mod any_bytes;
 mod fault;
+mod ids;
 mod op;
 mod state;

@@ -85,7 +85,8 @@ pub(crate) fn set_target_port_groups(cx: &Cx<'_>) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use crate::sense::{Asc, ScsiStatus};
+    use crate::disk::config::{AccessState, DiskConfig};
+    use crate::sense::{Asc, ScsiStatus, SenseKey};
     use crate::testing::Bench;
 
     const REPORT: [u8; 12] = [0xA3, 0x0A, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
@@ -104,6 +105,52 @@ mod tests {
         let told = bench.run_as(&other, &[0; 6], b"").sense.unwrap();
         assert_eq!(told.asc, Asc::ACCESS_STATE_CHANGED);
         assert_eq!(bench.run(&[0; 6], b"").sense.unwrap().asc, Asc::PORT_STANDBY);
+    }
+
+    /// Two machines of a pair: the commands of this port come to the second one.
+    fn pair(config: &mut DiskConfig) {
+        let mut other = config.port_groups[0].clone();
+        other.id = 2;
+        other.ports[0].relative_id = 2;
+        other.ports[0].portal_group_tag = 2;
+        config.port_groups[0].state = AccessState::Standby;
+        config.port_groups.push(other);
+    }
+
+    #[test]
+    fn a_port_in_standby_says_what_the_disk_is_and_refuses_its_medium() {
+        let bench = Bench::with(pair);
+        let data = bench.data(&bench.run(&REPORT, b""));
+        assert_eq!((data[3], data[4] & 0x0F, data[16] & 0x0F), (24, 2, 0), "{data:?}");
+        let inquiry = bench.data(&bench.run(&[0x12, 0, 0, 0, 96, 0], b""));
+        assert_eq!(inquiry[5] & 0x30, 0x10, "implicit asymmetric access only");
+        let capacity = [0x9E, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0];
+        assert_eq!(bench.run(&capacity, b"").status, ScsiStatus::Good);
+        let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+        for command in [&[0_u8; 6][..], &read] {
+            let sense = bench.run(command, b"").sense.unwrap();
+            assert_eq!((sense.key, sense.asc), (SenseKey::NotReady, Asc::PORT_STANDBY));
+        }
+        // The other machine is gone, and its address is here.
+        bench.disk.set_access_state(1, AccessState::ActiveOptimized);
+        bench.disk.set_access_state(2, AccessState::Standby);
+        let told = bench.run(&[0; 6], b"").sense.unwrap();
+        assert_eq!((told.key, told.asc), (SenseKey::UnitAttention, Asc::ACCESS_STATE_CHANGED));
+        assert_eq!(bench.run(&[0; 6], b"").status, ScsiStatus::Good);
+    }
+
+    #[test]
+    fn reservations_of_another_server_are_neither_shown_nor_made() {
+        let bench = Bench::with(|config| {
+            pair(config);
+            config.state_elsewhere = true;
+        });
+        let keys = [0x5E, 0, 0, 0, 0, 0, 0, 0, 8, 0];
+        let register = [0x5F, 0, 0, 0, 0, 0, 0, 0, 24, 0];
+        for (command, list) in [(keys, vec![]), (register, vec![0; 24])] {
+            let sense = bench.run(&command, &list).sense.unwrap();
+            assert_eq!((sense.key, sense.asc), (SenseKey::NotReady, Asc::PORT_STANDBY));
+        }
     }
 
     #[test]

@@ -105,6 +105,9 @@ impl Disk {
         command: &Command,
         row: &Row,
     ) -> Result<(), Failure> {
+        if self.config.state_elsewhere && concerns_state(row.family) {
+            return Err(Sense::new(SenseKey::NotReady, Asc::PORT_STANDBY).into());
+        }
         if row.in_standby || state.access.iter().all(|(_, access)| is_active(*access)) {
             return Ok(());
         }
@@ -146,6 +149,20 @@ impl Disk {
         }
         Ok(())
     }
+}
+
+/// Returns whether a command shows or changes what only the server of the unit
+/// knows, in addition to those that a port in standby refuses anyway.
+fn concerns_state(family: Family) -> bool {
+    matches!(
+        family,
+        Family::ReserveIn
+            | Family::ReserveOut
+            | Family::Reserve6
+            | Family::Release6
+            | Family::ModeSelect
+            | Family::SetPortGroups
+    )
 }
 
 fn is_active(access: AccessState) -> bool {

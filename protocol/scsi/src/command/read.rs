@@ -15,7 +15,12 @@ pub(crate) async fn read(cx: &Cx<'_>) -> Outcome {
         cx.sync().await?;
     }
     let _shared = cx.disk.ranges.share(range).await;
-    let payload = cx.disk.store.read(span.offset, span.size()).await.map_err(Cx::read_failed)?;
+    let store = &cx.disk.store;
+    let read = match cx.task.takes_spans() {
+        true => store.read_to_send(span.offset, span.size()),
+        false => store.read(span.offset, span.size()),
+    };
+    let payload = read.await.map_err(Cx::read_failed)?;
     Ok(Reply::payload(payload))
 }
 

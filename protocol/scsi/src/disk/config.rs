@@ -114,6 +114,9 @@ pub struct DiskConfig {
     pub sanitize: bool,
     /// Offers SET TARGET PORT GROUPS.
     pub explicit_alua: bool,
+    /// Set if another server has the medium, the reservations and the modes of the
+    /// unit: commands about them are refused as by a port in standby.
+    pub state_elsewhere: bool,
     /// Secret that makes ROD tokens hard to guess; random, new at every start.
     pub token_secret: [u8; 16],
     /// Target ports in their groups; at least one group with one port.

@@ -38,6 +38,7 @@ fn config() -> DiskConfig {
         thin: true,
         sanitize: true,
         explicit_alua: false,
+        state_elsewhere: false,
         token_secret: [7; 16],
         port_groups: vec![PortGroup {
             id: 1,

@@ -250,6 +250,7 @@ impl Client {
             span_allowed: false,
             entered: Default::default(),
             refused: Default::default(),
+            groups: None,
         }
     }
 

@@ -15,7 +15,7 @@ pub use files::{Locked, OpenRequest, Opened, attrs, mode};
 pub use fixture::{Fixture, each, every_minor, sessions};
 pub use ops::{Ops, Reply, name};
 pub use record_store::RecordStore;
-pub use simulation::{CallbackCall, Simulation};
+pub use simulation::{CallbackCall, FixedNames, Simulation};
 pub use tcp::TcpServer;
 
 use simulation::SimulatedRuntime;
@@ -25,7 +25,9 @@ use std::sync::Arc;
 use zgate_memory::MemoryStore;
 use zgate_nfs::limits::MAX_OPEN_FILES;
 use zgate_nfs::namespace::export::Versions;
-use zgate_nfs::namespace::{ClientRule, Export, ExportId, FileHandle, Flavor, Namespace};
+use zgate_nfs::namespace::{
+    AbsentExport, ClientRule, Export, ExportId, FileHandle, Flavor, Namespace,
+};
 use zgate_nfs::v4::Server;
 use zgate_nfs::v4::server::{Identity, NoObserver, ServerOptions};
 use zgate_nfs::v4::state::State;
@@ -149,17 +151,40 @@ impl Harness {
         self.server().replace_namespace(namespace);
     }
 
+    /// The trees of exports whose pseudo path `away` accepts cannot be opened
+    /// from now on.
+    pub fn exports_away(&self, away: impl Fn(&str) -> bool) {
+        self.generation.set(self.generation.get() + 1);
+        let (gone, kept): (Vec<_>, Vec<_>) =
+            self.exports.iter().cloned().partition(|export| away(&export.pseudo_path));
+        let absent = gone.iter().map(|export| AbsentExport {
+            id: export.id,
+            pseudo_path: export.pseudo_path.clone(),
+            clients: export.clients.clone(),
+            versions: export.versions,
+            tcp: export.tcp,
+            rdma: export.rdma,
+        });
+        let namespace = Namespace::new(kept, self.generation.get()).unwrap();
+        let namespace = namespace.with_absent(absent.collect()).unwrap();
+        self.server().replace_namespace(namespace);
+    }
+
     /// Exports from now on to all hosts but those of other networks than these;
     /// none: to all.
     pub fn admit_only(&self, networks: &[ipnet::IpNet]) {
+        self.admit_by(&ClientRule { networks: networks.to_vec(), ..ClientRule::open_to_all() });
+    }
+
+    /// Exports from now on by this rule.
+    pub fn admit_by(&self, rule: &ClientRule) {
         self.generation.set(self.generation.get() + 1);
-        let open = ClientRule { networks: networks.to_vec(), ..ClientRule::open_to_all() };
         let narrowed = |export: &Arc<Export>| {
             Arc::new(Export {
                 pseudo_path: export.pseudo_path.clone(),
                 source: export.source.clone(),
                 store: Arc::clone(&export.store),
-                clients: vec![open.clone()],
+                clients: vec![rule.clone()],
                 ..**export
             })
         };

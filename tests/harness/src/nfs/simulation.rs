@@ -7,11 +7,13 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
-use zgate_nfs::runtime::{BoxedFuture, CallbackFailure, CallbackPath, ConnectionId};
+use zgate_nfs::runtime::{
+    BoxedFuture, CallbackFailure, CallbackPath, ConnectionId, Names, PrincipalId, PrincipalKind,
+};
 use zgate_nfs::{Now, Runtime};
 use zgate_nfs_wire::v4::callback::CallbackOp;
 use zgate_store::Timestamp;
@@ -57,6 +59,31 @@ pub struct Simulation {
     inbox: Mutex<CallbackInbox>,
     /// Connections whose clients answer themselves.
     routes: Mutex<HashMap<ConnectionId, UnboundedSender<CallbackCall>>>,
+    /// Names of users and groups; not set: they are numbers.
+    pub names: OnceLock<FixedNames>,
+}
+
+/// Users and groups of the domain `example.org`.
+#[derive(Debug, Default)]
+pub struct FixedNames(pub Vec<(PrincipalId, &'static str)>);
+
+impl Names for FixedNames {
+    fn domain(&self) -> Arc<str> {
+        "example.org".into()
+    }
+
+    fn name_of(&self, id: PrincipalId) -> BoxedFuture<Option<Arc<str>>> {
+        let found = self.0.iter().find(|(known, _)| *known == id).map(|(_, name)| (*name).into());
+        Box::pin(std::future::ready(found))
+    }
+
+    fn id_of(&self, kind: PrincipalKind, name: &str) -> BoxedFuture<Option<u32>> {
+        let is_it = |(id, known): &&(PrincipalId, &str)| {
+            *known == name && matches!(id, PrincipalId::User(_)) == (kind == PrincipalKind::User)
+        };
+        let found = self.0.iter().find(is_it).map(|(id, _)| id.number());
+        Box::pin(std::future::ready(found))
+    }
 }
 
 /// A callback on its way to a client that answers itself.
@@ -80,6 +107,7 @@ impl Simulation {
             gone: Mutex::default(),
             inbox: Mutex::default(),
             routes: Mutex::default(),
+            names: OnceLock::new(),
         })
     }
 
@@ -289,5 +317,9 @@ impl Runtime for SimulatedRuntime {
         bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         bits ^ bits >> 31
+    }
+
+    fn names(&self) -> Option<&dyn Names> {
+        self.0.names.get().map(|names| names as &dyn Names)
     }
 }

@@ -140,7 +140,8 @@ fn answer(
         let credential = Credential::parse(&header.credential).unwrap();
         let entered = Default::default();
         let refused = Default::default();
-        let call = Call { peer, credential, xid, span_allowed: false, entered, refused };
+        let call =
+            Call { peer, credential, xid, span_allowed: false, entered, refused, groups: None };
         let (server, now) = (harness.server(), harness.simulation.clock());
         let work = Box::pin(async move { server.compound(&call, now, &mut d).await });
         e.append(&harness.simulation.drive(work).unwrap());

@@ -68,6 +68,17 @@ pub fn lock_type(write: bool) -> LockType {
     if write { LockType::Write } else { LockType::Read }
 }
 
+/// File of an open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// The client's own file.
+    Own,
+    /// The file whose ranges are locked.
+    Locks,
+    /// The file that is opened with deny modes.
+    Shares,
+}
+
 /// Handles that all clients know.
 #[derive(Clone, Debug)]
 pub struct Files {
@@ -77,4 +88,17 @@ pub struct Files {
     pub own: Vec<Fh>,
     /// The file whose ranges are locked.
     pub locks: Fh,
+    /// The file that is opened with deny modes.
+    pub shares: Fh,
+}
+
+impl Files {
+    /// The file of a client's open.
+    fn of(&self, kind: Kind, client: usize) -> &Fh {
+        match kind {
+            Kind::Own => &self.own[client],
+            Kind::Locks => &self.locks,
+            Kind::Shares => &self.shares,
+        }
+    }
 }

@@ -38,6 +38,11 @@ impl StatelessClient {
         Self { wire, files, gateway: Arc::clone(gateway) }
     }
 
+    /// True if the server is away, or in grace.
+    pub(super) fn is_grace(&self) -> bool {
+        self.gateway.totals().is_none_or(|(totals, _)| totals.grace_seconds > 0)
+    }
+
     /// Calls a procedure; again with another transaction id if the server asks
     /// for patience.
     async fn call<P: Procedure>(&self, args: &P::Args) -> Called<P::Ok>

@@ -103,6 +103,12 @@ impl Wire {
         link
     }
 
+    /// Ends the client's connections: it restarts.
+    pub fn break_connections(&self) {
+        self.network.cut_client(self.client);
+        *lock(&self.link) = None;
+    }
+
     /// Ends a connection, so that the next call makes a new one.
     fn give_up(&self, link: u64) {
         let mut current = lock(&self.link);

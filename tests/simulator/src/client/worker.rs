@@ -109,6 +109,59 @@ impl AnyClient {
         }
     }
 
+    /// `None`: the protocol has no share reservations.
+    async fn share(&self, worker: u32, share: (u32, u32)) -> Option<LockEnd> {
+        match self {
+            Self::Session(client) => Some(client.share(worker, share).await),
+            Self::Stateless(_) => None,
+            Self::Owners(client) => Some(client.share(worker, share).await),
+        }
+    }
+
+    async fn unshare(&self, worker: u32) {
+        match self {
+            Self::Session(client) => client.unshare(worker).await,
+            Self::Stateless(_) => {}
+            Self::Owners(client) => client.unshare(worker).await,
+        }
+    }
+
+    /// The client restarts without a word.
+    fn restart(&self) {
+        match self {
+            Self::Session(client) => client.restart(),
+            Self::Stateless(client) => client.wire.break_connections(),
+            Self::Owners(client) => client.restart(),
+        }
+    }
+
+    async fn end_session(&self) {
+        if let Self::Session(client) = self {
+            let end = client.end_session().await;
+            client.wire.trace.note(&client.wire.name, format_args!("DESTROY_SESSION: {end:?}"));
+        }
+    }
+
+    /// Reads take write delegations back: those of NFSv3 do not in grace
+    /// (docs/spec-exceptions/nfsv3-in-grace.md).
+    fn recalls(&self) -> bool {
+        match self {
+            Self::Stateless(client) => !client.is_grace(),
+            Self::Session(_) | Self::Owners(_) => true,
+        }
+    }
+
+    /// Writes to the cache, if a delegation allows it.
+    fn write_cached(&self, block: u32, version: u32, data: Bytes) -> bool {
+        let Some(held) = self.delegations() else { return false };
+        let fh = match self {
+            Self::Session(client) => client.own_file(),
+            Self::Owners(client) => client.own_file(),
+            Self::Stateless(_) => return false,
+        };
+        held.put(fh, block, version, data)
+    }
+
     fn delegations(&self) -> Option<&Delegations> {
         match self {
             Self::Session(client) => Some(&client.delegations),
@@ -216,6 +269,15 @@ impl Worker {
                 }
             }
             Step::ReadCached { client: file, block } => self.read_cached(file, block),
+            Step::WriteCached { block } => self.write_cached(block).await,
+            Step::Share { access, deny } => {
+                if let Some(end) = self.client.share(self.number, (access, deny)).await {
+                    self.trace.note(&self.name, format_args!("  OPEN: {end:?}"));
+                }
+            }
+            Step::Unshare => self.client.unshare(self.number).await,
+            Step::Restart => self.client.restart(),
+            Step::EndSession => self.client.end_session().await,
             // Steps of hosts.
             _ => {}
         }
@@ -230,9 +292,40 @@ impl Worker {
         self.history.read_cached(self.client.wire().client, register, &data);
     }
 
+    /// Writes a version to the cache, or to the server if there is no
+    /// delegation.
+    async fn write_cached(&mut self, block: u32) {
+        let register = self.register(block);
+        // What is on its way to the server must not pass it.
+        let client = self.client.clone();
+        let alone = match client.delegations() {
+            Some(held) => Some(held.writing.lock().await),
+            None => None,
+        };
+        let version = self.history.next_version(register);
+        let data = Bytes::from(register.content(version));
+        if self.client.write_cached(block, version, data) {
+            self.trace.note(&self.name, format_args!("  to the cache: {version}"));
+            self.uncommitted.remove(&block);
+            return self.history.cached(register, version);
+        }
+        drop(alone);
+        self.put(register, version, true).await;
+    }
+
     /// Writes a version; returns whether it was acknowledged as unstable.
     async fn put(&mut self, register: Register, version: u32, stable: bool) -> bool {
         let data = register.content(version);
+        let client = self.client.clone();
+        let _alone = match client.delegations() {
+            Some(held) => {
+                let alone = held.writing.lock().await;
+                held.superseded(register.block);
+                self.history.uncached(register);
+                Some(alone)
+            }
+            None => None,
+        };
         let end = self.client.write(self.number, register.offset(), &data, stable).await;
         self.trace.note(&self.name, format_args!("  WRITE {version}: {end:?}"));
         let Written::Done { stable, verifier } = end else { return false };
@@ -274,7 +367,11 @@ impl Worker {
     }
 
     async fn read(&mut self, register: Register) {
-        let expected = self.history.expected(register);
+        if self.is_dirty(register) {
+            // It is read from the cache.
+            return;
+        }
+        let (expected, recalls) = (self.history.expected(register), self.client.recalls());
         let data = self.client.read(self.number, register.client, register.offset()).await;
         let Some(data) = data else {
             return self.trace.note(&self.name, format_args!("  READ fails"));
@@ -282,6 +379,15 @@ impl Worker {
         let version = register.version(&data);
         self.trace.note(&self.name, format_args!("  READ {register:?}: {version:?}"));
         self.history.read(register, expected, &data);
+        if recalls && self.client.recalls() {
+            let client = self.client.wire().client;
+            self.history.read_beside_cache(client, (register, expected), &data);
+        }
+    }
+
+    fn is_dirty(&self, register: Register) -> bool {
+        register.client == self.client.wire().client
+            && self.client.delegations().is_some_and(|held| held.is_dirty(register.block))
     }
 
     /// Reads everything, to be called when nothing else happens.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use zgate_iscsi::session::{Command, Completion, TaskTag};
 use zgate_scsi::{
-    Cdb, Finished, Nexus, ScsiStatus, Task, TaskAttribute, Work, expected_data_out, touches_nothing,
+    Cdb, Finished, Nexus, ScsiStatus, Task, Work, expected_data_out, touches_nothing,
 };
 use zgate_store::BlockStore;
 
@@ -19,7 +19,7 @@ pub(super) async fn execute(
     live: &Arc<Live>,
     command: Box<Command>,
 ) -> (TaskTag, Completion) {
-    let Command { task, lun, cdb, expected_write_bytes, data_out, .. } = *command;
+    let Command { task, lun, cdb, attribute, expected_write_bytes, data_out, .. } = *command;
     let wire = cdb;
     let cdb = Cdb::new(&wire);
     let needed = expected_data_out(&cdb, super::LOGICAL_BLOCK_BYTES as u32);
@@ -40,19 +40,12 @@ pub(super) async fn execute(
     let command = zgate_scsi::Command {
         nexus: Arc::clone(&live.nexus),
         cdb,
-        attribute: TaskAttribute::Simple,
+        attribute: zgate_target::attribute_of(attribute),
         data_out: data,
         data_out_offered_bytes: expected_write_bytes.into(),
     };
     let response = target.luns.execute_task(lun.0.to_be_bytes(), command, &own).await;
-    let sense = response.sense.map(|sense| Bytes::from(sense.encode())).unwrap_or_default();
-    let completion = Completion {
-        status: response.status as u8,
-        sense,
-        wanted_bytes: Some(if needed > 0 { needed } else { response.data_in_bytes() }),
-        data_in: response.data_in.into_iter().collect(),
-    };
-    (task, completion)
+    (task, zgate_target::completion(needed, response))
 }
 
 /// Planted faults in place of the product's command.

@@ -2,7 +2,7 @@
 //! the history what it was told.
 
 use super::host::{Ended, HostSession, Lost, Sent};
-use super::{FIRST_HOST, LOGICAL_BLOCK_BYTES, SHARED_LBA, lba};
+use super::{FIRST_HOST, LOGICAL_BLOCK_BYTES, NAA, SHARED_LBA, lba, staging_lba};
 use crate::executor::MILLISECOND;
 use crate::history::{BLOCK_BYTES, Register};
 use crate::plan::{PlannedStep, Step};
@@ -69,6 +69,25 @@ fn value_block(value: u64) -> Vec<u8> {
     value.to_be_bytes().repeat(LOGICAL_BLOCK_BYTES / 8)
 }
 
+/// Parameter list of an EXTENDED COPY (LID1) of one block of the unit onto
+/// another one (SPC-4 §6.4).
+fn copy_list(from: u32, to: u32) -> Vec<u8> {
+    /// Bytes of a header, of a CSCD descriptor and of a segment descriptor.
+    const LENGTHS: [usize; 3] = [16, 32, 28];
+    let mut list = vec![0; LENGTHS.iter().sum()];
+    (list[1], list[3], list[11]) = (0x18, LENGTHS[1] as u8, LENGTHS[2] as u8);
+    let (cscd, segment) = list[LENGTHS[0]..].split_at_mut(LENGTHS[1]);
+    // Identification descriptor: binary, NAA.
+    (cscd[0], cscd[4], cscd[5], cscd[7]) = (0xe4, 1, 3, NAA.len() as u8);
+    cscd[8..8 + NAA.len()].copy_from_slice(&NAA);
+    cscd[29..32].copy_from_slice(&(LOGICAL_BLOCK_BYTES as u32).to_be_bytes()[1..]);
+    // Block to block, both the first and only unit.
+    (segment[0], segment[3], segment[11]) = (2, 0x18, 1);
+    segment[12..20].copy_from_slice(&u64::from(from).to_be_bytes());
+    segment[20..28].copy_from_slice(&u64::from(to).to_be_bytes());
+    list
+}
+
 impl HostWorker {
     /// A worker that has done nothing yet.
     #[must_use]
@@ -104,6 +123,8 @@ impl HostWorker {
             Step::AbortPut { block, after, whole_unit } => {
                 self.abort_put(block, after, whole_unit).await;
             }
+            Step::CopyBlock { block } => self.copy_block(block).await,
+            Step::WrongSecret => self.host.try_wrong_secret().await,
             Step::Register => {
                 self.register().await;
             }
@@ -160,6 +181,29 @@ impl HostWorker {
         }
         self.host.history.wrote_fenced(self.host.number, fence);
         self.wrote(register, version, through, losses);
+    }
+
+    /// EXTENDED COPY of a block that was written elsewhere before.
+    async fn copy_block(&mut self, block_number: u32) {
+        let register = self.register_of(block_number);
+        let version = self.host.history.next_version(register);
+        let from = staging_lba(self.host.number, self.number);
+        let data = block(register, version);
+        if self.command(&write_cdb(from, true), 0, &data).await.is_err() {
+            return;
+        }
+        let losses = self.host.history.losses();
+        let fence = self.host.history.fenced(self.host.number);
+        let list = Bytes::from(copy_list(from, lba(register)));
+        let mut cdb = [0; 16];
+        cdb[0] = 0x83;
+        cdb[10..14].copy_from_slice(&(list.len() as u32).to_be_bytes());
+        let end = self.command(&cdb, 0, &list).await;
+        self.note(format_args!("  EXTENDED COPY {version}: {:?}", end.as_ref().map(|_| ())));
+        if end.is_ok() {
+            self.host.history.wrote_fenced(self.host.number, fence);
+            self.wrote(register, version, false, losses);
+        }
     }
 
     fn wrote(&mut self, register: Register, version: u32, through: bool, losses: u64) {
@@ -266,6 +310,10 @@ impl HostWorker {
     /// A write that is aborted, and one behind it: the first may never land on
     /// the second.
     async fn abort_put(&mut self, block_number: u32, after: u64, whole_unit: bool) {
+        if self.host.recovers() {
+            // Its tasks may be moved while they are aborted: not simulated.
+            return self.put(block_number, false).await;
+        }
         let register = self.register_of(block_number);
         let version = self.host.history.next_version(register);
         let (data, way) = (block(register, version), self.number as usize);

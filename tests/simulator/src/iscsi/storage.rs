@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use zgate_memory::FileOp;
 use zgate_scsi::ReservationStore;
 use zgate_store::block_store::{BlockGeometry, Extent};
-use zgate_store::{BlockStore, Payload, StoreFuture};
+use zgate_store::{BlockStore, Payload, StoreError, StoreFuture};
 
 /// The disk behind the logical unit, as one server sees it.
 pub struct UnitStore {
@@ -117,6 +117,7 @@ impl BlockStore for UnitStore {
 /// Reservations that outlive servers.
 pub struct Reservations {
     executor: Arc<Executor>,
+    disk: Arc<Disk>,
     kept: Arc<Mutex<Option<Bytes>>>,
     dice: Mutex<Dice>,
     mutant: Option<Mutant>,
@@ -125,9 +126,10 @@ pub struct Reservations {
 impl Reservations {
     /// No reservations.
     #[must_use]
-    pub fn new(executor: &Arc<Executor>, seed: u64, mutant: Option<Mutant>) -> Arc<Self> {
+    pub fn new(disk: &Arc<Disk>, seed: u64, mutant: Option<Mutant>) -> Arc<Self> {
         Arc::new(Self {
-            executor: Arc::clone(executor),
+            executor: Arc::clone(disk.executor()),
+            disk: Arc::clone(disk),
             kept: Arc::default(),
             dice: Mutex::new(Dice::new(seed, "reservations")),
             mutant,
@@ -163,6 +165,9 @@ impl ReservationStore for ServerReservations {
                 return Ok(());
             }
             executor.sleep(nanos).await;
+            if self.all.disk.refuses_current() {
+                return Err(StoreError::Io);
+            }
             *lock(&kept) = Some(image);
             executor.sleep(nanos / 8).await;
             Ok(())

@@ -1,11 +1,12 @@
 //! The target of one start of the server: logins, sessions and their
 //! connections, as `gateway/src/iscsi` keeps them, on virtual time.
 
-use super::TARGET;
 use super::execute::execute;
+use super::iser::{self, Posted, TargetEnd};
 use super::storage::{Reservations, RunningWrites, ServerReservations, UnitStore};
 use super::tasks;
-use super::wires::Wires;
+use super::wires::{Arrived, Wires};
+use super::{CHAP_NAME, CHAP_SECRET, HostTransport, STRANGER, TARGET, TARGET_SECRET, has_secret};
 use crate::dice::Dice;
 use crate::disk::{Disk as Storage, at_once};
 use crate::executor::{Domain, Executor, SECOND, lock};
@@ -17,11 +18,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use zgate_iscsi::access::{AccessPolicy, Admission, AuthRequirement, Grant, Peer};
+use zgate_iscsi::auth::{ChapAccount, ChapAlgorithm, ChapPolicy, Secret};
 use zgate_iscsi::directory::{Claim, Directory, SessionKey};
 use zgate_iscsi::entropy::Entropy;
-use zgate_iscsi::login::{LoggedIn, Login, LoginContext, LoginState, Offer};
+use zgate_iscsi::iser::limits::MAX_DATA_BYTES;
+use zgate_iscsi::login::{LoggedIn, Login, LoginContext, LoginState, Offer, Transport};
 use zgate_iscsi::names::{IscsiName, PortalGroup, Tsih};
-use zgate_iscsi::pdu::Frame;
+use zgate_iscsi::pdu::{Frame, Opcode, Outgoing, TaskFunction, TaskRequest};
 use zgate_iscsi::session::{CloseReason, Completion, ConnHandle, Event, Session, SessionConfig};
 use zgate_iscsi::time::Timestamp;
 use zgate_scsi::{
@@ -29,6 +32,7 @@ use zgate_scsi::{
     TransportId,
 };
 use zgate_store::BlockStore;
+use zgate_target::{former_commands, former_settled};
 
 /// Most sessions.
 const MAX_SESSIONS: usize = 16;
@@ -39,13 +43,22 @@ const LOGIN_SECONDS: u64 = 5;
 /// The portal group, and the relative number of its target port.
 const GROUP: u16 = 1;
 
+/// A connection of a session.
+#[derive(Clone)]
+struct Carrier {
+    handle: ConnHandle,
+    link: u64,
+    /// Over iSER.
+    iser: Option<Arc<TargetEnd>>,
+}
+
 /// A session.
 pub(super) struct Live {
     pub(super) key: SessionKey,
     pub(super) nexus: Arc<Nexus>,
     tsih: Tsih,
     session: Mutex<Session>,
-    connections: Mutex<Vec<(ConnHandle, u64)>>,
+    connections: Mutex<Vec<Carrier>>,
     /// Earlier sessions of the host whose commands still ran at its login.
     former: Vec<NexusId>,
     ended: AtomicBool,
@@ -79,15 +92,33 @@ pub struct Target {
     dice: Mutex<Dice>,
 }
 
-/// Everybody may log in.
-struct Open;
+/// Everybody may log in; a host that has a secret must know it.
+struct Admit {
+    mutant: Option<Mutant>,
+}
 
-impl AccessPolicy for Open {
-    fn admit(&self, target: &IscsiName, _: &Peer) -> Admission {
+impl AccessPolicy for Admit {
+    fn admit(&self, target: &IscsiName, peer: &Peer) -> Admission {
         if target.as_str() != TARGET {
             return Admission::NotFound;
         }
-        Admission::Granted(Grant { alias: None, auth: AuthRequirement::None })
+        let account = |name: &str, secret: &[u8]| ChapAccount {
+            name: name.into(),
+            secret: Secret::new(secret),
+        };
+        let mut initiators = vec![account(CHAP_NAME, CHAP_SECRET)];
+        if self.mutant == Some(Mutant::StrangerAdmitted) {
+            initiators.push(account(STRANGER, CHAP_SECRET));
+        }
+        let auth = match has_secret(peer.initiator.as_str()) {
+            true => AuthRequirement::Chap(ChapPolicy {
+                initiators,
+                target: Some(account("target", TARGET_SECRET)),
+                algorithms: ChapAlgorithm::ALL.to_vec(),
+            }),
+            false => AuthRequirement::None,
+        };
+        Admission::Granted(Grant { alias: None, auth })
     }
 
     fn admit_discovery(&self, _: &Peer) -> Option<AuthRequirement> {
@@ -118,7 +149,7 @@ fn config() -> DiskConfig {
         product: "SIMULATED".to_owned(),
         revision: "0001".to_owned(),
         serial: "1".to_owned(),
-        naa: Naa::Short([0x30, 0, 0, 0, 0, 0, 0, 1]),
+        naa: Naa::Short(super::NAA),
         logical_block_bytes: super::LOGICAL_BLOCK_BYTES as u32,
         physical_block_bytes: None,
         read_only: false,
@@ -127,8 +158,21 @@ fn config() -> DiskConfig {
         thin: true,
         sanitize: false,
         explicit_alua: false,
+        state_elsewhere: false,
         token_secret: [7; 16],
         port_groups: vec![group],
+    }
+}
+
+/// A planted fault: a request for recovery that the target does not see.
+fn overlooks(mutant: Mutant, frame: &Frame) -> bool {
+    match frame.bhs.opcode() {
+        Opcode::SNACK => mutant == Mutant::SnackIgnored,
+        Opcode::TASK_REQUEST => {
+            let function = TaskRequest::parse(&frame.bhs).function;
+            mutant == Mutant::ReassignIgnored && function == TaskFunction::TASK_REASSIGN
+        }
+        _ => false,
     }
 }
 
@@ -219,20 +263,54 @@ impl Target {
             let result = call(&mut session);
             let events: Vec<Event> = std::iter::from_fn(|| session.poll_event()).collect();
             let mut pdus = Vec::new();
-            for (handle, link) in lock(&live.connections).iter() {
+            for carrier in lock(&live.connections).iter() {
                 pdus.extend(
-                    std::iter::from_fn(|| session.poll_transmit(*handle)).map(|pdu| (*link, pdu)),
+                    std::iter::from_fn(|| session.poll_transmit(carrier.handle))
+                        .map(|pdu| (carrier.clone(), pdu)),
                 );
             }
             (result, events, pdus)
         };
-        for (link, pdu) in pdus {
-            self.wires.send_down(link, pdu);
+        for (carrier, pdu) in pdus {
+            self.transmit(live, carrier, pdu);
         }
         for event in events {
             self.carry_out(live, event);
         }
         result
+    }
+
+    /// Sends a PDU, or does what it stands for over iSER.
+    fn transmit(self: &Arc<Self>, live: &Arc<Live>, carrier: Carrier, pdu: Outgoing) {
+        let Carrier { handle, link, iser } = carrier;
+        let Some(iser) = iser else { return self.wires.send_down(link, pdu) };
+        match iser.transmit(pdu) {
+            None => {}
+            Some(Posted::Send { writes, message }) => {
+                self.wires.write_memory(link, writes, message);
+            }
+            Some(Posted::Read { r2t, from, front }) => {
+                let (me, live) = (Arc::clone(self), Arc::clone(live));
+                let late = match self.mutant {
+                    Some(Mutant::ReadAfterAbort) => lock(&self.dice).spread(1000, 8 * SECOND),
+                    _ => 0,
+                };
+                let told = (late == 0).then(|| self.wires.read_memory(link, from));
+                self.executor.spawn_local(self.domain(), async move {
+                    let told = match told {
+                        Some(told) => told,
+                        None => {
+                            me.executor.sleep(late).await;
+                            me.wires.read_memory(link, from)
+                        }
+                    };
+                    // Otherwise the connection is gone.
+                    let Ok(read) = told.await else { return };
+                    let (data, now) = (iser::solicited(front, &read), me.now());
+                    me.drive(&live, |session| session.handle_solicited(handle, &r2t, data, now));
+                });
+            }
+        }
     }
 
     fn carry_out(self: &Arc<Self>, live: &Arc<Live>, event: Event) {
@@ -250,8 +328,8 @@ impl Target {
             }
             Event::Close(handle, _) => {
                 let connections = lock(&live.connections);
-                let link = connections.iter().find(|(known, _)| *known == handle);
-                if let Some((_, link)) = link {
+                let known = connections.iter().find(|known| known.handle == handle);
+                if let Some(Carrier { link, .. }) = known {
                     self.wires.close_down(*link);
                 }
             }
@@ -265,31 +343,50 @@ impl Target {
     }
 
     /// Serves a connection to its end.
-    pub fn serve(
+    pub(super) fn serve(
         self: &Arc<Self>,
         link: u64,
-        host: usize,
-        mut frames: UnboundedReceiver<Frame>,
+        (host, transport): (usize, HostTransport),
+        mut frames: UnboundedReceiver<Arrived>,
     ) -> impl Future<Output = ()> + Send + 'static {
         let me = Arc::clone(self);
+        let iser = transport == HostTransport::Iser;
         async move {
-            let Some((done, mut login)) = me.log_in(link, host, &mut frames).await else { return };
+            let Some((done, mut login)) = me.log_in(link, (host, iser), &mut frames).await else {
+                return;
+            };
             let Some((live, handle)) = me.establish(&done).await else {
                 lock(&me.directory).remove_connection(tsih_of(&done), done.cid);
                 return me.wires.close_down(link);
             };
             while let Some(pdu) = login.poll_transmit() {
-                me.wires.send_down(link, pdu);
+                me.answer_login(link, iser, pdu);
             }
-            lock(&live.connections).push((handle, link));
+            let iser = iser.then(|| Arc::new(TargetEnd::new(done.params.solicited_buffer_only)));
+            if done.params.header_digest {
+                me.wires.use_digests(link);
+            }
+            lock(&live.connections).push(Carrier { handle, link, iser: iser.clone() });
             me.drive(&live, |_| {});
-            while let Some(frame) = frames.recv().await {
+            while let Some(Arrived { frame, header }) = frames.recv().await {
                 let now = me.now();
+                if me.mutant.is_some_and(|mutant| overlooks(mutant, &frame)) {
+                    continue;
+                }
+                if let (Some(iser), Some(header)) = (&iser, &header)
+                    && frame.bhs.opcode() == Opcode::SCSI_COMMAND
+                {
+                    let immediate = frame.data.first().cloned().unwrap_or_default();
+                    live.ask(|session| {
+                        let alive = |itt| session.has_task(itt);
+                        iser.command((&frame.bhs, header), immediate, alive);
+                    });
+                }
                 me.drive(&live, |session| session.handle_pdu(handle, frame, now));
             }
             let now = me.now();
             me.drive(&live, |session| session.handle_closed(handle, now));
-            lock(&live.connections).retain(|(known, _)| *known != handle);
+            lock(&live.connections).retain(|known| known.handle != handle);
             let alive = live.ask(|session| session.connections().any(|one| one.cid == done.cid));
             if !alive {
                 lock(&me.directory).remove_connection(live.tsih, done.cid);
@@ -300,20 +397,26 @@ impl Target {
     async fn log_in(
         self: &Arc<Self>,
         link: u64,
-        host: usize,
-        frames: &mut UnboundedReceiver<Frame>,
+        (host, iser): (usize, bool),
+        frames: &mut UnboundedReceiver<Arrived>,
     ) -> Option<(Box<LoggedIn>, Login)> {
         let address = Network::address(host).0;
-        let mut login = Login::new(Offer::default(), Some(address), PortalGroup(GROUP));
+        let transport = if iser { Transport::Iser } else { Transport::Tcp };
+        let offer = match iser {
+            // As the gateway's over this transport.
+            true => Offer { transport, max_recv_bytes: MAX_DATA_BYTES, ..Offer::default() },
+            false => Offer { error_recovery_level: 2, ..Offer::default() },
+        };
+        let mut login = Login::new(offer, Some(address), PortalGroup(GROUP));
         loop {
-            let frame = frames.recv().await?;
+            let Arrived { frame, .. } = frames.recv().await?;
             {
                 let window_of = |tsih: Tsih| {
                     let live = lock(&self.sessions).get(&tsih.0).cloned();
                     live.map(|live| live.ask(|session| session.window()))
                 };
                 let mut cx = LoginContext {
-                    policy: &Open,
+                    policy: &Admit { mutant: self.mutant },
                     directory: &mut lock(&self.directory),
                     entropy: &mut Random(&self.dice),
                     window_of: &window_of,
@@ -324,12 +427,22 @@ impl Target {
                 return Some((done.clone(), login));
             }
             while let Some(pdu) = login.poll_transmit() {
-                self.wires.send_down(link, pdu);
+                self.answer_login(link, iser, pdu);
             }
             if matches!(login.state(), LoginState::Failed(_)) {
                 self.wires.close_down(link);
                 return None;
             }
+        }
+    }
+
+    /// Sends a login response.
+    fn answer_login(&self, link: u64, iser: bool, pdu: Outgoing) {
+        if !iser {
+            return self.wires.send_down(link, pdu);
+        }
+        if let Some(Posted::Send { writes, message }) = TargetEnd::new(true).transmit(pdu) {
+            self.wires.write_memory(link, writes, message);
         }
     }
 
@@ -392,15 +505,12 @@ impl Target {
             return Vec::new();
         }
         let living: Vec<_> = self.sessions().iter().map(|live| live.nexus.id).collect();
-        let former = self.disk.running().nexuses(|one| {
-            one.id != nexus.id
-                && one.initiator.name() == nexus.initiator.name()
-                && !living.contains(&one.id)
-        });
+        let disk = || std::iter::once(&*self.disk);
+        let former = former_commands(disk(), nexus, &living);
         if former.is_empty() {
             return former;
         }
-        let settled = self.disk.settled(|one: &Nexus| former.contains(&one.id));
+        let settled = former_settled(disk(), &former);
         match self.executor.within(LOGIN_SECONDS * SECOND, settled).await {
             Some(()) => Vec::new(),
             None => former,

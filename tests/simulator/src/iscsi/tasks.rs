@@ -1,5 +1,5 @@
-//! Task management and its effect on the logical unit and other sessions, as
-//! `gateway/src/iscsi/task_management.rs` does it.
+//! Task management of the simulated target: the product's effects, on the
+//! simulator's sessions, its one unit and virtual time.
 
 use super::LUN;
 use super::target::{FUNCTION_SECONDS, Live, Target};
@@ -7,7 +7,63 @@ use crate::executor::SECOND;
 use crate::mutant::Mutant;
 use std::sync::Arc;
 use zgate_iscsi::pdu::{Lun as WireLun, TaskFunction, TaskResult};
-use zgate_scsi::{Nexus, ResetReason};
+use zgate_iscsi::session::CloseReason;
+use zgate_scsi::{Disk, Nexus};
+use zgate_target::TaskManagement;
+
+/// A function that a session has requested, or a command that aborts others.
+struct Requested<'a> {
+    target: &'a Arc<Target>,
+    live: &'a Arc<Live>,
+}
+
+impl TaskManagement for Requested<'_> {
+    type Session = Arc<Live>;
+    type Unit = Arc<Disk>;
+
+    fn own(&self) -> &Nexus {
+        &self.live.nexus
+    }
+
+    fn units(&self) -> Vec<Arc<Disk>> {
+        vec![Arc::clone(&self.target.disk)]
+    }
+
+    fn unit(&self, lun: WireLun) -> Option<Arc<Disk>> {
+        (lun == LUN).then(|| Arc::clone(&self.target.disk))
+    }
+
+    fn disk<'a>(&self, unit: &'a Arc<Disk>) -> &'a Disk {
+        unit
+    }
+
+    fn others_on(&self, _: &Arc<Disk>) -> Vec<Arc<Live>> {
+        let all = self.target.sessions();
+        all.into_iter().filter(|other| !Arc::ptr_eq(other, self.live)).collect()
+    }
+
+    fn nexus<'a>(&self, session: &'a Arc<Live>) -> &'a Nexus {
+        &session.nexus
+    }
+
+    fn abort_on(&self, session: &Arc<Live>, _: &Arc<Disk>) {
+        self.target.drive(session, |session| session.abort_tasks(Some(LUN), None));
+    }
+
+    fn end_others(&self) {
+        for other in self.others_on(&self.target.disk) {
+            self.target.drive(&other, |session| session.terminate(CloseReason::Dropped));
+            self.target.end_session(&other);
+        }
+    }
+
+    async fn in_time(&self, work: impl Future<Output = ()>) -> bool {
+        if self.target.mutant == Some(Mutant::ResetNotAwaited) {
+            return true;
+        }
+        self.target.executor.within(FUNCTION_SECONDS * SECOND, work).await.is_some()
+    }
+}
 
 /// Carries a function out.
 pub(super) async fn effects(
@@ -16,59 +72,10 @@ pub(super) async fn effects(
     function: TaskFunction,
     lun: WireLun,
 ) -> TaskResult {
-    let own = live.nexus.id;
-    let others = |nexus: &Nexus| nexus.id != own;
-    let former = |nexus: &Nexus| nexus.id != own && nexus.is_same_port(&live.nexus);
-    match function {
-        TaskFunction::TARGET_WARM_RESET => reset(target, live, ResetReason::TargetWarmReset).await,
-        _ if lun != LUN => TaskResult::LUN_DOES_NOT_EXIST,
-        TaskFunction::LUN_RESET => reset(target, live, ResetReason::LunReset).await,
-        TaskFunction::CLEAR_TASK_SET => {
-            for other in others_of(target, live) {
-                abort_on(target, &other);
-                target.disk.tasks_cleared(other.nexus.id);
-            }
-            settled(target, others).await
-        }
-        TaskFunction::ABORT_TASK_SET => settled(target, former).await,
-        _ => TaskResult::COMPLETE,
-    }
-}
-
-async fn reset(target: &Arc<Target>, live: &Arc<Live>, reason: ResetReason) -> TaskResult {
-    others_of(target, live).iter().for_each(|other| abort_on(target, other));
-    let own = live.nexus.id;
-    let result = settled(target, |nexus: &Nexus| nexus.id != own).await;
-    if result == TaskResult::COMPLETE {
-        target.disk.reset_lun(reason);
-    }
-    result
-}
-
-async fn settled(target: &Arc<Target>, which: impl Fn(&Nexus) -> bool) -> TaskResult {
-    if target.mutant == Some(Mutant::ResetNotAwaited) {
-        return TaskResult::COMPLETE;
-    }
-    let limit = FUNCTION_SECONDS * SECOND;
-    match target.executor.within(limit, target.disk.settled(which)).await {
-        Some(()) => TaskResult::COMPLETE,
-        None => TaskResult::REJECTED,
-    }
-}
-
-fn others_of(target: &Arc<Target>, live: &Arc<Live>) -> Vec<Arc<Live>> {
-    target.sessions().into_iter().filter(|other| !Arc::ptr_eq(other, live)).collect()
-}
-
-fn abort_on(target: &Arc<Target>, live: &Arc<Live>) {
-    target.drive(live, |session| session.abort_tasks(Some(LUN), None));
+    zgate_target::effects(&Requested { target, live }, function, lun).await
 }
 
 /// Aborts the tasks of other sessions of the selected I_T nexuses.
 pub(super) fn abort_others(target: &Arc<Target>, live: &Arc<Live>, which: &dyn Fn(&Nexus) -> bool) {
-    for other in others_of(target, live) {
-        if which(&other.nexus) {
-            abort_on(target, &other);
-        }
-    }
+    zgate_target::abort_others(&Requested { target, live }, &target.disk, which);
 }

@@ -4,6 +4,7 @@
 pub(crate) mod load;
 mod report;
 
+use crate::bench::chart;
 use crate::bench::{BEFORE, default_out};
 use crate::packages::{self, Tool};
 use crate::servers::{Scratch, ServerProcess, process, scratch, tgt, zgate};
@@ -94,6 +95,7 @@ pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
         fs::create_dir_all(dir)?;
     }
     fs::write(&out, serde_json::to_vec_pretty(&json)?)?;
+    chart::draw(&out)?;
     let text = if args.json { serde_json::to_string_pretty(&json)? } else { report.table() };
     writeln!(io::stdout(), "{text}")
 }

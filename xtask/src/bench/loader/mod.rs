@@ -6,6 +6,7 @@ mod contender;
 pub(crate) mod model;
 mod report;
 
+use crate::bench::chart;
 use crate::packages::{self, NFS_TOOLS, PYTHON_TOOLS};
 use crate::servers::{Scratch, scratch, zgate};
 use clap::Args;
@@ -87,6 +88,7 @@ pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
         fs::create_dir_all(dir)?;
     }
     fs::write(&args.out, serde_json::to_vec_pretty(&json)?)?;
+    chart::draw(&args.out)?;
     let text = if args.json { serde_json::to_string_pretty(&json)? } else { report.table() };
     writeln!(io::stdout(), "{text}")
 }

@@ -35,14 +35,16 @@ pub(crate) struct LoadRequest {
     pub(crate) dir: String,
 }
 
-pub(super) fn other(error: impl std::fmt::Display) -> io::Error {
+/// Converts an error of the client.
+pub(in crate::bench) fn other(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-pub(super) struct Load {
-    pub(super) connection: Connection,
-    pub(super) session: Session,
-    pub(super) samples: Vec<u32>,
+/// A session with the server.
+pub(in crate::bench) struct Load {
+    pub(in crate::bench) connection: Connection,
+    pub(in crate::bench) session: Session,
+    pub(in crate::bench) samples: Vec<u32>,
 }
 
 /// Runs the load.
@@ -112,7 +114,7 @@ fn succeeded(reply: &[u8]) -> io::Result<()> {
 }
 
 impl Load {
-    fn connect(address: SocketAddr) -> io::Result<Self> {
+    pub(in crate::bench) fn connect(address: SocketAddr) -> io::Result<Self> {
         let mut connection =
             Connection::connect(address, Duration::from_secs(60)).map_err(other)?;
         let ask = SessionRequest {
@@ -128,7 +130,7 @@ impl Load {
         Ok(Self { connection, session, samples: Vec::new() })
     }
 
-    fn walk(&mut self, names: &[&str]) -> io::Result<Fh> {
+    pub(in crate::bench) fn walk(&mut self, names: &[&str]) -> io::Result<Fh> {
         let mut ops = Ops::new().putrootfh();
         for name in names {
             ops = ops.lookup(name.as_bytes());
@@ -141,7 +143,7 @@ impl Load {
         results.next(OpNum::Getfh).map_err(other)
     }
 
-    pub(super) fn open_args(name: &str, access: u32, create: bool) -> open::Args {
+    pub(in crate::bench) fn open_args(name: &str, access: u32, create: bool) -> open::Args {
         let mode =
             Fattr { mask: Bitmap::of(&[33]), values: Opaque(0o644u32.to_be_bytes().to_vec()) };
         open::Args {
@@ -154,7 +156,7 @@ impl Load {
         }
     }
 
-    pub(super) fn open(
+    pub(in crate::bench) fn open(
         &mut self,
         dir: &Fh,
         name: &str,
@@ -172,7 +174,7 @@ impl Load {
     /// Keeps `depth` requests in flight until `count` were answered. With
     /// `keep`, the server caches the replies, as clients request for operations
     /// that must not run twice.
-    pub(super) fn pipeline(
+    pub(in crate::bench) fn pipeline(
         &mut self,
         depth: u32,
         count: u64,

@@ -6,6 +6,7 @@ mod metadata;
 mod report;
 pub(crate) mod work;
 
+use crate::bench::chart;
 use crate::bench::{BEFORE, default_out, sendfile, stats::median};
 use crate::servers::{Scratch, ServerProcess, ganesha, scratch, zgate};
 use clap::Args;
@@ -107,6 +108,7 @@ pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
         fs::create_dir_all(dir)?;
     }
     fs::write(&out, serde_json::to_vec_pretty(&json)?)?;
+    chart::draw(&out)?;
     let text = if args.json { serde_json::to_string_pretty(&json)? } else { report.table() };
     writeln!(io::stdout(), "{text}")
 }

@@ -1,7 +1,7 @@
 //! EXCHANGE_ID (RFC 8881 §18.35): registers a client.
 
 use crate::limits::MAX_OPAQUE_BYTES;
-use crate::v4::{ClientId, NfsTime, OwnerBytes, Verifier};
+use crate::v4::{Bitmap, ClientId, NfsTime, OwnerBytes, Verifier};
 use zgate_xdr::{Decode, Decoder, Encode, Encoder, Opaque, Utf8, XdrError, xdr_struct};
 
 /// EXCHGID4_FLAG_UPD_CONFIRMED_REC_A.
@@ -24,13 +24,24 @@ xdr_struct! {
     }
 }
 
+xdr_struct! {
+    /// state_protect_ops4: operations, by their numbers.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct ProtectedOps {
+        /// spo_must_enforce: only the machine may send them.
+        pub enforced: Bitmap,
+        /// spo_must_allow: the machine may send them for any user.
+        pub allowed: Bitmap,
+    }
+}
+
 /// state_protect4_a: requested state protection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Protect {
     /// SP4_NONE.
     None,
     /// SP4_MACH_CRED: needs RPCSEC_GSS.
-    MachineCredential,
+    MachineCredential(ProtectedOps),
     /// SP4_SSV: needs RPCSEC_GSS.
     Ssv,
 }
@@ -55,8 +66,13 @@ impl Encode for Args {
         self.verifier.encode(e);
         self.owner.encode(e);
         e.u32(self.flags);
-        // Clients built on this crate never request protection.
-        e.u32(0);
+        // Clients built on this crate never request protection by a shared secret.
+        if let Protect::MachineCredential(ops) = &self.protect {
+            e.u32(1);
+            ops.encode(e);
+        } else {
+            e.u32(0);
+        }
         self.implementation.encode(e);
     }
 }
@@ -68,10 +84,7 @@ impl Decode for Args {
         let flags = d.u32()?;
         let protect = match d.u32()? {
             0 => Protect::None,
-            1 => {
-                let _: (Vec<u32>, Vec<u32>) = (d.array(16)?, d.array(16)?);
-                Protect::MachineCredential
-            }
+            1 => Protect::MachineCredential(Decode::decode(d)?),
             2 => {
                 let _: (Vec<u32>, Vec<u32>) = (d.array(16)?, d.array(16)?);
                 let _: (Vec<Opaque<128>>, Vec<Opaque<128>>) = (d.array(16)?, d.array(16)?);
@@ -93,6 +106,8 @@ pub struct Res {
     pub sequenceid: u32,
     /// eir_flags.
     pub flags: u32,
+    /// eir_state_protect; `None`: SP4_NONE.
+    pub protect: Option<ProtectedOps>,
     /// so_minor_id.
     pub owner_minor: u64,
     /// so_major_id.
@@ -108,7 +123,8 @@ impl Encode for Res {
         self.clientid.encode(e);
         e.u32(self.sequenceid);
         e.u32(self.flags);
-        e.u32(0);
+        // SP4_NONE is 0, SP4_MACH_CRED 1: as an optional value is written.
+        self.protect.encode(e);
         e.u64(self.owner_minor);
         self.owner_major.encode(e);
         self.scope.encode(e);
@@ -118,14 +134,11 @@ impl Encode for Res {
 
 impl Decode for Res {
     fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        let (clientid, sequenceid, flags) = (Decode::decode(d)?, d.u32()?, d.u32()?);
-        if d.u32()? != 0 {
-            return Err(XdrError::BadValue);
-        }
         Ok(Self {
-            clientid,
-            sequenceid,
-            flags,
+            clientid: Decode::decode(d)?,
+            sequenceid: d.u32()?,
+            flags: d.u32()?,
+            protect: Decode::decode(d)?,
             owner_minor: d.u64()?,
             owner_major: Decode::decode(d)?,
             scope: Decode::decode(d)?,

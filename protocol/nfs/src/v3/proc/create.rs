@@ -29,8 +29,8 @@ async fn create(
 ) -> Result<CreatedFile, Status> {
     let name = args.dir_op.name.to_create()?;
     let (mode, attrs) = match &args.how {
-        How::Unchecked(attributes) => (CreateMode::Unchecked, attributes.to_set_attr()?),
-        How::Guarded(attributes) => (CreateMode::Guarded, attributes.to_set_attr()?),
+        How::Unchecked(attributes) => (CreateMode::Unchecked, dir.set_attr(attributes)?),
+        How::Guarded(attributes) => (CreateMode::Guarded, dir.set_attr(attributes)?),
         How::Exclusive(verifier) => (CreateMode::Exclusive(*verifier), SetAttr::default()),
     };
     let mut change = cx.before_change(dir, dir.node, Change::Entries).await?;

@@ -88,6 +88,7 @@ pub(crate) fn a_call() -> Call {
         span_allowed: false,
         entered: Default::default(),
         refused: Default::default(),
+        groups: None,
     }
 }
 

@@ -22,7 +22,7 @@ impl Rule for SetAttr {
 }
 
 async fn change(cx: &Cx<'_>, object: &Object, args: &Args) -> Result<Attributes, Status> {
-    let changes: attr::SetAttr = args.attributes.to_set_attr()?;
+    let changes: attr::SetAttr = object.set_attr(&args.attributes)?;
     let what = if changes.size.is_some() { Change::Data } else { Change::Attributes };
     let change = cx.before_change(object, object.node, what).await?;
     let store = object.store();

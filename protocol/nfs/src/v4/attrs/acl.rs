@@ -1,7 +1,9 @@
 //! Conversion between NFSv4 ACLs and POSIX ACLs (RFC 8881 §6). Only rights that
 //! rwx can express are kept.
 
+use super::principals::Principals;
 use crate::limits::{MAX_ACES, MAX_PRINCIPAL_BYTES};
+use crate::runtime::{PrincipalId, PrincipalKind};
 use zgate_nfs_wire::v4::Status;
 use zgate_store::file_store::{PosixAcl, PosixAclEntry, PosixAclTag};
 use zgate_store::{Attr, FileKind};
@@ -75,27 +77,39 @@ fn perms_of(mask: u32) -> u8 {
     perms
 }
 
-/// The NFSv4 ACL equivalent to a POSIX ACL. Contains DENY entries where a
+/// The NFSv4 ACL equivalent to a POSIX ACL, with these names of users and groups;
+/// all others are numbers. Contains DENY entries where a
 /// later, wider entry would otherwise allow more than POSIX does.
 #[must_use]
-pub fn from_posix(posix: &PosixAcl, attr: &Attr) -> Vec<Ace> {
+pub fn from_posix(posix: &PosixAcl, attr: &Attr, names: &[(PrincipalId, Box<str>)]) -> Vec<Ace> {
     let is_dir = attr.kind == FileKind::Directory;
     let mut aces = Vec::new();
-    write_entries(&mut aces, &posix.access, is_dir, 0);
+    let written = |id: PrincipalId| {
+        let name = names.iter().find(|(known, _)| *known == id).map(|(_, name)| name.to_string());
+        name.unwrap_or_else(|| id.number().to_string())
+    };
+    write_entries(&mut aces, &posix.access, (is_dir, 0), written);
     let inherit = FLAG_FILE_INHERIT | FLAG_DIRECTORY_INHERIT | FLAG_INHERIT_ONLY;
-    write_entries(&mut aces, &posix.default, is_dir, inherit);
+    write_entries(&mut aces, &posix.default, (is_dir, inherit), written);
     aces
 }
 
-fn write_entries(aces: &mut Vec<Ace>, entries: &[PosixAclEntry], is_dir: bool, flags: u32) {
+fn write_entries(
+    aces: &mut Vec<Ace>,
+    entries: &[PosixAclEntry],
+    (is_dir, flags): (bool, u32),
+    written: impl Fn(PrincipalId) -> String,
+) {
     let mask = entries.iter().find(|e| e.tag == PosixAclTag::Mask).map_or(7, |e| e.perms);
     let all = mask_of(7, is_dir);
     for entry in entries {
         let (who, group, perms, extra) = match entry.tag {
             PosixAclTag::UserObj => ("OWNER@".to_owned(), 0, entry.perms, OWNER_ALWAYS),
-            PosixAclTag::User(uid) => (uid.to_string(), 0, entry.perms & mask, 0),
+            PosixAclTag::User(uid) => (written(PrincipalId::User(uid)), 0, entry.perms & mask, 0),
             PosixAclTag::GroupObj => ("GROUP@".to_owned(), FLAG_GROUP, entry.perms & mask, 0),
-            PosixAclTag::Group(gid) => (gid.to_string(), FLAG_GROUP, entry.perms & mask, 0),
+            PosixAclTag::Group(gid) => {
+                (written(PrincipalId::Group(gid)), FLAG_GROUP, entry.perms & mask, 0)
+            }
             PosixAclTag::Mask => continue,
             PosixAclTag::Other => ("EVERYONE@".to_owned(), 0, entry.perms, 0),
         };
@@ -117,14 +131,15 @@ pub fn decode(d: &mut Decoder<'_>) -> Result<Vec<Ace>, XdrError> {
     d.array(MAX_ACES)
 }
 
-fn tag_of(ace: &Ace) -> Result<PosixAclTag, Status> {
+fn tag_of(ace: &Ace, principals: &mut Principals) -> Result<PosixAclTag, Status> {
     let group = ace.flags & FLAG_GROUP != 0;
     match ace.who.0.as_slice() {
         b"OWNER@" => Ok(PosixAclTag::UserObj),
         b"GROUP@" => Ok(PosixAclTag::GroupObj),
         b"EVERYONE@" => Ok(PosixAclTag::Other),
         who => {
-            let id = super::settable::parse_id(who)?;
+            let kind = if group { PrincipalKind::Group } else { PrincipalKind::User };
+            let id = principals.id(kind, who)?;
             Ok(if group { PosixAclTag::Group(id) } else { PosixAclTag::User(id) })
         }
     }
@@ -133,39 +148,42 @@ fn tag_of(ace: &Ace) -> Result<PosixAclTag, Status> {
 /// The closest POSIX ACL that does not allow more.
 ///
 /// # Errors
-/// [`Status::Badowner`] for a principal that is not a number,
+/// [`Status::Badowner`] for a principal that is unknown,
 /// [`Status::Attrnotsupp`] for AUDIT and ALARM entries.
-pub fn to_posix(aces: &[Ace]) -> Result<PosixAcl, Status> {
+pub fn to_posix(aces: &[Ace], principals: &mut Principals) -> Result<PosixAcl, Status> {
     if aces.iter().any(|ace| ace.kind > DENY) {
         return Err(Status::Attrnotsupp);
     }
-    let applies = |ace: &&Ace| ace.flags & FLAG_INHERIT_ONLY == 0;
-    let inherits = |ace: &&Ace| ace.flags & (FLAG_FILE_INHERIT | FLAG_DIRECTORY_INHERIT) != 0;
-    let access: Vec<&Ace> = aces.iter().filter(applies).collect();
-    let default: Vec<&Ace> = aces.iter().filter(inherits).collect();
+    // All of them first: names that are unknown are looked up together.
+    let tags: Vec<_> = aces.iter().map(|ace| tag_of(ace, principals)).collect();
+    let aces = aces.iter().zip(tags).map(|(ace, tag)| Ok((ace, tag?)));
+    let aces: Vec<(&Ace, PosixAclTag)> = aces.collect::<Result<_, Status>>()?;
+    let applies = |(ace, _): &&(&Ace, _)| ace.flags & FLAG_INHERIT_ONLY == 0;
+    let inherits =
+        |(ace, _): &&(&Ace, _)| ace.flags & (FLAG_FILE_INHERIT | FLAG_DIRECTORY_INHERIT) != 0;
+    let access: Vec<_> = aces.iter().filter(applies).copied().collect();
+    let default: Vec<_> = aces.iter().filter(inherits).copied().collect();
     Ok(PosixAcl {
-        access: entries_of(&access)?,
-        default: if default.is_empty() { Vec::new() } else { entries_of(&default)? },
+        access: entries_of(&access),
+        default: if default.is_empty() { Vec::new() } else { entries_of(&default) },
     })
 }
 
 /// Evaluates the entries in order; the first one with a right decides about it
 /// (RFC 8881 §6.2.1).
-fn entries_of(aces: &[&Ace]) -> Result<Vec<PosixAclEntry>, Status> {
+fn entries_of(aces: &[(&Ace, PosixAclTag)]) -> Vec<PosixAclEntry> {
     let mut tags = vec![PosixAclTag::UserObj, PosixAclTag::GroupObj, PosixAclTag::Other];
-    for ace in aces {
-        let tag = tag_of(ace)?;
-        if !tags.contains(&tag) {
-            tags.push(tag);
+    for (_, tag) in aces {
+        if !tags.contains(tag) {
+            tags.push(*tag);
         }
     }
     tags.sort();
     let mut entries = Vec::new();
     for tag in tags {
         let (mut allowed, mut decided) = (0, 0);
-        for ace in aces {
-            let about = tag_of(ace)?;
-            if about == tag || about == PosixAclTag::Other {
+        for (ace, about) in aces {
+            if *about == tag || *about == PosixAclTag::Other {
                 let fresh = ace.mask & !decided;
                 decided |= fresh;
                 if ace.kind == ALLOW {
@@ -182,7 +200,7 @@ fn entries_of(aces: &[&Ace]) -> Result<Vec<PosixAclEntry>, Status> {
         entries.push(PosixAclEntry { tag: PosixAclTag::Mask, perms });
         entries.sort_by_key(|e| e.tag);
     }
-    Ok(entries)
+    entries
 }
 
 #[cfg(test)]
@@ -211,14 +229,14 @@ mod tests {
             ],
         ] {
             let mut aces = Vec::new();
-            write_entries(&mut aces, &access, false, 0);
-            assert_eq!(to_posix(&aces).unwrap().access, access);
+            write_entries(&mut aces, &access, (false, 0), |id| id.number().to_string());
+            assert_eq!(to_posix(&aces, &mut Principals::numbers()).unwrap().access, access);
         }
     }
 
     #[test]
     fn audit_entries_are_refused() {
         let ace = Ace { kind: 2, flags: 0, mask: 1, who: Opaque(b"OWNER@".to_vec()) };
-        assert_eq!(to_posix(&[ace]), Err(Status::Attrnotsupp));
+        assert_eq!(to_posix(&[ace], &mut Principals::numbers()), Err(Status::Attrnotsupp));
     }
 }

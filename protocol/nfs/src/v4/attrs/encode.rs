@@ -88,7 +88,7 @@ pub(super) fn write_one(
         LEASE_TIME => e.u32(cx.server.options.lease_seconds),
         RDATTR_ERROR => e.u32(0),
         ACL => match &values.acl {
-            Some(posix) => e.array(&acl::from_posix(posix, attr)),
+            Some(posix) => e.array(&acl::from_posix(posix, attr, &values.names)),
             None => return false,
         },
         // ACL4_SUPPORT_ALLOW_ACL and DENY_ACL.
@@ -102,8 +102,8 @@ pub(super) fn write_one(
         }
         MODE => e.u32(attr.mode & 0o7777),
         NUMLINKS => e.u32(attr.nlink),
-        OWNER => write_id(attr.uid, e),
-        OWNER_GROUP => write_id(attr.gid, e),
+        OWNER => write_principal(values.owner.as_deref(), attr.uid, e),
+        OWNER_GROUP => write_principal(values.owner_group.as_deref(), attr.gid, e),
         RAWDEV => {
             e.u32(attr.rdev.0);
             e.u32(attr.rdev.1);
@@ -123,6 +123,14 @@ pub(super) fn write_one(
         _ => return write_limit(values, attribute, e),
     }
     true
+}
+
+/// Writes a principal by its name, if it has one.
+fn write_principal(name: Option<&str>, id: u32, e: &mut Encoder) {
+    match name {
+        Some(name) => e.opaque(name.as_bytes()),
+        None => write_id(id, e),
+    }
 }
 
 /// Writes a uid or gid as a decimal string (RFC 8881 §5.9).

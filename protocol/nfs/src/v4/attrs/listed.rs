@@ -3,7 +3,7 @@
 
 use super::encode::write_one;
 use super::table::supported;
-use super::values::{AttributeValues, asks_data, asks_space};
+use super::values::{AttributeValues, asks_data, asks_principals, asks_space};
 use crate::namespace::{FileHandle, Object};
 use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Bitmap;
@@ -32,6 +32,9 @@ impl ListedAttrs {
         if want.contains(ACL) || asks_space(want) {
             return None;
         }
+        if dir.entry.ids.is_none() && asks_principals(want) && cx.server.runtime.names().is_some() {
+            return None;
+        }
         let traits = dir.export.store.traits();
         let mask =
             want.intersection(&supported(cx.minor, &traits, dir.export.gives_delegated_times()));
@@ -42,6 +45,9 @@ impl ListedAttrs {
             traits,
             space: FsStat::default(),
             acl: None,
+            owner: None,
+            owner_group: None,
+            names: Vec::new(),
         };
         let delegated = asks_data(want) && cx.server.state.has_delegations();
         Some(Self { attributes: mask.iter().collect(), mask, values, delegated })
@@ -54,6 +60,9 @@ impl ListedAttrs {
             return false;
         }
         self.values.attr = node.attr;
+        if let Some(ids) = &dir.entry.ids {
+            ids.show(&mut self.values.attr);
+        }
         if self.mask.contains(FILEHANDLE) {
             let fh = FileHandle::Node(dir.export.id, node.handle).to_fh();
             self.values.fh = fh;

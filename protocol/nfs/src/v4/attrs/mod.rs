@@ -6,6 +6,7 @@ pub mod delegated_times;
 pub mod encode;
 pub mod listed;
 mod locations;
+pub mod principals;
 pub mod settable;
 pub mod table;
 pub mod values;

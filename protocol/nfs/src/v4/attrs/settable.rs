@@ -1,11 +1,17 @@
 //! Reads attributes that are to be set.
 
-use super::acl::{self, Ace};
+use super::acl;
+use super::principals::Principals;
 use super::table::{Use, usage};
+use super::values::asks_principals;
 use crate::limits::MAX_PRINCIPAL_BYTES;
-use crate::namespace::Object;
+use crate::namespace::ids::NoSuchId;
+use crate::namespace::{Entry, Object};
+use crate::runtime::PrincipalKind;
+use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::attr::*;
 use zgate_nfs_wire::v4::{Bitmap, Fattr, NfsTime, Status};
+use zgate_store::file_store::PosixAcl;
 use zgate_store::{SetAttr, SetTime, Timestamp};
 use zgate_xdr::{Decode, Decoder};
 
@@ -15,31 +21,11 @@ pub struct Settable {
     /// Attributes for the store.
     pub set: SetAttr,
     /// An ACL to set.
-    pub acl: Option<Vec<Ace>>,
+    pub acl: Option<PosixAcl>,
     /// Mode bits to set under a mask: (value, mask) (RFC 8881 §6.2.5).
     pub masked_mode: Option<(u32, u32)>,
     /// All requested attributes.
     pub applied: Bitmap,
-}
-
-/// A numeric id, as a bare number or with a domain.
-///
-/// # Errors
-/// [`Status::Inval`] for empty or invalid text, [`Status::Badowner`].
-pub fn parse_id(text: &[u8]) -> Result<u32, Status> {
-    let text = std::str::from_utf8(text).map_err(|_| Status::Inval)?;
-    if text.is_empty() {
-        return Err(Status::Inval);
-    }
-    let number = text.split_once('@').map_or(text, |(user, _)| user);
-    match number.parse::<u32>() {
-        Ok(id) => Ok(id),
-        Err(_) => match number {
-            "root" => Ok(0),
-            "nobody" => Ok(65_534),
-            _ => Err(Status::Badowner),
-        },
-    }
 }
 
 fn time(d: &mut Decoder<'_>) -> Result<Timestamp, Status> {
@@ -62,12 +48,30 @@ fn mode(bits: u32) -> Result<u32, Status> {
     if bits & !0o7777 == 0 { Ok(bits) } else { Err(Status::Inval) }
 }
 
-/// Decodes the attributes (RFC 8881 §18.30.3).
+/// Decodes the attributes (RFC 8881 §18.30.3) that a caller with this access sets.
+/// Users and groups become those of the server.
 ///
 /// # Errors
 /// [`Status::Attrnotsupp`] for unknown attributes, [`Status::Inval`] for
-/// read-only ones and invalid values, [`Status::Badxdr`], [`Status::Badowner`].
-pub fn parse(attrs: &Fattr, minor: u8) -> Result<Settable, Status> {
+/// read-only ones and invalid values, [`Status::Badxdr`], [`Status::Badowner`];
+/// [`Status::Delay`] if the name service does not answer.
+pub async fn read(cx: &Cx<'_>, entry: &Entry, attrs: &Fattr) -> Result<Settable, Status> {
+    if !asks_principals(&attrs.mask) {
+        return parse(attrs, cx.minor, &mut Principals::numbers());
+    }
+    let Some(ids) = &entry.ids else {
+        let read = |principals: &mut Principals| parse(attrs, cx.minor, principals);
+        return Principals::read(&*cx.server.runtime, read).await;
+    };
+    let mut settable = parse(attrs, cx.minor, &mut Principals::numbers())?;
+    ids.accept(&mut settable.set).map_err(|NoSuchId| Status::Badowner)?;
+    if let Some(acl) = &mut settable.acl {
+        ids.accept_acl(acl).map_err(|NoSuchId| Status::Badowner)?;
+    }
+    Ok(settable)
+}
+
+fn parse(attrs: &Fattr, minor: u8, principals: &mut Principals) -> Result<Settable, Status> {
     let mut d = Decoder::new(&attrs.values.0);
     let mut out = Settable { applied: attrs.mask.clone(), ..Settable::default() };
     for attribute in attrs.mask.iter() {
@@ -77,13 +81,20 @@ pub fn parse(attrs: &Fattr, minor: u8) -> Result<Settable, Status> {
             Some(Use::Write | Use::Both) => {}
         }
     }
+    let mut aces = None;
     for attribute in attrs.mask.iter() {
         match attribute {
             SIZE => out.set.size = Some(d.u64()?),
-            ACL => out.acl = Some(acl::decode(&mut d)?),
+            ACL => aces = Some(acl::decode(&mut d)?),
             MODE => out.set.mode = Some(mode(d.u32()?)?),
-            OWNER => out.set.uid = Some(parse_id(d.opaque(MAX_PRINCIPAL_BYTES)?)?),
-            OWNER_GROUP => out.set.gid = Some(parse_id(d.opaque(MAX_PRINCIPAL_BYTES)?)?),
+            OWNER => {
+                let text = d.opaque(MAX_PRINCIPAL_BYTES)?;
+                out.set.uid = Some(principals.id(PrincipalKind::User, text)?);
+            }
+            OWNER_GROUP => {
+                let text = d.opaque(MAX_PRINCIPAL_BYTES)?;
+                out.set.gid = Some(principals.id(PrincipalKind::Group, text)?);
+            }
             TIME_ACCESS_SET => out.set.atime = Some(set_time(&mut d)?),
             TIME_MODIFY_SET => out.set.mtime = Some(set_time(&mut d)?),
             TIME_CREATE => out.set.btime = Some(time(&mut d)?),
@@ -98,6 +109,7 @@ pub fn parse(attrs: &Fattr, minor: u8) -> Result<Settable, Status> {
         }
     }
     d.finish()?;
+    out.acl = aces.map(|aces: Vec<_>| acl::to_posix(&aces, principals)).transpose()?;
     if out.masked_mode.is_some() && out.set.mode.is_some() {
         return Err(Status::Inval);
     }
@@ -107,16 +119,15 @@ pub fn parse(attrs: &Fattr, minor: u8) -> Result<Settable, Status> {
 /// Sets the requested ACL, if any.
 ///
 /// # Errors
-/// Errors of the mapping and of the store.
+/// Errors of the store.
 pub async fn apply_acl(object: &Object, settable: &Settable) -> Result<(), Status> {
-    let Some(aces) = &settable.acl else { return Ok(()) };
-    let posix = acl::to_posix(aces)?;
-    object.export.store.set_acl(object.who(), &object.node, &posix).await.map_err(|error| {
-        match error {
+    let Some(posix) = &settable.acl else { return Ok(()) };
+    object.export.store.set_acl(object.who(), &object.node, posix).await.map_err(
+        |error| match error {
             zgate_store::StoreError::NotSupported => Status::Attrnotsupp,
             other => other.into(),
-        }
-    })
+        },
+    )
 }
 
 #[cfg(test)]
@@ -130,19 +141,12 @@ mod tests {
 
     #[test]
     fn what_may_not_be_set_is_refused() {
+        let parse = |attrs: &Fattr, minor| parse(attrs, minor, &mut Principals::numbers());
         assert_eq!(parse(&fattr(&[FSID], &[0; 16]), 0), Err(Status::Inval));
         assert_eq!(parse(&fattr(&[14], &[0; 4]), 0), Err(Status::Attrnotsupp));
         assert_eq!(parse(&fattr(&[MODE], &[0, 0, 0, 1, 9, 9, 9, 9]), 0), Err(Status::Badxdr));
         assert_eq!(parse(&fattr(&[MODE], &[0, 1, 0, 0]), 0), Err(Status::Inval));
         assert_eq!(parse(&fattr(&[MODE_SET_MASKED], &[0; 8]), 0), Err(Status::Attrnotsupp));
         assert_eq!(parse(&fattr(&[SIZE], &[0; 8]), 0).unwrap().set.size, Some(0));
-    }
-
-    #[test]
-    fn owners_are_numbers() {
-        assert_eq!(parse_id(b"1000"), Ok(1000));
-        assert_eq!(parse_id(b"1000@example.org"), Ok(1000));
-        assert_eq!(parse_id(b"somebody@example.org"), Err(Status::Badowner));
-        assert_eq!(parse_id(b""), Err(Status::Inval));
     }
 }

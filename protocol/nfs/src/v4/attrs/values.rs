@@ -1,14 +1,16 @@
 //! Collects the values that the requested attributes need.
 
+use super::principals;
 use crate::namespace::pseudo::{Child, ROOT};
 use crate::namespace::{Export, FileHandle, FileKey, Namespace, PseudoId};
+use crate::runtime::{Names, PrincipalId};
 use crate::v4::request::{Current, Cx};
 use std::sync::Arc;
 use zgate_nfs_wire::v4::Fh;
 use zgate_nfs_wire::v4::attr::*;
 use zgate_nfs_wire::v4::{Bitmap, Status};
 use zgate_store::attr::FsId;
-use zgate_store::file_store::{FsStat, PosixAcl, StoreTraits};
+use zgate_store::file_store::{FsStat, PosixAcl, PosixAclTag, StoreTraits};
 use zgate_store::{Attr, FileKind, Timestamp};
 
 /// Upper half of the pseudo file system's fsid.
@@ -28,6 +30,12 @@ pub struct AttributeValues {
     pub space: FsStat,
     /// ACL, if requested.
     pub acl: Option<PosixAcl>,
+    /// Owner as it is written; `None`: by its number.
+    pub owner: Option<Box<str>>,
+    /// Group as it is written; `None`: by its number.
+    pub owner_group: Option<Box<str>>,
+    /// Users and groups of the ACL as they are written, unless by their numbers.
+    pub names: Vec<(PrincipalId, Box<str>)>,
 }
 
 /// Properties of the pseudo file system.
@@ -118,7 +126,7 @@ impl AttributeValues {
         want: &Bitmap,
     ) -> Result<Self, Status> {
         let fh = if want.contains(FILEHANDLE) { current.handle().to_fh() } else { Fh(Vec::new()) };
-        let (export, node) = match current {
+        let (export, node, entry) = match current {
             Current::Pseudo(id) => {
                 return Ok(Self {
                     attr: pseudo_attr(&cx.namespace, *id),
@@ -127,9 +135,12 @@ impl AttributeValues {
                     traits: PSEUDO_TRAITS,
                     space: FsStat { max_name_bytes: 255, read_only: true, ..FsStat::default() },
                     acl: None,
+                    owner: None,
+                    owner_group: None,
+                    names: Vec::new(),
                 });
             }
-            Current::Node { export, node, .. } => (export, node),
+            Current::Node { export, node, entry } => (export, node, entry),
         };
         let store = &export.store;
         let mut attr = match known {
@@ -157,8 +168,49 @@ impl AttributeValues {
         let space = if asks_space(want) { store.statfs(node).await? } else { FsStat::default() };
         let acl =
             if want.contains(ACL) && traits.acls { Some(store.get_acl(node).await?) } else { None };
-        Ok(Self { attr, fh, export: Some(Arc::clone(export)), traits, space, acl })
+        let export = Some(Arc::clone(export));
+        let (owner, owner_group, names) = (None, None, Vec::new());
+        let mut values = Self { attr, fh, export, traits, space, acl, owner, owner_group, names };
+        if let Some(ids) = &entry.ids {
+            // Clients with ids of their own are told those, not the server's names.
+            ids.show(&mut values.attr);
+            values.acl.iter_mut().for_each(|acl| ids.show_acl(acl));
+        } else if asks_principals(want)
+            && let Some(names) = cx.server.runtime.names()
+        {
+            values.name_principals(cx, names, want).await;
+        }
+        Ok(values)
     }
+
+    async fn name_principals(&mut self, cx: &Cx<'_>, names: &dyn Names, want: &Bitmap) {
+        let runtime = &*cx.server.runtime;
+        let (uid, gid) = (PrincipalId::User(self.attr.uid), PrincipalId::Group(self.attr.gid));
+        if want.contains(OWNER) {
+            self.owner = Some(principals::written(runtime, names, uid).await);
+        }
+        if want.contains(OWNER_GROUP) {
+            self.owner_group = Some(principals::written(runtime, names, gid).await);
+        }
+        let Some(acl) = &self.acl else { return };
+        for entry in acl.access.iter().chain(&acl.default) {
+            let id = match entry.tag {
+                PosixAclTag::User(uid) => PrincipalId::User(uid),
+                PosixAclTag::Group(gid) => PrincipalId::Group(gid),
+                _ => continue,
+            };
+            if self.names.iter().all(|(known, _)| *known != id) {
+                let name = principals::written(runtime, names, id).await;
+                self.names.push((id, name));
+            }
+        }
+    }
+}
+
+/// True if `want` contains attributes that name users or groups.
+#[must_use]
+pub fn asks_principals(want: &Bitmap) -> bool {
+    want.contains(OWNER) || want.contains(OWNER_GROUP) || want.contains(ACL)
 }
 
 /// The handle that a pseudo directory lists for a child.

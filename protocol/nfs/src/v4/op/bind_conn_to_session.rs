@@ -16,6 +16,9 @@ impl Rule for BindConnToSession {
         if !session.is_bound(connection) && !cx.server.state.may_use(&session, cx.call) {
             return Err(Status::Badsession.into());
         }
+        if let Some(client) = cx.server.state.lock().clients.get(&session.client) {
+            client.check_machine(cx.call)?;
+        }
         let direction = match args.direction {
             Direction::Fore => 1,
             Direction::Back => 2,

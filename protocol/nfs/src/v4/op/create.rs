@@ -20,7 +20,7 @@ impl Rule for Create {
         if matches!(&kind, NewNode::Symlink(target) if target.is_empty()) {
             return Err(Status::Inval.into());
         }
-        let settable = settable::parse(&args.attrs, cx.minor)?;
+        let settable = settable::read(cx, &dir.entry, &args.attrs).await?;
         let made = dir
             .export
             .store

@@ -67,6 +67,7 @@ impl Rule for CreateSession {
 fn judge(cx: &Cx<'_>, tables: &mut Tables, args: &Args) -> Result<(), Failure> {
     // Before the sequence number: a cached answer contains a session's id.
     let client = tables.client_of_caller(args.clientid, cx.call, Status::ClidInuse)?;
+    client.check_machine(cx.call)?;
     match client.create_sequence.judge(args.sequence) {
         Verdict::Replay(last) => return Err(last.reply),
         Verdict::Bad => return Err(Status::SeqMisordered.into()),

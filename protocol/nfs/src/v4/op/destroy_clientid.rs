@@ -12,6 +12,7 @@ impl Rule for DestroyClientid {
         let state = &cx.server.state;
         let mut tables = state.lock();
         let client = tables.client_of_caller(args.clientid, cx.call, Status::StaleClientid)?;
+        client.check_machine(cx.call)?;
         if !client.sessions.is_empty() || client.has_state() {
             return Err(Status::ClientidBusy.into());
         }

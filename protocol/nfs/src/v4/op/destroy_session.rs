@@ -20,6 +20,9 @@ impl Rule for DestroySession {
         if !session.is_bound(cx.call.peer.connection) {
             return Err(Status::ConnNotBoundToSession.into());
         }
+        if let Some(client) = state.lock().clients.get(&session.client) {
+            client.check_machine(cx.call)?;
+        }
         if session.busy_slots() > usize::from(own) {
             return Err(Status::Delay.into());
         }

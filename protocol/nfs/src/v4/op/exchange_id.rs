@@ -3,12 +3,12 @@
 use super::Rule;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
-use crate::v4::tables::client::{Client, Principal};
+use crate::v4::tables::client::{Client, Principal, is_signed};
 use zgate_nfs_wire::v4::op::ExchangeId;
 use zgate_nfs_wire::v4::op::exchange_id::{
-    Args, CONFIRMED, ImplId, Protect, Res, UPDATE, USE_NON_PNFS,
+    Args, CONFIRMED, ImplId, Protect, ProtectedOps, Res, UPDATE, USE_NON_PNFS,
 };
-use zgate_nfs_wire::v4::{ClientId, NfsTime, Status};
+use zgate_nfs_wire::v4::{Bitmap, ClientId, NfsTime, OpNum, Status};
 use zgate_xdr::{Opaque, Utf8};
 
 /// Flags a client may send: SUPP_MOVED_REFER, SUPP_MOVED_MIGR,
@@ -21,25 +21,30 @@ impl Rule for ExchangeId {
         if args.flags & !CLIENT_FLAGS != 0 {
             return Err(Status::Inval.into());
         }
-        match args.protect {
-            Protect::None => {}
-            // Both need RPCSEC_GSS (RFC 8881 §2.10.8.3), which is not
-            // supported.
-            Protect::MachineCredential => return Err(Status::Inval.into()),
+        let protects = match &args.protect {
+            Protect::None => false,
+            Protect::MachineCredential(ops) => {
+                may_protect(cx, ops)?;
+                true
+            }
             Protect::Ssv => return Err(Status::EncrAlgUnsupp.into()),
-        }
+        };
         cx.require_named_host()?;
-        let (clientid, confirmed, sequenceid) = choose_record(cx, &args)?;
+        let (clientid, confirmed, sequenceid) = choose_record(cx, &args, protects)?;
         // Owner, verifier and principal match: this address also belongs to the
         // client (client ID trunking, RFC 8881 §2.10.5).
+        let mut is_protected = false;
         if let Some(client) = cx.server.state.lock().clients.get_mut(&clientid) {
             client.hosts.add(cx.call.peer.address);
+            is_protected = client.machine_credential;
         }
         let identity = &cx.server.options.identity;
         Ok(Res {
             clientid,
             sequenceid,
             flags: USE_NON_PNFS | if confirmed { CONFIRMED } else { 0 },
+            protect: is_protected
+                .then(|| ProtectedOps { enforced: enforced(), allowed: Bitmap::default() }),
             owner_minor: identity.owner_minor,
             owner_major: Opaque(identity.owner_major.clone()),
             scope: Opaque(identity.scope.clone()),
@@ -52,8 +57,37 @@ impl Rule for ExchangeId {
     }
 }
 
-/// The cases of RFC 8881 §18.35.4, in its order.
-fn choose_record(cx: &Cx<'_>, args: &Args) -> Result<(ClientId, bool, u32), Status> {
+/// The operations that only the machine of a client may send, if it asks for that
+/// (RFC 8881 §2.10.8.3): those that would end or take over its sessions.
+fn enforced() -> Bitmap {
+    let ops = [
+        OpNum::BindConnToSession,
+        OpNum::ExchangeId,
+        OpNum::CreateSession,
+        OpNum::DestroySession,
+        OpNum::DestroyClientid,
+    ];
+    Bitmap::of(&ops.map(|op| op as u32))
+}
+
+/// Checks a request for protection by the credential of the machine.
+///
+/// # Errors
+/// [`Status::Inval`] if the call itself is neither signed nor encrypted, or asks
+/// for more than this server enforces.
+fn may_protect(cx: &Cx<'_>, ops: &ProtectedOps) -> Result<(), Status> {
+    let ours = enforced();
+    let is_enforced = ops.enforced.iter().all(|op| ours.contains(op));
+    if is_enforced && is_signed(&cx.call.credential) { Ok(()) } else { Err(Status::Inval) }
+}
+
+/// The cases of RFC 8881 §18.35.4, in its order. `protects`: the client reserves
+/// the operations of [`enforced`] for its machine.
+fn choose_record(
+    cx: &Cx<'_>,
+    args: &Args,
+    protects: bool,
+) -> Result<(ClientId, bool, u32), Status> {
     let state = &cx.server.state;
     let mut tables = state.lock();
     let now = cx.now.seconds();
@@ -70,6 +104,7 @@ fn choose_record(cx: &Cx<'_>, args: &Args) -> Result<(ClientId, bool, u32), Stat
             if client.principal != principal {
                 return Err(Status::Perm);
             }
+            client.check_machine(cx.call)?;
             return Ok((client.id, true, next_create_sequence(client)));
         }
         Some(client) if client.principal != principal => {
@@ -82,6 +117,7 @@ fn choose_record(cx: &Cx<'_>, args: &Args) -> Result<(ClientId, bool, u32), Stat
             state.expire_client(&mut tables, id, now);
         }
         Some(client) if client.verifier == args.verifier => {
+            client.check_machine(cx.call)?;
             client.lease.renew(now);
             return Ok((client.id, true, next_create_sequence(client)));
         }
@@ -91,6 +127,7 @@ fn choose_record(cx: &Cx<'_>, args: &Args) -> Result<(ClientId, bool, u32), Stat
     if let Some(client) = tables.clients.get_mut(&id) {
         client.implementation =
             args.implementation.as_ref().map(|i| i.name.0.clone()).unwrap_or_default();
+        client.machine_credential = protects;
     }
     Ok((id, false, 1))
 }

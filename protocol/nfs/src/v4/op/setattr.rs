@@ -72,7 +72,7 @@ fn only_times(settable: &Settable) -> bool {
 
 async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
     let object = cx.writable_object()?;
-    let mut settable = settable::parse(&args.attrs, cx.minor)?;
+    let mut settable = settable::read(cx, &object.entry, &args.attrs).await?;
     let store = &object.export.store;
     let opened = if settable.set.size.is_some() {
         match store.getattr(&object.node).await?.kind {

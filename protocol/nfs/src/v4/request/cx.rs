@@ -180,8 +180,8 @@ impl Cx<'_> {
     ///
     /// # Errors
     /// [`Status::Noent`] if the export is hidden from the caller,
-    /// [`Status::Wrongsec`], [`Status::Access`] for a port that is not
-    /// reserved.
+    /// [`Status::Wrongsec`], [`Status::Access`] for a port that is not reserved,
+    /// [`Status::Delay`] while the caller's groups are unknown.
     pub fn enter_export(&self, export: Arc<Export>, node: NodeHandle) -> Result<Current, Status> {
         if !export.versions.has_minor(self.minor) {
             return Err(Status::Noent);
@@ -197,6 +197,7 @@ impl Cx<'_> {
                 | Refusal::UnknownUser,
             ) => Err(Status::Wrongsec),
             Err(Refusal::UnprivilegedPort) => Err(Status::Access),
+            Err(Refusal::UnknownGroups) => Err(Status::Delay),
         }
     }
 

@@ -45,6 +45,7 @@ impl State {
             name: name.to_vec(),
             verifier,
             principal: Principal::of(&call.credential),
+            machine_credential: false,
             minor_zero,
             confirmed: false,
             record_removals: 0,

@@ -70,10 +70,14 @@ impl State {
 
 impl State {
     /// Removes state of clients in exports that `namespace` no longer has. They
-    /// learn of it at the next use: the file handle is stale.
+    /// learn of it at the next use: the file handle is stale. Exports that
+    /// cannot be opened now keep theirs: their clients are told to wait, and
+    /// expect to go on.
     pub(crate) fn close_vanished(&self, namespace: &Namespace, now_seconds: u64) {
         let mut tables = self.lock();
-        let vanished = |file: &FileKey| namespace.export(file.export).is_none();
+        let vanished = |file: &FileKey| {
+            namespace.export(file.export).is_none() && !namespace.is_absent(file.export)
+        };
         let (opens, delegations): (Vec<_>, Vec<_>) = tables
             .files
             .iter()
@@ -137,6 +141,14 @@ impl State {
         }
         self.serve_waiters(&mut self.lock(), now_seconds);
         forget_idle_files(&mut self.lock(), now_seconds);
+    }
+
+    /// Renews all leases: clients could not, because nothing was served.
+    pub(crate) fn renew_all(&self, now_seconds: u64) {
+        let tables = self.lock();
+        for client in tables.clients.values() {
+            client.lease.renew(now_seconds);
+        }
     }
 
     /// Removes the records of clients that did not come back, and ends grace

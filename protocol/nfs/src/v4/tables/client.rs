@@ -15,6 +15,7 @@ use ahash::{HashMap, HashSet};
 use std::sync::Arc;
 use zgate_nfs_wire::v4::{ClientId, Status, Verifier};
 use zgate_rpc::Credential;
+use zgate_rpc::gss::Service;
 
 /// The records of one client name (RFC 8881 §18.35.4 keeps at most one
 /// confirmed and one unconfirmed).
@@ -49,6 +50,11 @@ impl Principal {
     }
 }
 
+/// Returns whether the arguments of a call are signed or encrypted.
+pub(crate) fn is_signed(credential: &Credential) -> bool {
+    matches!(credential, Credential::Gss(caller) if caller.service != Service::None)
+}
+
 /// A client's record.
 pub struct Client {
     /// Its id.
@@ -59,6 +65,9 @@ pub struct Client {
     pub verifier: Verifier,
     /// The principal that registered it.
     pub principal: Principal,
+    /// Only that principal, with signed calls, may change its sessions
+    /// (SP4_MACH_CRED, RFC 8881 §2.10.8.3).
+    pub machine_credential: bool,
     /// Minor version 0 (SETCLIENTID) or later (EXCHANGE_ID).
     pub minor_zero: bool,
     /// True if it was confirmed.
@@ -122,6 +131,16 @@ impl Client {
             return true;
         }
         own
+    }
+
+    /// Checks that a call may send what the client has reserved for its machine.
+    ///
+    /// # Errors
+    /// [`Status::WrongCred`].
+    pub(crate) fn check_machine(&self, call: &Call) -> Result<(), Status> {
+        let is_machine =
+            || self.principal == Principal::of(&call.credential) && is_signed(&call.credential);
+        if !self.machine_credential || is_machine() { Ok(()) } else { Err(Status::WrongCred) }
     }
 
     /// Status for a client that holds too much: minor version 0 has one, in

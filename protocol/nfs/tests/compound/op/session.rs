@@ -15,12 +15,16 @@ use zgate_nfs_wire::v4::op::destroy_clientid;
 use zgate_nfs_wire::v4::op::DestroySession;
 use zgate_nfs_wire::v4::op::destroy_session;
 use zgate_nfs_wire::v4::op::ExchangeId;
-use zgate_nfs_wire::v4::op::exchange_id::{CONFIRMED, UPDATE, self};
+use zgate_nfs_wire::v4::op::exchange_id::{CONFIRMED, Protect, ProtectedOps, UPDATE, self};
 use zgate_nfs_wire::v4::op::ReclaimComplete;
 use zgate_nfs_wire::v4::op::reclaim_complete;
 use zgate_nfs_wire::v4::op::SetSsv;
 use zgate_nfs_wire::v4::op::want_delegation::SsvArgs;
-use zgate_nfs_wire::v4::{ClientId, SessionId, Status};
+use zgate_nfs_wire::v4::{Bitmap, ClientId, SessionId, Status};
+use std::sync::Arc;
+use zgate_rpc::auth::{GssCaller, GssIdentity};
+use zgate_rpc::gss::Service;
+use zgate_rpc::{AuthSys, Credential};
 
 fn destroy(session: SessionId) -> Ops {
     Ops::new().op::<DestroySession>(&destroy_session::Args { session })
@@ -95,6 +99,69 @@ fn protection_needs_gss() {
         }
         let machine = e.finish().flatten().unwrap();
         assert_eq!(s.c.bare(Ops::new().raw(42, &machine)).status, Status::Inval);
+    });
+}
+
+fn by_kerberos(principal: &str, service: Service) -> Credential {
+    let identity = Arc::new(GssIdentity { principal: principal.into(), user: None });
+    Credential::Gss(GssCaller { service, identity })
+}
+
+/// SP4_MACH_CRED (§2.10.8.3): what would end or take over the client's sessions is
+/// for the principal that registered it, signed.
+#[test]
+fn sessions_belong_to_the_machine_that_asked_for_it() {
+    sessions(|s| {
+        let c = s.harness.stranger("machine", s.c.minor);
+        let become_ = |credential: Credential| *c.credential.borrow_mut() = credential;
+        let ask = |enforced: &[u32]| {
+            let (enforced, allowed) = (Bitmap::of(enforced), Bitmap::of(&[4]));
+            let protect = Protect::MachineCredential(ProtectedOps { enforced, allowed });
+            exchange_id::Args { protect, ..c.exchange_args() }
+        };
+        let asked = ask(&[41, 42, 43, 44, 57]);
+        become_(by_kerberos("host/a@R", Service::None));
+        assert_eq!(c.exchange_id_with(&asked), Err(Status::Inval), "not signed");
+        become_(by_kerberos("host/a@R", Service::Integrity));
+        assert_eq!(c.exchange_id_with(&ask(&[25])), Err(Status::Inval), "READ is not enforced");
+        let made = c.exchange_id_with(&asked).unwrap();
+        let granted = made.protect.clone().unwrap();
+        assert_eq!(granted.enforced, Bitmap::of(&[41, 42, 43, 44, 57]));
+        assert_eq!(granted.allowed, Bitmap::default());
+        let (session, id) = (|| c.session.get(), made.clientid);
+        let create = || Ops::new().op::<CreateSession>(&c.session_args(made.sequenceid, false));
+        // What an update asks for is not looked at (§18.35.4).
+        let update = exchange_id::Args { flags: UPDATE, ..c.exchange_args() };
+        let bind = |session| {
+            let args = bind_conn_to_session::Args { session, direction: Direction::Fore, rdma_mode: false };
+            Ops::new().op::<BindConnToSession>(&args)
+        };
+        let others = [
+            Credential::Sys(AuthSys::default()),
+            by_kerberos("alice@R", Service::Privacy),
+            by_kerberos("host/a@R", Service::None),
+        ];
+        for other in &others {
+            become_(other.clone());
+            assert_eq!(c.bare(create()).status, Status::WrongCred, "{other:?}");
+        }
+        become_(by_kerberos("host/a@R", Service::Privacy));
+        c.create_session(made.sequenceid, false).unwrap();
+        for other in &others {
+            become_(other.clone());
+            assert_eq!(c.bare(bind(session())).status, Status::WrongCred, "{other:?}");
+            assert_eq!(c.bare(destroy(session())).status, Status::WrongCred, "{other:?}");
+            assert_eq!(c.bare(destroy_client(id)).status, Status::WrongCred, "{other:?}");
+            let updated = c.exchange_id_with(&update).unwrap_err();
+            assert!(matches!(updated, Status::WrongCred | Status::Perm), "{updated:?}");
+            // Users do their work in the session.
+            c.check("work", Ops::new().root(), Status::Ok);
+        }
+        become_(by_kerberos("host/a@R", Service::Integrity));
+        assert_eq!(c.exchange_id_with(&update).unwrap().protect, Some(granted));
+        assert_eq!(c.bare(bind(session())).status, Status::Ok);
+        assert_eq!(c.bare(destroy(session())).status, Status::Ok);
+        assert_eq!(c.bare(destroy_client(id)).status, Status::Ok);
     });
 }
 

@@ -146,6 +146,32 @@ fn exports_that_go_take_their_state_with_them() {
 }
 
 #[test]
+fn exports_that_cannot_be_opened_for_a_while_keep_their_state() {
+    for minor in 0..=2 {
+        let harness = Harness::new();
+        let (a, b) = (harness.client("a", minor), harness.client("b", 2));
+        let root = a.export();
+        a.file(&root, "f", b"content");
+        let opened = a.open(&OpenRequest::name(&root, "f").deny(2)).unwrap();
+        harness.exports_away(|path| path == "/export");
+        assert_eq!(a.read(&opened.fh, opened.stateid, 0, 7).unwrap_err(), Status::Delay);
+        harness.reload(|_| true);
+        assert!(b.open(&OpenRequest::name(&root, "f")).is_err());
+        assert_eq!(&a.read(&opened.fh, opened.stateid, 0, 7).unwrap().1[..], b"content");
+        a.close(&opened).unwrap();
+        let of_b = b.open(&OpenRequest::name(&root, "f")).unwrap();
+        b.close(&of_b).unwrap();
+        // A configuration without it ends what it has, present or not.
+        let opened = a.open(&OpenRequest::name(&root, "f").deny(2)).unwrap();
+        harness.exports_away(|path| path == "/export");
+        harness.reload(|_| false);
+        harness.reload(|_| true);
+        let end = a.read(&opened.fh, opened.stateid, 0, 7);
+        assert_eq!(end.unwrap_err(), Status::BadStateid);
+    }
+}
+
+#[test]
 fn a_host_that_loses_an_export_loses_its_state_there() {
     for minor in 0..=2 {
         let harness = Harness::new();

@@ -154,7 +154,7 @@ pub(crate) static ROWS: &[Row] = &[
     row("SEND DIAGNOSTIC", &[0x1D, 0x04], F::SendDiagnostic).conflict(C::Always),
     row("PREVENT ALLOW MEDIUM REMOVAL", &[0x1E, 0, 0, 0, 0x03], F::PreventAllow)
         .conflict(C::UnlessAllows),
-    row("READ CAPACITY (10)", &[0x25], F::ReadCapacity10).medium().under_reserve6(),
+    row("READ CAPACITY (10)", &[0x25], F::ReadCapacity10).medium().under_reserve6().standby(),
     row("READ (10)", &[0x28, DF, X, X, X, X, G, X, X], F::Read).reads(S::Ten),
     row("WRITE (10)", &[0x2A, DF, X, X, X, X, G, X, X], F::Write).writes(S::Ten, D::Blocks),
     row("WRITE AND VERIFY (10)", &[0x2E, DB, X, X, X, X, G, X, X], F::WriteAndVerify)
@@ -288,7 +288,8 @@ pub(crate) static ROWS: &[Row] = &[
     row("READ CAPACITY (16)", &[0x9E, A, 0, 0, 0, 0, 0, 0, 0, 0, X, X, X, X], F::ReadCapacity16)
         .action(0x10)
         .medium()
-        .under_reserve6(),
+        .under_reserve6()
+        .standby(),
     row("GET LBA STATUS", &[0x9E, A, X, X, X, X, X, X, X, X, X, X, X, X], F::LbaStatus)
         .action(0x12)
         .reads(S::None),

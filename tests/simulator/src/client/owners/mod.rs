@@ -1,9 +1,10 @@
 //! An NFSv4.0 client: its client id, its owners with their sequence numbers,
 //! and how it gets its state back after a restart of the server.
 
+mod lifecycle;
 mod requests;
 
-use super::{Delegations, Files, Wire, lock_type};
+use super::{Delegations, Files, Kind, Wire, lock_type};
 use crate::executor::{SECOND, lock};
 use crate::gateway::{Gateway, LEASE_SECONDS};
 use crate::history::History;
@@ -23,6 +24,9 @@ const V4: u32 = 4;
 /// Port at which a client awaits the server's calls.
 const CALLBACK_PORT: u16 = 4000;
 
+/// Access and deny of an open that excludes nobody.
+const PLAIN_SHARE: (u32, u32) = (3, 0);
+
 /// The server does not know the client id any more: it must be registered
 /// again.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +40,8 @@ struct Opened {
     lock_stateid: Option<Stateid>,
     /// Ranges held; true: for writing.
     ranges: BTreeMap<u32, bool>,
+    /// Access and deny of the open.
+    share: (u32, u32),
     generation: u64,
 }
 
@@ -48,8 +54,10 @@ struct Inside {
     generation: u64,
     /// The last sequence number of each owner.
     owners: BTreeMap<String, u32>,
-    /// By worker, and whether it is the file of the locks.
-    opens: BTreeMap<(u32, bool), Opened>,
+    /// By worker and file.
+    opens: BTreeMap<(u32, Kind), Opened>,
+    /// Number of the client's restarts.
+    boots: u8,
     ended: bool,
 }
 
@@ -103,11 +111,11 @@ impl Inside {
         StateOwner { clientid, owner: text.as_bytes().into() }
     }
 
-    fn open_args(&self, owner: &str, access: u32, claim: open::Claim) -> open::Args {
+    fn open_args(&self, owner: &str, (access, deny): (u32, u32), claim: open::Claim) -> open::Args {
         open::Args {
             seqid: self.seqid(owner),
             access,
-            deny: 0,
+            deny,
             owner: self.owner(owner),
             how: open::How::NoCreate,
             claim,
@@ -154,6 +162,11 @@ impl OwnerClient {
         }
     }
 
+    /// The client's own file.
+    pub(super) fn own_file(&self) -> &Fh {
+        self.files.of(Kind::Own, self.wire.client)
+    }
+
     /// Sends a COMPOUND; the second value is the time at which it was sent.
     async fn send(&self, ops: Ops) -> (Reply, u64) {
         let (bytes, sent) = ops.encode(b"", 0);
@@ -182,10 +195,17 @@ impl OwnerClient {
     }
 
     /// Advances an owner after an answer, unless the client has another id
-    /// meanwhile.
-    fn advance(&self, owner: &str, status: Status, generation: u64) {
+    /// meanwhile, or the operation was not reached.
+    fn advance(&self, owner: &str, reply: &Reply, generation: u64) {
+        // PUTFH, and the operation.
+        if reply.answers.len() > 1 && !leaves_seqid(reply.status) {
+            self.count(owner, generation);
+        }
+    }
+
+    fn count(&self, owner: &str, generation: u64) {
         let mut inside = lock(&self.inside);
-        if inside.generation == generation && !leaves_seqid(status) {
+        if inside.generation == generation {
             let next = inside.seqid(owner);
             inside.owners.insert(owner.to_owned(), next);
         }
@@ -221,8 +241,9 @@ impl OwnerClient {
     /// SETCLIENTID, SETCLIENTID_CONFIRM, and everything again that a new
     /// server does not know.
     async fn establish(&self) -> Result<(), IdLost> {
+        let boots = lock(&self.inside).boots;
         let args = setclientid::Args {
-            verifier: [1; 8],
+            verifier: [boots; 8],
             name: format!("client{}", self.wire.client).as_bytes().into(),
             callback_program: 0x4000_0000,
             callback_address: setclientid::NetAddress::from_socket(
@@ -235,10 +256,16 @@ impl OwnerClient {
         let args = setclientid_confirm::Args { clientid: made.clientid, confirm: made.confirm };
         let (reply, _) = self.send(Ops::new().op::<SetclientidConfirm>(&args)).await;
         reply.result().map_err(|_| IdLost)?;
+        if lock(&self.inside).boots != boots {
+            // It restarted meanwhile.
+            return Err(IdLost);
+        }
         let same = self.enter(made.clientid);
         let name = &self.wire.name;
         self.wire.trace.note(name, format_args!("registered; same client id: {same}"));
-        self.delegations.give_all_up(same);
+        if same {
+            self.delegations.give_all_up(true);
+        }
         if same { Ok(()) } else { self.reclaim().await }
     }
 
@@ -257,20 +284,23 @@ impl OwnerClient {
     /// Reclaims opens and locks from a new server.
     async fn reclaim(&self) -> Result<(), IdLost> {
         let opens: Vec<_> = lock(&self.inside).opens.clone().into_iter().collect();
-        for ((worker, locks), old) in opens {
+        for ((worker, kind), old) in opens {
             let again = self.reclaim_open(worker, &old).await?;
             let kept: BTreeSet<u32> =
                 again.iter().flat_map(|open| open.ranges.keys().copied()).collect();
             for range in old.ranges.keys().filter(|range| !kept.contains(range)) {
                 self.history.unlocked(self.wire.client, worker, *range);
             }
+            if again.is_none() && kind == Kind::Shares {
+                self.history.unshared(self.wire.client, worker);
+            }
             let mut inside = lock(&self.inside);
             match again {
-                Some(open) => inside.opens.insert((worker, locks), open),
-                None => inside.opens.remove(&(worker, locks)),
+                Some(open) => inside.opens.insert((worker, kind), open),
+                None => inside.opens.remove(&(worker, kind)),
             };
         }
-        Ok(())
+        self.reclaim_delegations().await
     }
 
     /// Sends one COMPOUND of a reclaim; `owner` is whose number it has.
@@ -281,7 +311,7 @@ impl OwnerClient {
                 (ops(&inside), inside.generation)
             };
             let (reply, _) = self.send(ops).await;
-            self.advance(owner, reply.status, generation);
+            self.advance(owner, &reply, generation);
             match reply.status {
                 Status::StaleClientid | Status::StaleStateid | Status::Expired => {
                     return Err(IdLost);
@@ -296,7 +326,7 @@ impl OwnerClient {
         let (owner, locker) = (open_owner(worker), lock_owner(worker));
         let claim = || open::Claim::Previous(0);
         let ops = |inside: &Inside| {
-            Ops::new().at(&old.fh).op::<Open>(&inside.open_args(&owner, 3, claim()))
+            Ops::new().at(&old.fh).op::<Open>(&inside.open_args(&owner, old.share, claim()))
         };
         let reply = self.reclaiming(&owner, ops).await?;
         let name = &self.wire.name;
@@ -309,6 +339,7 @@ impl OwnerClient {
             stateid: reply.get::<Open>().stateid,
             lock_stateid: None,
             ranges: BTreeMap::new(),
+            share: old.share,
             generation: lock(&self.inside).generation,
         };
         for (range, write) in &old.ranges {
@@ -322,7 +353,7 @@ impl OwnerClient {
             self.wire.trace.note(name, format_args!("reclaim of range {range}: {status:?}"));
             if status == Status::Ok {
                 if first {
-                    self.advance(&locker, status, again.generation);
+                    self.count(&locker, again.generation);
                 }
                 again.lock_stateid = Some(reply.get::<Lock>().stateid);
                 again.ranges.insert(*range, *write);
@@ -332,25 +363,28 @@ impl OwnerClient {
     }
 
     /// Forgets an open that the server does not know, with its locks.
-    fn forget(&self, worker: u32, locks: bool, stateid: Stateid) {
+    fn forget(&self, worker: u32, kind: Kind, stateid: Stateid) {
         let mut inside = lock(&self.inside);
-        let opened = inside.opens.get(&(worker, locks));
+        let opened = inside.opens.get(&(worker, kind));
         let Some(opened) = opened.filter(|opened| opened.stateid.other == stateid.other) else {
             return;
         };
         let ranges: Vec<u32> = opened.ranges.keys().copied().collect();
-        inside.opens.remove(&(worker, locks));
+        inside.opens.remove(&(worker, kind));
         drop(inside);
+        if kind == Kind::Shares {
+            self.history.unshared(self.wire.client, worker);
+        }
         for range in ranges {
             self.history.unlocked(self.wire.client, worker, range);
         }
     }
 
     /// The server refuses an open's state: learns from it what is lost.
-    fn refused(&self, what: &str, (worker, locks): (u32, bool), opened: &Opened, status: Status) {
+    fn refused(&self, what: &str, (worker, kind): (u32, Kind), opened: &Opened, status: Status) {
         match status {
             Status::StaleStateid | Status::StaleClientid => {}
-            Status::Expired | Status::AdminRevoked => self.forget(worker, locks, opened.stateid),
+            Status::Expired | Status::AdminRevoked => self.forget(worker, kind, opened.stateid),
             Status::BadStateid => {
                 let current = lock(&self.inside).generation == opened.generation;
                 if current && self.history.lease_is_valid(self.wire.client) {
@@ -362,7 +396,11 @@ impl OwnerClient {
                         ),
                     );
                 }
-                self.forget(worker, locks, opened.stateid);
+                self.forget(worker, kind, opened.stateid);
+            }
+            // The client has restarted, and counts anew.
+            Status::BadSeqid if lock(&self.inside).generation != opened.generation => {
+                self.forget(worker, kind, opened.stateid);
             }
             status => panic!("{what}: {status:?}"),
         }

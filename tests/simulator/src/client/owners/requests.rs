@@ -1,9 +1,9 @@
 //! Requests of an NFSv4.0 client, each until it has ended.
 
-use super::super::{LockEnd, NameChange, Named, Written, lock_type};
+use super::super::{Kind, LockEnd, NameChange, Named, Written, lock_type};
 use super::{
-    Inside, Opened, OwnerClient, RANGE_BYTES, RETURN_NANOS, asks_for_patience, lock_owner,
-    open_owner,
+    Inside, Opened, OwnerClient, PLAIN_SHARE, RANGE_BYTES, RETURN_NANOS, asks_for_patience,
+    lock_owner, open_owner,
 };
 use crate::executor::{SECOND, lock};
 use crate::gateway::LEASE_SECONDS;
@@ -18,29 +18,49 @@ use zgate_store::file_store::NewNode;
 use zgate_test_harness::nfs::{Ops, Reply, mode, name};
 
 /// Name of a file in the root of the export.
-fn file_name(file: Option<usize>) -> String {
-    file.map_or_else(|| "locks".to_owned(), |client| format!("f{client}"))
+pub(super) fn file_name(kind: Kind, client: usize) -> String {
+    match kind {
+        Kind::Own => format!("f{client}"),
+        Kind::Locks => "locks".to_owned(),
+        Kind::Shares => "shares".to_owned(),
+    }
+}
+
+/// End of an OPEN.
+pub(super) enum Open40 {
+    /// The result, the stateid once it is confirmed, and the client id's number.
+    Done(open::Res, Stateid, u64),
+    /// The server's storage fails.
+    Failed,
+    /// Another open excludes it.
+    Denied,
+}
+
+/// An open without locks.
+pub(super) fn unlocked(fh: Fh, stateid: Stateid, share: (u32, u32), generation: u64) -> Opened {
+    Opened { fh, stateid, lock_stateid: None, ranges: BTreeMap::new(), share, generation }
 }
 
 impl OwnerClient {
-    /// Opens a file by name; `None` if the server's storage fails.
-    async fn open_file(
+    /// Opens a file by name.
+    pub(super) async fn open_file(
         &self,
         owner: &str,
-        (fh, text, access): (&Fh, &str, u32),
-    ) -> Option<(open::Res, Stateid, u64)> {
+        (fh, text, share): (&Fh, &str, (u32, u32)),
+    ) -> Open40 {
         loop {
             let generation = self.registered().await;
             let ops = {
                 let args =
-                    lock(&self.inside).open_args(owner, access, open::Claim::Null(name(text)));
+                    lock(&self.inside).open_args(owner, share, open::Claim::Null(name(text)));
                 Ops::new().at(&self.files.root).op::<Open>(&args)
             };
             let (reply, sent_at) = self.send(ops).await;
-            self.advance(owner, reply.status, generation);
+            self.advance(owner, &reply, generation);
             match reply.status {
                 Status::Ok => self.renewed(generation, sent_at),
-                Status::Io | Status::Nospc => return None,
+                Status::Io | Status::Nospc => return Open40::Failed,
+                Status::ShareDenied => return Open40::Denied,
                 Status::StaleClientid | Status::Expired => {
                     self.lose_id(generation);
                     continue;
@@ -54,10 +74,10 @@ impl OwnerClient {
             let opened = reply.get::<Open>();
             if opened.flags & open::RESULT_CONFIRM == 0 {
                 let stateid = opened.stateid;
-                return Some((opened, stateid, generation));
+                return Open40::Done(opened, stateid, generation);
             }
             if let Some(stateid) = self.confirm(owner, fh, opened.stateid, generation).await {
-                return Some((opened, stateid, generation));
+                return Open40::Done(opened, stateid, generation);
             }
         }
     }
@@ -71,10 +91,16 @@ impl OwnerClient {
         generation: u64,
     ) -> Option<Stateid> {
         loop {
-            let seqid = lock(&self.inside).seqid(owner);
+            let seqid = {
+                let inside = lock(&self.inside);
+                if inside.generation != generation {
+                    return None;
+                }
+                inside.seqid(owner)
+            };
             let args = open_confirm::Args { stateid, seqid };
             let (reply, _) = self.send(Ops::new().at(fh).op::<OpenConfirm>(&args)).await;
-            self.advance(owner, reply.status, generation);
+            self.advance(owner, &reply, generation);
             match reply.status {
                 Status::Ok => return Some(reply.get::<OpenConfirm>().stateid),
                 status if asks_for_patience(status) => self.wire.pause().await,
@@ -83,7 +109,11 @@ impl OwnerClient {
                     return None;
                 }
                 // The client has another id meanwhile.
-                Status::BadStateid if lock(&self.inside).generation != generation => return None,
+                Status::BadStateid | Status::BadSeqid
+                    if lock(&self.inside).generation != generation =>
+                {
+                    return None;
+                }
                 status => panic!("OPEN_CONFIRM: {status:?}"),
             }
         }
@@ -91,29 +121,27 @@ impl OwnerClient {
 
     /// A worker's open of its own file or of the file of locks; `None` if the
     /// server's storage fails.
-    async fn open(&self, worker: u32, locks: bool) -> Option<Opened> {
+    async fn open(&self, worker: u32, kind: Kind) -> Option<Opened> {
         loop {
             self.registered().await;
-            let known = lock(&self.inside).opens.get(&(worker, locks)).cloned();
+            let known = lock(&self.inside).opens.get(&(worker, kind)).cloned();
             if known.is_some() {
                 return known;
             }
-            let own = (!locks).then_some(self.wire.client);
-            let fh = own.map_or(&self.files.locks, |own| &self.files.own[own]).clone();
-            let text = file_name(own);
-            let (result, stateid, generation) =
-                self.open_file(&open_owner(worker), (&fh, &text, 3)).await?;
+            let fh = self.files.of(kind, self.wire.client).clone();
+            let text = file_name(kind, self.wire.client);
+            let opened = self.open_file(&open_owner(worker), (&fh, &text, PLAIN_SHARE)).await;
+            let Open40::Done(result, stateid, generation) = opened else { return None };
             match result.delegated {
                 open::Delegated::Write { stateid, .. } | open::Delegated::Read { stateid, .. } => {
                     self.delegations.granted_of_own(fh.clone(), stateid);
                 }
                 _ => {}
             }
-            let (lock_stateid, ranges) = (None, BTreeMap::new());
-            let opened = Opened { fh, stateid, lock_stateid, ranges, generation };
+            let opened = unlocked(fh, stateid, PLAIN_SHARE, generation);
             let mut inside = lock(&self.inside);
             if inside.generation == generation {
-                inside.opens.insert((worker, locks), opened);
+                inside.opens.insert((worker, kind), opened);
             }
         }
     }
@@ -122,7 +150,7 @@ impl OwnerClient {
     pub async fn write(&self, worker: u32, offset: u64, data: &[u8], stable: bool) -> Written {
         let stable = if stable { StableHow::FileSync } else { StableHow::Unstable };
         loop {
-            let Some(opened) = self.open(worker, false).await else { return Written::Failed };
+            let Some(opened) = self.open(worker, Kind::Own).await else { return Written::Failed };
             let ops = Ops::new().at(&opened.fh).write(opened.stateid, offset, data, stable);
             let (reply, sent_at) = self.send(ops).await;
             match reply.status {
@@ -137,7 +165,7 @@ impl OwnerClient {
                 }
                 Status::Io | Status::Nospc => return Written::Failed,
                 status if asks_for_patience(status) => self.wire.pause().await,
-                status => self.refused("WRITE", (worker, false), &opened, status),
+                status => self.refused("WRITE", (worker, Kind::Own), &opened, status),
             }
         }
     }
@@ -146,22 +174,22 @@ impl OwnerClient {
     pub async fn close(&self, worker: u32) {
         loop {
             self.registered().await;
-            let known = lock(&self.inside).opens.get(&(worker, false)).cloned();
+            let known = lock(&self.inside).opens.get(&(worker, Kind::Own)).cloned();
             let Some(opened) = known else { return };
             let reply = self.close_open(&open_owner(worker), &opened).await;
             match reply.status {
-                Status::Ok => return self.forget(worker, false, opened.stateid),
+                Status::Ok => return self.forget(worker, Kind::Own, opened.stateid),
                 status if asks_for_patience(status) => self.wire.pause().await,
-                status => self.refused("CLOSE", (worker, false), &opened, status),
+                status => self.refused("CLOSE", (worker, Kind::Own), &opened, status),
             }
         }
     }
 
-    async fn close_open(&self, owner: &str, opened: &Opened) -> Reply {
+    pub(super) async fn close_open(&self, owner: &str, opened: &Opened) -> Reply {
         let seqid = lock(&self.inside).seqid(owner);
         let args = close::Args { seqid, stateid: opened.stateid };
         let (reply, _) = self.send(Ops::new().at(&opened.fh).op::<Close>(&args)).await;
-        self.advance(owner, reply.status, opened.generation);
+        self.advance(owner, &reply, opened.generation);
         reply
     }
 
@@ -237,20 +265,22 @@ impl OwnerClient {
             self.history.weakening(self.wire.client, worker, range);
         }
         loop {
-            let Some(opened) = self.open(worker, true).await else { return LockEnd::Refused };
+            let Some(opened) = self.open(worker, Kind::Locks).await else {
+                return LockEnd::Refused;
+            };
             let args = lock(&self.inside).lock_args(worker, &opened, (range, write), false);
             let first = opened.lock_stateid.is_none();
             let (reply, sent_at) = self.send(Ops::new().at(&opened.fh).op::<Lock>(&args)).await;
             let status = reply.status;
-            self.advance(if first { &opener } else { &locker }, status, opened.generation);
+            self.advance(if first { &opener } else { &locker }, &reply, opened.generation);
             match status {
                 Status::Ok => {
                     if first {
-                        self.advance(&locker, status, opened.generation);
+                        self.count(&locker, opened.generation);
                     }
                     let stateid = reply.get::<Lock>().stateid;
                     let mut inside = lock(&self.inside);
-                    let now = inside.opens.get_mut(&(worker, true));
+                    let now = inside.opens.get_mut(&(worker, Kind::Locks));
                     let now = now.filter(|now| now.stateid.other == opened.stateid.other);
                     // Otherwise the server that granted it is gone.
                     let Some(now) = now else { continue };
@@ -263,7 +293,7 @@ impl OwnerClient {
                 }
                 Status::Denied | Status::Io => return LockEnd::Refused,
                 status if asks_for_patience(status) => self.wire.pause().await,
-                status => self.refused("LOCK", (worker, true), &opened, status),
+                status => self.refused("LOCK", (worker, Kind::Locks), &opened, status),
             }
         }
     }
@@ -274,7 +304,7 @@ impl OwnerClient {
         let owner = lock_owner(worker);
         loop {
             self.registered().await;
-            let opened = lock(&self.inside).opens.get(&(worker, true)).cloned();
+            let opened = lock(&self.inside).opens.get(&(worker, Kind::Locks)).cloned();
             let Some(opened) = opened.filter(|opened| opened.ranges.contains_key(&range)) else {
                 return;
             };
@@ -283,12 +313,12 @@ impl OwnerClient {
             let kind = lock_type(true);
             let args = locku::Args { kind, seqid, stateid, offset, length: RANGE_BYTES };
             let (reply, _) = self.send(Ops::new().at(&opened.fh).op::<Locku>(&args)).await;
-            self.advance(&owner, reply.status, opened.generation);
+            self.advance(&owner, &reply, opened.generation);
             match reply.status {
                 Status::Ok => {
                     let stateid = reply.get::<Locku>().stateid;
                     let mut inside = lock(&self.inside);
-                    let now = inside.opens.get_mut(&(worker, true));
+                    let now = inside.opens.get_mut(&(worker, Kind::Locks));
                     if let Some(now) = now.filter(|now| now.generation == opened.generation) {
                         now.lock_stateid = Some(stateid);
                         now.ranges.remove(&range);
@@ -296,7 +326,7 @@ impl OwnerClient {
                     }
                 }
                 status if asks_for_patience(status) => self.wire.pause().await,
-                status => self.refused("LOCKU", (worker, true), &opened, status),
+                status => self.refused("LOCKU", (worker, Kind::Locks), &opened, status),
             }
         }
     }
@@ -308,19 +338,16 @@ impl OwnerClient {
     /// Opens a file for reading, which may bring a delegation; reads the file
     /// under it.
     pub async fn delegate(&self, worker: u32, file: usize) -> &'static str {
-        let (fh, text) = (self.files.own[file].clone(), file_name(Some(file)));
+        let (fh, text) = (self.files.own[file].clone(), file_name(Kind::Own, file));
         let owner = format!("reader{worker}");
-        let Some((result, stateid, generation)) = self.open_file(&owner, (&fh, &text, 1)).await
-        else {
-            return "not opened";
-        };
+        let opened = self.open_file(&owner, (&fh, &text, (1, 0))).await;
+        let Open40::Done(result, stateid, generation) = opened else { return "not opened" };
         if let open::Delegated::Read { stateid, .. } = result.delegated
             && lock(&self.inside).generation == generation
         {
             self.delegations.granted(file, fh.clone(), stateid);
         }
-        let (lock_stateid, ranges) = (None, BTreeMap::new());
-        let opened = Opened { fh: fh.clone(), stateid, lock_stateid, ranges, generation };
+        let opened = unlocked(fh.clone(), stateid, (1, 0), generation);
         while asks_for_patience(self.close_open(&owner, &opened).await.status) {
             self.wire.pause().await;
         }
@@ -345,9 +372,10 @@ impl OwnerClient {
             if lock(&self.inside).ended {
                 return;
             }
-            while let Some((fh, stateid)) = self.delegations.next_return() {
-                let args = delegreturn::Args { stateid };
-                let reply = self.run(|| Ops::new().at(&fh).op::<Delegreturn>(&args)).await;
+            while let Some(held) = self.delegations.next_return() {
+                self.flush(&held).await;
+                let args = delegreturn::Args { stateid: held.stateid };
+                let reply = self.run(|| Ops::new().at(&held.fh).op::<Delegreturn>(&args)).await;
                 let name = &self.wire.name;
                 self.wire.trace.note(name, format_args!("DELEGRETURN: {:?}", reply.status));
             }

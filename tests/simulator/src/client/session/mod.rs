@@ -1,12 +1,14 @@
 //! An NFSv4.1 or 4.2 client: its session, its opens and locks, and how it gets
 //! them back after a restart of the server.
 
+mod lifecycle;
 mod requests;
 
-use super::{Delegations, Files, Wire, lock_type};
+use super::{Delegations, Files, Kind, Wire, lock_type};
 use crate::executor::{SECOND, lock};
 use crate::gateway::LEASE_SECONDS;
 use crate::history::History;
+use crate::invariant::Invariant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use zgate_nfs_wire::v4::op::*;
@@ -28,6 +30,9 @@ const RANGE_BYTES: u64 = 10;
 /// Version number of NFSv4 in RPC.
 const V4: u32 = 4;
 
+/// Access and deny of an open that excludes nobody.
+const PLAIN_SHARE: (u32, u32) = (3, 0);
+
 /// The server cannot recall delegations, or has revoked some.
 const DELEGATIONS_IN_DOUBT: u32 = sequence::STATUS_CB_PATH_DOWN
     | sequence::STATUS_CB_PATH_DOWN_SESSION
@@ -48,6 +53,9 @@ struct Opened {
     lock_stateid: Option<Stateid>,
     /// Ranges held; true: for writing.
     ranges: BTreeMap<u32, bool>,
+    /// Access and deny of the open.
+    share: (u32, u32),
+    clientid: ClientId,
 }
 
 #[derive(Default)]
@@ -55,8 +63,10 @@ struct Inside {
     session: Option<SessionId>,
     clientid: ClientId,
     slots: [u32; SLOTS],
-    /// By worker, and whether it is the file of the locks.
-    opens: BTreeMap<(u32, bool), Opened>,
+    /// By worker and file.
+    opens: BTreeMap<(u32, Kind), Opened>,
+    /// Number of the client's restarts.
+    boots: u8,
     /// Number of the connection that carries the back channel.
     bound_at: u64,
     ended: bool,
@@ -124,6 +134,11 @@ impl SessionClient {
         }
     }
 
+    /// The client's own file.
+    pub(super) fn own_file(&self) -> &Fh {
+        self.files.of(Kind::Own, self.wire.client)
+    }
+
     /// Sends a COMPOUND as it is.
     async fn send(&self, ops: Ops) -> (Reply, u32, u64) {
         let (bytes, sent) = ops.encode(b"", self.minor);
@@ -141,16 +156,19 @@ impl SessionClient {
         ops: impl Fn() -> Ops,
     ) -> Result<(Reply, u64), SessionLost> {
         let mut sent_before = 0;
+        let args = sequence::Args {
+            session,
+            sequence,
+            slot: slot as u32,
+            highest_slot: OWN_SLOT as u32,
+            cache_this: cache,
+        };
+        // Once: what the client knows may change while it repeats the request.
+        let (bytes, asked) = ops().after(Ops::new().op::<Sequence>(&args)).encode(b"", self.minor);
         loop {
-            let args = sequence::Args {
-                session,
-                sequence,
-                slot: slot as u32,
-                highest_slot: OWN_SLOT as u32,
-                cache_this: cache,
-            };
-            let (mut reply, sent, sent_at) =
-                self.send(ops().after(Ops::new().op::<Sequence>(&args))).await;
+            let answer = self.wire.call(V4, COMPOUND, &bytes).await;
+            let (sent, sent_at) = (answer.sent, answer.sent_at);
+            let mut reply = Reply::parse(answer.body, &asked);
             let first = reply.answers.first().map_or(reply.status, |answer| answer.status);
             match first {
                 Status::Ok => {
@@ -242,8 +260,9 @@ impl SessionClient {
     /// does not know.
     async fn establish(&self) -> Option<SessionId> {
         let owner = format!("client{}", self.wire.client);
+        let boots = lock(&self.inside).boots;
         let args = exchange_id::Args {
-            verifier: [1; 8],
+            verifier: [boots; 8],
             owner: owner.as_bytes().into(),
             flags: 0,
             protect: exchange_id::Protect::None,
@@ -264,13 +283,19 @@ impl SessionClient {
         let session = reply.result().ok()?.get::<CreateSession>().session;
         let same = {
             let mut inside = lock(&self.inside);
+            if inside.boots != boots {
+                // It restarted meanwhile.
+                return None;
+            }
             inside.bound_at = 0;
             inside.slots = [0; SLOTS];
             std::mem::replace(&mut inside.clientid, known.clientid) == known.clientid
         };
         let name = &self.wire.name;
         self.wire.trace.note(name, format_args!("session; same client id: {same}"));
-        self.delegations.give_all_up(same);
+        if same {
+            self.delegations.give_all_up(true);
+        }
         if !same || known.flags & exchange_id::CONFIRMED == 0 {
             let reclaimed = self.reclaim(session).await;
             if reclaimed.is_err() {
@@ -302,7 +327,7 @@ impl SessionClient {
     /// Reclaims opens and locks from a new server.
     async fn reclaim(&self, session: SessionId) -> Result<(), SessionLost> {
         let opens: Vec<_> = lock(&self.inside).opens.clone().into_iter().collect();
-        for ((worker, locks), old) in opens {
+        for ((worker, kind), old) in opens {
             let again = self.reclaim_open(session, worker, &old).await?;
             let lost: BTreeSet<u32> = {
                 let kept = again.as_ref().map(|open| &open.ranges);
@@ -312,12 +337,16 @@ impl SessionClient {
             for range in lost {
                 self.history.unlocked(self.wire.client, worker, range);
             }
+            if again.is_none() && kind == Kind::Shares {
+                self.history.unshared(self.wire.client, worker);
+            }
             let mut inside = lock(&self.inside);
             match again {
-                Some(open) => inside.opens.insert((worker, locks), open),
-                None => inside.opens.remove(&(worker, locks)),
+                Some(open) => inside.opens.insert((worker, kind), open),
+                None => inside.opens.remove(&(worker, kind)),
             };
         }
+        self.reclaim_delegations(session).await?;
         let args = reclaim_complete::Args { one_fs: false };
         let reply = self.reclaiming(session, || Ops::new().op::<ReclaimComplete>(&args)).await?;
         match reply.status {
@@ -332,7 +361,7 @@ impl SessionClient {
         worker: u32,
         old: &Opened,
     ) -> Result<Option<Opened>, SessionLost> {
-        let args = self.open_args(worker, open::Claim::Previous(0));
+        let args = self.open_args(worker, old.share, open::Claim::Previous(0));
         let ops = || Ops::new().at(&old.fh).op::<Open>(&args);
         let reply = self.reclaiming(session, ops).await?;
         let name = &self.wire.name;
@@ -341,8 +370,7 @@ impl SessionClient {
             return Ok(None);
         }
         let stateid = reply.get::<Open>().stateid;
-        let (lock_stateid, ranges) = (None, BTreeMap::new());
-        let mut again = Opened { fh: old.fh.clone(), stateid, lock_stateid, ranges };
+        let mut again = self.opened(old.fh.clone(), stateid, old.share);
         for (range, write) in &old.ranges {
             let args = self.lock_args(worker, &again, *range, *write, true);
             let ops = || Ops::new().at(&again.fh).op::<Lock>(&args);
@@ -362,11 +390,16 @@ impl SessionClient {
         StateOwner { clientid, owner: format!("{kind}{worker}").as_bytes().into() }
     }
 
-    fn open_args(&self, worker: u32, claim: open::Claim) -> open::Args {
+    fn opened(&self, fh: Fh, stateid: Stateid, share: (u32, u32)) -> Opened {
+        let clientid = lock(&self.inside).clientid;
+        Opened { fh, stateid, lock_stateid: None, ranges: BTreeMap::new(), share, clientid }
+    }
+
+    fn open_args(&self, worker: u32, (access, deny): (u32, u32), claim: open::Claim) -> open::Args {
         open::Args {
             seqid: 0,
-            access: 3 | open::WANT_NO_DELEGATION,
-            deny: 0,
+            access: access | open::WANT_NO_DELEGATION,
+            deny,
             owner: self.owner("open", worker),
             how: open::How::NoCreate,
             claim,
@@ -396,13 +429,13 @@ impl SessionClient {
 
     /// A worker's open of its own file or of the file of locks; `None` if the
     /// server's storage fails.
-    async fn open(&self, worker: u32, locks: bool) -> Option<Opened> {
-        let known = lock(&self.inside).opens.get(&(worker, locks)).cloned();
+    async fn open(&self, worker: u32, kind: Kind) -> Option<Opened> {
+        let known = lock(&self.inside).opens.get(&(worker, kind)).cloned();
         if known.is_some() {
             return known;
         }
-        let fh = if locks { &self.files.locks } else { &self.files.own[self.wire.client] }.clone();
-        let args = || self.open_args(worker, open::Claim::Fh);
+        let fh = self.files.of(kind, self.wire.client).clone();
+        let args = || self.open_args(worker, PLAIN_SHARE, open::Claim::Fh);
         let reply = self.run(worker as usize, || Ops::new().at(&fh).op::<Open>(&args())).await;
         match reply.status {
             Status::Ok => {}
@@ -411,23 +444,42 @@ impl SessionClient {
             status if loses_session(status) => return None,
             status => panic!("OPEN: {status:?}"),
         }
-        let stateid = reply.get::<Open>().stateid;
-        let opened = Opened { fh, stateid, lock_stateid: None, ranges: BTreeMap::new() };
-        lock(&self.inside).opens.insert((worker, locks), opened.clone());
+        let opened = self.opened(fh, reply.get::<Open>().stateid, PLAIN_SHARE);
+        lock(&self.inside).opens.insert((worker, kind), opened.clone());
         Some(opened)
     }
 
+    /// The server refuses an open's state: checks that it may, and forgets the
+    /// open.
+    fn refused(&self, what: &str, (worker, kind): (u32, Kind), opened: &Opened, status: Status) {
+        let same_client = lock(&self.inside).clientid == opened.clientid;
+        if status == Status::BadStateid
+            && same_client
+            && self.history.lease_is_valid(self.wire.client)
+        {
+            let text = format!(
+                "{what} of client{}.{worker}: {status:?} although the lease is valid",
+                self.wire.client
+            );
+            self.history.fail(Invariant::StateKept, text);
+        }
+        self.forget(worker, kind, opened.stateid);
+    }
+
     /// Forgets an open that the server does not know, with its locks.
-    fn forget(&self, worker: u32, locks: bool, stateid: Stateid) {
+    fn forget(&self, worker: u32, kind: Kind, stateid: Stateid) {
         let mut inside = lock(&self.inside);
-        let Some(opened) = inside.opens.get(&(worker, locks)) else { return };
+        let Some(opened) = inside.opens.get(&(worker, kind)) else { return };
         if opened.stateid.other != stateid.other {
             // It was reclaimed meanwhile.
             return;
         }
         let ranges: Vec<u32> = opened.ranges.keys().copied().collect();
-        inside.opens.remove(&(worker, locks));
+        inside.opens.remove(&(worker, kind));
         drop(inside);
+        if kind == Kind::Shares {
+            self.history.unshared(self.wire.client, worker);
+        }
         for range in ranges {
             self.history.unlocked(self.wire.client, worker, range);
         }

@@ -1,8 +1,9 @@
 //! Requests of a client with a session, each until it has ended.
 
-use super::super::{LockEnd, NameChange, Named, Written, lock_type};
+use super::super::{Kind, LockEnd, NameChange, Named, Written, lock_type};
 use super::{
-    OWN_SLOT, RANGE_BYTES, RETURN_NANOS, RETURN_SLOT, SessionClient, loses_session, loses_state,
+    OWN_SLOT, PLAIN_SHARE, RANGE_BYTES, RETURN_NANOS, RETURN_SLOT, SessionClient, loses_session,
+    loses_state,
 };
 use crate::executor::{SECOND, lock};
 use crate::gateway::LEASE_SECONDS;
@@ -20,7 +21,7 @@ impl SessionClient {
     pub async fn write(&self, worker: u32, offset: u64, data: &[u8], stable: bool) -> Written {
         let stable = if stable { StableHow::FileSync } else { StableHow::Unstable };
         loop {
-            let Some(opened) = self.open(worker, false).await else { return Written::Failed };
+            let Some(opened) = self.open(worker, Kind::Own).await else { return Written::Failed };
             let ops = || Ops::new().at(&opened.fh).write(opened.stateid, offset, data, stable);
             let reply = self.run(worker as usize, ops).await;
             match reply.status {
@@ -33,7 +34,9 @@ impl SessionClient {
                     return Written::Done { stable, verifier: done.verifier };
                 }
                 Status::Io | Status::Nospc => return Written::Failed,
-                status if loses_state(status) => self.forget(worker, false, opened.stateid),
+                status if loses_state(status) => {
+                    self.refused("WRITE", (worker, Kind::Own), &opened, status);
+                }
                 status => panic!("WRITE: {status:?}"),
             }
         }
@@ -41,13 +44,17 @@ impl SessionClient {
 
     /// CLOSE of a worker's open of the client's own file, if there is one.
     pub async fn close(&self, worker: u32) {
-        let Some(opened) = lock(&self.inside).opens.get(&(worker, false)).cloned() else { return };
+        let Some(opened) = lock(&self.inside).opens.get(&(worker, Kind::Own)).cloned() else {
+            return;
+        };
         let args = close::Args { seqid: 0, stateid: opened.stateid };
         let ops = || Ops::new().at(&opened.fh).op::<Close>(&args);
         let reply = self.run(worker as usize, ops).await;
         match reply.status {
-            Status::Ok => self.forget(worker, false, opened.stateid),
-            status if loses_state(status) => self.forget(worker, false, opened.stateid),
+            Status::Ok => self.forget(worker, Kind::Own, opened.stateid),
+            status if loses_state(status) => {
+                self.refused("CLOSE", (worker, Kind::Own), &opened, status);
+            }
             status => panic!("CLOSE: {status:?}"),
         }
     }
@@ -117,7 +124,9 @@ impl SessionClient {
             self.history.weakening(self.wire.client, worker, range);
         }
         loop {
-            let Some(opened) = self.open(worker, true).await else { return LockEnd::Refused };
+            let Some(opened) = self.open(worker, Kind::Locks).await else {
+                return LockEnd::Refused;
+            };
             let args = self.lock_args(worker, &opened, range, write, false);
             let ops = || Ops::new().at(&opened.fh).op::<Lock>(&args);
             let reply = match self.request(worker as usize, true, ops).await {
@@ -129,7 +138,7 @@ impl SessionClient {
                 Status::Ok => {
                     let stateid = reply.get::<Lock>().stateid;
                     let mut inside = lock(&self.inside);
-                    let now = inside.opens.get_mut(&(worker, true));
+                    let now = inside.opens.get_mut(&(worker, Kind::Locks));
                     let Some(now) = now.filter(|now| now.stateid.other == opened.stateid.other)
                     else {
                         // The server that granted it is gone.
@@ -144,7 +153,7 @@ impl SessionClient {
                 Status::Denied | Status::Io => return LockEnd::Refused,
                 Status::Delay | Status::Grace => self.wire.pause().await,
                 status if loses_state(status) || loses_session(status) => {
-                    self.forget(worker, true, opened.stateid);
+                    self.refused("LOCK", (worker, Kind::Locks), &opened, status);
                 }
                 status => panic!("LOCK: {status:?}"),
             }
@@ -155,7 +164,7 @@ impl SessionClient {
     pub async fn unlock(&self, worker: u32, range: u32) {
         self.history.unlocked(self.wire.client, worker, range);
         loop {
-            let opened = lock(&self.inside).opens.get(&(worker, true)).cloned();
+            let opened = lock(&self.inside).opens.get(&(worker, Kind::Locks)).cloned();
             let Some(opened) = opened.filter(|opened| opened.ranges.contains_key(&range)) else {
                 return;
             };
@@ -169,14 +178,16 @@ impl SessionClient {
                 Status::Ok => {
                     let stateid = reply.get::<Locku>().stateid;
                     let mut inside = lock(&self.inside);
-                    if let Some(opened) = inside.opens.get_mut(&(worker, true)) {
+                    if let Some(opened) = inside.opens.get_mut(&(worker, Kind::Locks)) {
                         opened.lock_stateid = Some(stateid);
                         opened.ranges.remove(&range);
                     }
                     return;
                 }
                 Status::Delay | Status::Grace => self.wire.pause().await,
-                status if loses_state(status) => self.forget(worker, true, opened.stateid),
+                status if loses_state(status) => {
+                    self.refused("LOCKU", (worker, Kind::Locks), &opened, status);
+                }
                 status => panic!("LOCKU: {status:?}"),
             }
         }
@@ -189,7 +200,7 @@ impl SessionClient {
         let args = || open::Args {
             access: 1 | open::WANT_READ,
             owner: self.owner("reader", worker),
-            ..self.open_args(worker, open::Claim::Fh)
+            ..self.open_args(worker, PLAIN_SHARE, open::Claim::Fh)
         };
         let slot = worker as usize;
         let reply = self.run(slot, || Ops::new().at(&fh).op::<Open>(&args())).await;
@@ -224,7 +235,7 @@ impl SessionClient {
         let args = || open::Args {
             access: 3 | open::WANT_WRITE,
             owner: self.owner("writer", worker),
-            ..self.open_args(worker, open::Claim::Fh)
+            ..self.open_args(worker, PLAIN_SHARE, open::Claim::Fh)
         };
         let slot = worker as usize;
         let reply = self.run(slot, || Ops::new().at(&fh).op::<Open>(&args())).await;
@@ -261,9 +272,10 @@ impl SessionClient {
             if bound_at != self.wire.connections() {
                 self.bind(session).await;
             }
-            while let Some((fh, stateid)) = self.delegations.next_return() {
-                let args = delegreturn::Args { stateid };
-                let ops = || Ops::new().at(&fh).op::<Delegreturn>(&args);
+            while let Some(held) = self.delegations.next_return() {
+                self.flush(&held).await;
+                let args = delegreturn::Args { stateid: held.stateid };
+                let ops = || Ops::new().at(&held.fh).op::<Delegreturn>(&args);
                 let reply = self.run(RETURN_SLOT, ops).await;
                 let name = &self.wire.name;
                 self.wire.trace.note(name, format_args!("DELEGRETURN: {:?}", reply.status));

@@ -9,7 +9,7 @@ use crate::v4::request::{Current, Cx};
 use crate::v4::tables::ids::StateKey;
 use zgate_nfs_wire::v4::attr::{SIZE, TIME_ACCESS, TIME_MODIFY};
 use zgate_nfs_wire::v4::op::open::{Args, Claim, How};
-use zgate_nfs_wire::v4::{Bitmap, ChangeInfo, ClientId, Fattr, Stateid, Status};
+use zgate_nfs_wire::v4::{Bitmap, ChangeInfo, ClientId, Stateid, Status};
 use zgate_store::file_store::{CreateMode, OpenFile};
 use zgate_store::{FileKind, SetAttr};
 
@@ -107,11 +107,15 @@ async fn named(cx: &Cx<'_>, args: &Args, name: &[u8]) -> Result<Target, Failure>
     };
     let create = match &args.how {
         How::NoCreate => None,
-        How::Unchecked(attrs) => Some((CreateMode::Unchecked, parse(attrs, cx.minor)?)),
-        How::Guarded(attrs) => Some((CreateMode::Guarded, parse(attrs, cx.minor)?)),
+        How::Unchecked(attrs) => {
+            Some((CreateMode::Unchecked, settable::read(cx, &dir.entry, attrs).await?))
+        }
+        How::Guarded(attrs) => {
+            Some((CreateMode::Guarded, settable::read(cx, &dir.entry, attrs).await?))
+        }
         How::Exclusive(verifier) => Some((CreateMode::Exclusive(*verifier), Settable::default())),
         How::ExclusiveWithAttrs(verifier, attrs) if cx.minor > 0 => {
-            let settable = parse(attrs, cx.minor)?;
+            let settable = settable::read(cx, &dir.entry, attrs).await?;
             // The verifier is kept in the time stamps, so these cannot be set
             // here (suppattr_exclcreat, RFC 8881 §5.8.1.14).
             if settable.set.atime.is_some() || settable.set.mtime.is_some() {
@@ -125,10 +129,6 @@ async fn named(cx: &Cx<'_>, args: &Args, name: &[u8]) -> Result<Target, Failure>
         None => lookup(cx, dir, name).await,
         Some((mode, settable)) => create_file(cx, dir, name, mode, settable).await,
     }
-}
-
-fn parse(attrs: &Fattr, minor: u8) -> Result<Settable, Status> {
-    settable::parse(attrs, minor)
 }
 
 fn in_pseudo(cx: &Cx<'_>, id: crate::namespace::PseudoId, name: &[u8], how: &How) -> Status {

@@ -1,6 +1,6 @@
 //! Handling of the target's PDUs.
 
-use super::{Recovering, Sequence, send_sequence};
+use super::{RecoveringSession, Sequence, carrier::Carrier, send_sequence};
 use crate::Done;
 use bytes::Bytes;
 use std::io;
@@ -17,15 +17,22 @@ const UNIT_ATTENTION: u8 = 6;
 /// Protocol service CRC error (RFC 7143 §11.4.7.2).
 const CRC_ERROR: [u8; 2] = [0x47, 0x05];
 
-impl Recovering {
-    pub(super) fn receive(&mut self, number: usize, frame: &Frame) -> io::Result<()> {
+impl RecoveringSession {
+    /// Takes a PDU of a connection.
+    ///
+    /// # Errors
+    /// The target refuses to log a lost connection out.
+    pub fn receive(&mut self, number: usize, frame: &Frame) -> io::Result<()> {
         if self.link(number).is_none() {
             return Ok(()); // of a connection that was given up
         }
         let bhs = frame.bhs;
         if !frame.data_digest_ok {
             // RFC 7143 §7.8: discarded; the gap is recovered later.
-            return if self.level() == 0 { self.begin_again() } else { Ok(()) };
+            if self.level() == 0 {
+                self.begin_again();
+            }
+            return Ok(());
         }
         if bhs.max_cmd_sn().after(self.max_cmd_sn) {
             self.max_cmd_sn = bhs.max_cmd_sn();
@@ -52,8 +59,8 @@ impl Recovering {
         Ok(())
     }
 
-    pub(super) fn link(&mut self, number: usize) -> Option<&mut super::Link> {
-        self.links.iter_mut().find(|link| link.number == number)
+    pub(super) fn link(&mut self, number: usize) -> Option<&mut Carrier> {
+        self.carriers.iter_mut().find(|carrier| carrier.number == number)
     }
 
     fn status(&mut self, number: usize, stat_sn: Sn, waits: Option<Itt>) -> bool {

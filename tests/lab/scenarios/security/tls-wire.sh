@@ -1,9 +1,8 @@
-# title: RPC-with-TLS by the kernel's client and tlshd: every version, plain, TLS and mutual TLS
-# seconds: 900
+# title: RPC-with-TLS by the kernel's client and tlshd: a listener reads nothing
+# seconds: 500
 # ci: no
 
 . /lab/guest/tls.sh
-. /lab/guest/tls-cell.sh
 store_make "$(best_store)"
 tls_prepare
 tls_export any any
@@ -12,13 +11,6 @@ tls_export mtls mtls
 MORE_CONFIG=$(tls_config)
 need "the gateway serves" gateway_start
 need "tlshd of the first client" handshakes a ca client
-need "tlshd of the second client" handshakes b ca client
-
-for version in 4.2 4.1 4.0 3; do
-    cell $version none /any
-    cell $version tls /tls
-    cell $version mtls /mtls
-done
 
 # A listener: nothing in TLS is readable, and the same look finds it without TLS.
 listen() {
@@ -65,7 +57,7 @@ counted() {
     local page
     page=$(curl_metrics | grep '^zgate_tls_handshakes')
     echo "$page"
-    [ "$(sed -n 's/.*result="completed"} //p' <<<"$page")" -ge 20 ] || fail "handshakes are not counted"
+    [ "$(sed -n 's/.*result="completed"} //p' <<<"$page")" -ge 4 ] || fail "handshakes are not counted"
 }
 curl_metrics() { exec 7<>/dev/tcp/127.0.0.1/9469; printf 'GET /metrics HTTP/1.0\r\n\r\n' >&7; timeout 10 cat <&7; }
 step "handshakes are counted" counted

@@ -1,23 +1,25 @@
 //! Recovery of missing PDUs.
 
-use super::{PendingLogout, Recovering, Rejoin, SILENCES, Task};
+use super::{PendingLogout, RecoveringSession, Rejoin, SILENCES, Task};
 use bytes::Bytes;
 use std::collections::BTreeSet;
-use std::io;
 use zgate_iscsi::names::Cid;
 use zgate_iscsi::pdu::{
     Itt, LogoutReason, LogoutRequest, Lun, NopOut, Snack, SnackKind, TaskFunction, TaskRequest, Ttt,
 };
 use zgate_iscsi::serial::Sn;
 
-impl Recovering {
-    /// Recovers after a silence.
-    pub(super) fn repair(&mut self) -> io::Result<()> {
+impl RecoveringSession {
+    /// Nothing has come for a while: recovers.
+    pub fn silence(&mut self) {
+        self.silences += 1;
         if self.level() == 0 {
-            let stuck = !self.tasks.is_empty() && self.silences >= SILENCES;
-            return if stuck { self.begin_again() } else { Ok(()) };
+            if !self.tasks.is_empty() && self.silences >= SILENCES {
+                self.begin_again();
+            }
+            return;
         }
-        for number in self.links.iter().map(|link| link.number).collect::<Vec<_>>() {
+        for number in self.carriers.iter().map(|carrier| carrier.number).collect::<Vec<_>>() {
             self.ask_for_statuses(number);
         }
         for itt in self.tasks.keys().copied().collect::<Vec<_>>() {
@@ -25,11 +27,10 @@ impl Recovering {
         }
         // The answer contains the StatSN: a lost status leaves a gap before it.
         if !self.tasks.is_empty() || !self.functions.is_empty() {
-            for number in self.links.iter().map(|link| link.number).collect::<Vec<_>>() {
+            for number in self.carriers.iter().map(|carrier| carrier.number).collect::<Vec<_>>() {
                 self.ping(number);
             }
         }
-        Ok(())
     }
 
     fn ask_for_statuses(&mut self, number: usize) {
@@ -97,22 +98,18 @@ impl Recovering {
     }
 
     /// Reinstates the session with the same name and ISID (RFC 7143 §6.3.5);
-    /// unanswered commands are issued again.
-    pub(super) fn begin_again(&mut self) -> io::Result<()> {
+    /// unanswered commands are issued again once it has logged in.
+    pub fn begin_again(&mut self) {
         self.repairs.sessions += 1;
         self.silences = 0;
-        self.lead()?;
-        for (_, task) in std::mem::take(&mut self.tasks) {
-            self.give_anew(task);
-        }
-        Ok(())
+        self.lead();
     }
 
     /// Issues a command again as a new one.
     pub(super) fn give_anew(&mut self, task: Task) {
         let itt = self.tag();
-        let known = self.links.iter().any(|link| link.number == task.link);
-        let first = self.links.first().map_or(0, |link| link.number);
+        let known = self.carriers.iter().any(|carrier| carrier.number == task.link);
+        let first = self.carriers.first().map_or(0, |carrier| carrier.number);
         let fresh = Task {
             cmd_sn: self.cmd_sn,
             link: if known { task.link } else { first },
@@ -128,40 +125,39 @@ impl Recovering {
         self.send_command(itt);
     }
 
-    /// Handles the loss of a connection.
-    pub(super) fn lost(&mut self, number: usize) -> io::Result<()> {
-        let Some(at) = self.links.iter().position(|link| link.number == number) else {
-            return Ok(());
+    /// A connection is lost.
+    pub fn lost(&mut self, number: usize) {
+        let Some(at) = self.carriers.iter().position(|carrier| carrier.number == number) else {
+            return;
         };
-        let gone = self.links.remove(at);
-        gone.close();
+        let gone = self.carriers.remove(at);
+        self.closed.push(number);
         if self.level() < 2 {
             return self.begin_again();
         }
         self.repairs.connections += 1;
         match self.rejoin {
-            Rejoin::SameCid => {
-                self.join(gone.cid.0)?;
-                let heir = self.links.last().map_or(0, |link| link.number);
-                self.reassign(number, heir);
+            Rejoin::SameCid => self.want(gone.cid, false, Some((number, gone.cid))),
+            Rejoin::Logout if self.carriers.is_empty() => {
+                self.want(Cid(gone.cid.0 + 1), false, Some((number, gone.cid)));
             }
-            Rejoin::Logout => {
-                if self.links.is_empty() {
-                    self.join(gone.cid.0 + 1)?;
-                }
-                self.log_out(number, gone.cid);
-                let unanswered: Vec<_> =
-                    self.logouts.values().filter(|one| one.by == number).copied().collect();
-                self.logouts.retain(|_, one| one.by != number);
-                unanswered.into_iter().for_each(|one| self.log_out(one.lost, one.cid));
-            }
+            Rejoin::Logout => self.log_out_all(number, gone.cid),
         }
-        Ok(())
+    }
+
+    /// Logs a lost connection out, and those again whose logout was requested
+    /// on it.
+    pub(super) fn log_out_all(&mut self, number: usize, cid: Cid) {
+        self.log_out(number, cid);
+        let unanswered: Vec<_> =
+            self.logouts.values().filter(|one| one.by == number).copied().collect();
+        self.logouts.retain(|_, one| one.by != number);
+        unanswered.into_iter().for_each(|one| self.log_out(one.lost, one.cid));
     }
 
     fn log_out(&mut self, lost: usize, cid: Cid) {
         let (itt, cmd_sn) = (self.tag(), self.cmd_sn);
-        let Some(link) = self.links.first_mut() else { return };
+        let Some(link) = self.carriers.first_mut() else { return };
         let exp_stat_sn = link.exp_stat_sn;
         let reason = LogoutReason::REMOVE_FOR_RECOVERY;
         let request = LogoutRequest { immediate: true, reason, itt, cid, cmd_sn, exp_stat_sn };
@@ -204,7 +200,9 @@ impl Recovering {
         // PDUs that will be sent again must not count as received.
         task.data_sns.retain(|sn| *sn < exp_data_sn);
         let lun = task.lun;
-        let Some(link) = self.links.iter_mut().find(|link| link.number == heir) else { return };
+        let Some(link) = self.carriers.iter_mut().find(|carrier| carrier.number == heir) else {
+            return;
+        };
         let request = TaskRequest {
             immediate: true,
             function: TaskFunction::TASK_REASSIGN,

@@ -1,0 +1,186 @@
+//! Handover to another machine: what runs is finished and answered, then all
+//! clients are kept waiting, until this gateway is stopped and the other one has
+//! the address ([ADR 31]).
+//!
+//! [ADR 31]: ../../../docs/adr/0031-a-handover-holds-connections.md
+
+use super::limits::{HOLD_PATIENCE, HOLD_PAUSE, MAX_HOLD_SECONDS, SYNC_PATIENCE};
+use super::shared::Shared;
+use procfs::net::{TcpNetEntry, TcpState};
+use rustix::fs::{Mode, OFlags};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// Set while a thread syncs: one that hangs is not joined by others.
+static SYNCING: AtomicBool = AtomicBool::new(false);
+
+/// Result of a handover.
+#[derive(Debug, Serialize)]
+pub(crate) struct HandedOver {
+    /// Set while clients wait.
+    held: bool,
+    /// Set if everything that clients wrote was on stable storage before.
+    synced: bool,
+    /// Number of connections whose requests have not ended, because storage does
+    /// not answer.
+    unfinished: usize,
+    /// Number of connections whose peers have not acknowledged all replies, or
+    /// whose last bytes nobody has read.
+    undelivered: usize,
+    /// Number of seconds after which clients are served again, if the gateway is
+    /// not stopped before.
+    seconds: u64,
+}
+
+/// Finishes what runs and keeps clients waiting for `seconds`, or serves again at
+/// once if it is 0. Before, the file systems of `paths` write what they hold back.
+///
+/// # Errors
+/// If the time is too long, or the gateway is stopping.
+pub(super) fn hand_over(
+    shared: &Shared,
+    paths: BTreeSet<PathBuf>,
+    seconds: u64,
+) -> io::Result<HandedOver> {
+    if seconds > MAX_HOLD_SECONDS {
+        let text = format!("{seconds} s: must be 0 to {MAX_HOLD_SECONDS}");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    if seconds == 0 {
+        resume(shared, "on request");
+        let none = (false, 0, 0);
+        return Ok(answer(false, none, 0));
+    }
+    let synced = sync(paths, SYNC_PATIENCE);
+    if !shared.network.drain.hold(Duration::from_secs(seconds)) {
+        return Err(io::Error::other("the gateway is stopping already"));
+    }
+    tracing::info!(seconds, "handed over: running requests are finished, clients wait");
+    let (unfinished, undelivered) = wait_for_rest(shared);
+    if unfinished + undelivered > 0 {
+        tracing::warn!(unfinished, undelivered, "handed over before everything had ended");
+    }
+    Ok(answer(true, (synced, unfinished, undelivered), seconds))
+}
+
+fn answer(
+    held: bool,
+    (synced, unfinished, undelivered): (bool, usize, usize),
+    seconds: u64,
+) -> HandedOver {
+    HandedOver { held, synced, unfinished, undelivered, seconds }
+}
+
+/// Serves again a gateway that nobody has stopped in time. Called about once a
+/// second.
+pub(super) fn resume_if_due(shared: &Shared) {
+    if shared.network.drain.hold_left().is_some_and(|left| left.is_zero()) {
+        resume(shared, "nobody has stopped this gateway in time");
+    }
+}
+
+fn resume(shared: &Shared, why: &str) {
+    if shared.network.drain.hold_left().is_none() {
+        return;
+    }
+    // Before clients are heard again, and may conflict with each other.
+    shared.nfs.renew_leases();
+    if shared.network.drain.resume() {
+        tracing::warn!(why, "the handover is over: clients are served again");
+    }
+}
+
+/// Waits until all requests have ended and their replies have arrived; returns the
+/// connections of which that is not true.
+fn wait_for_rest(shared: &Shared) -> (usize, usize) {
+    let ports = ports(shared);
+    let deadline = Instant::now() + HOLD_PATIENCE;
+    let mut quiet = 0;
+    loop {
+        let (busy, queued) = (shared.network.drain.busy(), undelivered(&sockets(), &ports));
+        // Twice: what was in a socket may be a request by now.
+        quiet = if busy + queued == 0 { quiet + 1 } else { 0 };
+        if quiet == 2 || Instant::now() > deadline {
+            return (busy, queued);
+        }
+        std::thread::sleep(HOLD_PAUSE);
+    }
+}
+
+fn ports(shared: &Shared) -> BTreeSet<u16> {
+    let nfs = shared.nfs_addresses.get().into_iter().flatten().map(|address| address.port());
+    nfs.chain(shared.iscsi.portals().iter().map(|portal| portal.address.port())).collect()
+}
+
+fn sockets() -> Vec<TcpNetEntry> {
+    [procfs::net::tcp(), procfs::net::tcp6()].into_iter().flatten().flatten().collect()
+}
+
+/// Returns the number of connections with data in the kernel.
+fn undelivered(sockets: &[TcpNetEntry], ports: &BTreeSet<u16>) -> usize {
+    let open = |socket: &&TcpNetEntry| {
+        matches!(socket.state, TcpState::Established | TcpState::CloseWait)
+            && ports.contains(&socket.local_address.port())
+    };
+    sockets.iter().filter(open).filter(|socket| socket.tx_queue + socket.rx_queue > 0).count()
+}
+
+/// Has file systems write what they hold back; returns whether all did in time.
+/// The pool's export would do it, while clients wait.
+fn sync(paths: BTreeSet<PathBuf>, patience: Duration) -> bool {
+    if SYNCING.swap(true, Ordering::AcqRel) {
+        return false;
+    }
+    let (done, ended) = mpsc::channel();
+    let work = move || {
+        let synced = paths.iter().all(|path| sync_file_system(path).is_ok());
+        SYNCING.store(false, Ordering::Release);
+        // Nobody waits any more for one that took too long.
+        let _ = done.send(synced);
+    };
+    match std::thread::Builder::new().name("zgate-sync".to_owned()).spawn(work) {
+        Ok(_) => ended.recv_timeout(patience).unwrap_or(false),
+        Err(error) => {
+            SYNCING.store(false, Ordering::Release);
+            tracing::warn!(%error, "no thread for a sync");
+            false
+        }
+    }
+}
+
+fn sync_file_system(path: &std::path::Path) -> rustix::io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::syncfs(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn data_that_a_peer_has_not_read_is_found() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let (_server, _) = listener.accept().unwrap();
+        let ports = BTreeSet::from([port]);
+        assert_eq!(undelivered(&sockets(), &ports), 0);
+        client.write_all(b"not read").unwrap();
+        assert_eq!(undelivered(&sockets(), &ports), 1);
+        assert_eq!(undelivered(&sockets(), &BTreeSet::new()), 0, "another server's");
+    }
+
+    #[test]
+    fn file_systems_are_synced_and_absent_ones_are_told() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(sync(BTreeSet::from([dir.path().to_owned()]), Duration::from_secs(60)));
+        assert!(!sync(BTreeSet::from([dir.path().join("absent")]), Duration::from_secs(60)));
+    }
+}

@@ -1,0 +1,58 @@
+//! Read data in a file, which the owner may leave there until it is sent.
+#![allow(clippy::unwrap_used)]
+
+use bytes::Bytes;
+use zgate_iscsi::pdu::*;
+use zgate_iscsi::serial::Sn;
+use zgate_test_harness::iscsi::Harness;
+
+const LUN: Lun = Lun(0x0001_0000_0000_0000);
+const LARGE: (&str, &str) = ("MaxRecvDataSegmentLength", "65536");
+
+/// Returns whether the data of a READ must be in memory.
+fn needs_memory(harness: &mut Harness) -> bool {
+    harness.initiator().command(LUN, &[0x28], 1 << 20, Bytes::new());
+    harness.take_command().needs_memory
+}
+
+/// Read data may be a range of a file only where nothing needs its bytes: no
+/// digest, no second transmission, and no PDU for each few kilobytes.
+#[test]
+fn read_data_may_stay_in_its_file() {
+    let asked = |keys: &[(&str, &str)]| needs_memory(&mut Harness::new(keys));
+    assert!(!asked(&[LARGE]));
+    assert!(asked(&[("MaxRecvDataSegmentLength", "65532")]));
+    assert!(asked(&[LARGE, ("DataDigest", "CRC32C")]));
+    assert!(!asked(&[LARGE, ("HeaderDigest", "CRC32C")]));
+    assert!(asked(&[LARGE, ("ErrorRecoveryLevel", "1")]));
+}
+
+/// An ORDERED write begins when earlier reads have ended, and must not change what
+/// they have read.
+#[test]
+fn read_data_is_in_memory_beside_ordered_tasks() {
+    let mut harness = Harness::new(&[LARGE]);
+    harness.initiator().command(LUN, &[0x28], 1 << 20, Bytes::new());
+    let read = harness.take_command();
+    assert!(!read.needs_memory);
+    harness.good(read.task, Bytes::from(vec![7; 1 << 20]));
+    let (itt, cmd_sn) = (harness.initiator().tag(), harness.initiator().number());
+    let ordered = ScsiCommand {
+        immediate: false,
+        is_final: true,
+        read: false,
+        write: false,
+        attribute: TaskAttribute::Ordered,
+        lun: LUN,
+        itt,
+        expected_bytes: 0,
+        cmd_sn,
+        exp_stat_sn: Sn(0),
+        cdb: Cdb::new(&[0x35]).unwrap(),
+        bidirectional_read_bytes: None,
+    };
+    harness.initiator().send(ordered.encode(Bytes::new()));
+    let ordered = harness.take_command();
+    harness.good(ordered.task, Bytes::new());
+    assert!(needs_memory(&mut harness));
+}

@@ -1,0 +1,66 @@
+# title: the wire between the machines of a pair is cut, disks are cut, a machine hangs: one serves, one is fenced
+# seconds: 3000
+# machines: 2
+# ci: no
+
+. /lab/guest/peer.sh
+. /lab/guest/pair.sh
+export RESULT
+STEP_SECONDS=600
+trap 'pair_ends; capture_stop' EXIT
+need "the pair serves at A, with clients" pair_with_clients
+need "writers and locks" loads
+
+fencings() { grep -c "$NODE_A fences $NODE_B" /lab/peer/fencing 2>/dev/null || true; }
+fenced_once() { same $(($1 + 1)) "$(fencings)" "fencings of B"; }
+# back FENCINGS: A serves, B was fenced once more; everything is as before.
+back() {
+    pair_serves $NODE_A
+    fenced_once "$1"
+    goes_on
+    checks
+    pair_rejoins
+    on_b node_watch
+    loads
+}
+moved_to_b() { pair_move $NODE_B; goes_on; }
+
+# Each machine sees that the other one is gone, while clients reach A only.
+wire_of_passive() {
+    local before
+    before=$(fencings)
+    wire_cut
+    eventually $CLUSTER_SECONDS fenced_more "$before"
+    back "$before"
+}
+fenced_more() { [ "$(fencings)" -gt "$1" ]; }
+wire_of_active() {
+    local before
+    moved_to_b
+    before=$(fencings)
+    wire_cut
+    back "$before"
+}
+# The active machine loses its disks: its pool is suspended, it cannot give it away.
+disks_of_active() {
+    local before
+    moved_to_b
+    before=$(fencings)
+    on_b disks_cut
+    back "$before"
+}
+disks_cut() { . /lab/guest/slow.sh; device_fails shared; }
+# The active machine stands still, and goes on after the other one has taken over:
+# it must not write. It is reset before, which is what fencing is for.
+hangs() {
+    local before
+    moved_to_b
+    before=$(fencings)
+    power stop
+    back "$before"
+}
+step "the wire is cut while A serves: A goes on" wire_of_passive
+step "the wire is cut while B serves: A takes over" wire_of_active
+step "B's disks fail while B serves: B is fenced, A takes over" disks_of_active
+step "B stands still while it serves: B is fenced, A takes over" hangs
+step "at no moment both had the pool" watched

@@ -1,0 +1,195 @@
+# title: an iSCSI disk over both machines of a pair: multipath follows asymmetric access, reservations hold
+# seconds: 2400
+# machines: 2
+# ci: no
+
+. /lab/guest/peer.sh
+. /lab/guest/pair.sh
+. /lab/guest/iscsi.sh
+export RESULT
+STEP_SECONDS=600
+modprobe dm_multipath 2>/dev/null || skip "no dm_multipath in this kernel"
+trap 'multipath_ends; pair_ends; capture_stop' EXIT
+
+TARGETS="[[target]]
+name = \"$TARGET\"
+allow_any_initiator = true
+
+[[target.lun]]
+number = 0"
+PORTALS="[iscsi]
+listen = [\"$A_ADDRESS:3260\"]
+asymmetric = true
+
+[[iscsi.group]]
+tag = 2
+listen = [\"$B_ADDRESS:3260\"]
+"
+MORE_CONFIG="
+$PORTALS
+$TARGETS
+path = \"/dev/zvol/$POOL/disk\"
+"
+STANDBY="[server]
+listen = [\"127.0.0.1:12049\"]
+metrics_listen = \"127.0.0.1:9470\"
+state_dir = \"/var/lib/zgate-standby\"
+conf_dir = \"/var/lib/zgate-standby/conf.d\"
+admin_socket = \"/run/zgate/standby.sock\"
+
+${PORTALS/asymmetric = true/asymmetric = true
+standby = true}
+$TARGETS
+path = \"/dev/zvol/$POOL/disk\"
+size = \"256MiB\"
+"
+export STANDBY
+pool_with_disk() {
+    pair_pool
+    zpool import -d /dev/mapper $POOL
+    zfs create -V 256M -o volblocksize=16K $POOL/disk
+    zpool export $POOL
+}
+standby_prepare() {
+    install -d -m 700 /var/lib/zgate-standby
+    install -d /etc/zgate /var/lib/zgate-standby/conf.d
+    echo "$STANDBY" >/etc/zgate/standby.toml
+    zgate config check /etc/zgate/standby.toml
+}
+standby_configuration() {
+    pair_configuration
+    cibadmin -c -M -o configuration -x /lab/deploy/pacemaker/standby.xml
+    # Programs start slowly on an emulated processor.
+    crm_resource --resource tank-standby --meta --set-parameter migration-threshold --parameter-value 100 --quiet
+    eventually $CLUSTER_SECONDS serves_somewhere || { pair_state; return 1; }
+    pair_move $NODE_A
+    eventually $CLUSTER_SECONDS standby_at $NODE_B || { pair_state; return 1; }
+}
+standby_at() { crm_resource --locate --resource tank-standby-all 2>/dev/null | grep -q "running on: $1 *\$"; }
+
+logged_in() {
+    # Quick to give a path up: there is another one.
+    replacement_timeout 5
+    portal_discover $A_ADDRESS
+    same 2 "$(portal_discover $A_ADDRESS | wc -l)" "portals that discovery names"
+    iscsiadm -m node -T $TARGET --login
+    eventually 60 disk_there $A_ADDRESS
+    eventually 60 disk_there $B_ADDRESS
+}
+mapped() {
+    cat >/etc/multipath.conf <<END
+defaults {
+    find_multipaths no
+    polling_interval 2
+    user_friendly_names yes
+}
+devices {
+    device {
+        vendor "ZGATE"
+        product "ZGATE DISK"
+        path_grouping_policy group_by_prio
+        prio alua
+        path_checker tur
+        hardware_handler "1 alua"
+        failback immediate
+        no_path_retry 300
+    }
+}
+END
+    pgrep -x multipathd || multipathd
+    eventually 60 test -e /dev/mapper/mpatha
+    eventually 60 states_are 1 1 || { multipath -ll; return 1; }
+    multipath -ll
+    sg_rtpg --decode "$(iscsi_disk $A_ADDRESS)"
+    sg_rtpg --decode "$(iscsi_disk $B_ADDRESS)"
+    sg_inq --page=0x83 "$(iscsi_disk $B_ADDRESS)"
+}
+# states_are ACTIVE GHOST: paths that are used, and in standby.
+states_are() {
+    local shown
+    shown=$(multipath -ll)
+    [ "$(grep -c 'active ready' <<<"$shown")" = "$1" ] && [ "$(grep -c 'ghost' <<<"$shown")" = "$2" ]
+}
+standby_refuses() {
+    local disk
+    disk=$(iscsi_disk $B_ADDRESS)
+    refused "not ready\|standby\|Input/output" sg_turs --verbose "$disk"
+    refused "Input/output\|No such device" dd if="$disk" of=/dev/null bs=4096 count=1 iflag=direct
+}
+# The registration is that of one session, at A: to the disk the session at B is
+# another initiator port.
+pr() { sg_persist "${@:2}" "$(iscsi_disk "$1")"; }
+writes_at() { dd if=/dev/zero of="$(iscsi_disk "$1")" bs=4096 count=1 oflag=direct status=none; }
+reserved() {
+    pr $A_ADDRESS --out --register --param-sark=0xa --param-aptpl
+    pr $A_ADDRESS --out --reserve --param-rk=0xa --prout-type=1
+    writes_at $A_ADDRESS
+}
+kept_at_b() {
+    pair_move $NODE_B
+    eventually 120 states_are 1 1
+    pr $B_ADDRESS --in --read-reservation | grep 0xa
+    refused "conflict\|Invalid exchange\|Input/output" writes_at $B_ADDRESS
+}
+kept_at_a() {
+    pair_move $NODE_A
+    eventually 120 states_are 1 1
+    pr $A_ADDRESS --in --read-reservation | grep 0xa
+    eventually 60 writes_at $A_ADDRESS
+    pr $A_ADDRESS --out --clear --param-rk=0xa
+}
+writer() {
+    mkfs.xfs -q -f /dev/mapper/mpatha
+    mkdir -p /mnt/disk
+    mount /dev/mapper/mpatha /mnt/disk
+    writer_start disk /mnt/disk
+}
+switched() {
+    pair_move "$1"
+    writer_goes_on disk 180
+    eventually 120 states_are 1 1 || { multipath -ll; return 1; }
+    multipath -ll
+}
+crashed() {
+    power reset
+    pair_serves $NODE_A
+    writer_goes_on disk 180
+    pair_rejoins
+    on_b standby_prepare
+}
+kept() {
+    figure "longest fsync over the switches" "$(longest disk)" s
+    kill -TERM "$(cat /tmp/writer-disk)"
+    eventually 60 process_ended /tmp/writer-disk
+    umount /mnt/disk
+    xfs_repair -n /dev/mapper/mpatha
+    mount /dev/mapper/mpatha /mnt/disk
+    python3 /lab/guest/records.py /tmp/notes-disk /mnt/disk/written-disk
+    umount /mnt/disk
+}
+multipath_ends() {
+    umount -f /mnt/disk 2>/dev/null
+    multipath -F
+    pkill -x multipathd
+    timeout 30 iscsiadm -m node -u
+}
+need "the second machine is there" b_ready
+need "client, service and machines have one network" pair_network
+need "node A is prepared" node_prepare
+need "node B is prepared" on_b node_prepare
+need "the standby of A is configured" standby_prepare
+need "the standby of B is configured" on_b standby_prepare
+need "a pool with a zvol" pool_with_disk
+need "corosync and Pacemaker run on both" pair_start
+need "the pair serves at A, B is in standby" standby_configuration
+need "the initiator runs" initiator_start
+need "discovery at A names both machines; login to both" logged_in
+need "multipath: one path is active, one in standby" mapped
+step "the standby refuses what needs the disk" standby_refuses
+need "a file system and a writer" writer
+step "to B: multipath follows" switched $NODE_B
+step "B is reset: multipath follows to A" crashed
+step "nothing acknowledged is lost" kept
+need "A's session reserves the disk, with APTPL" reserved
+step "at B the reservation keeps others out" kept_at_b
+step "back at A its holder writes" kept_at_a

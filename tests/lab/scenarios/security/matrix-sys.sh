@@ -1,0 +1,8 @@
+# title: AUTH_SYS, plain, with TLS and with mutual TLS, over every version of NFS
+# seconds: 1200
+# ci: no
+
+. /lab/guest/matrix.sh
+matrix_start sys
+cells
+matrix_end
