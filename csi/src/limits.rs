@@ -71,20 +71,23 @@ pub const FORMAT_SECONDS: Duration = Duration::from_secs(100);
 pub const COMMAND_SECONDS: Duration = Duration::from_secs(10);
 /// Longest time until what was written has reached the server, in one unstage; on a
 /// live server the next one goes on.
-pub const FLUSH_SECONDS: Duration = Duration::from_secs(5);
+pub const FLUSH_SECONDS: Duration = Duration::from_secs(4);
 /// Longest time of an orderly unmount.
-pub const UNMOUNT_SECONDS: Duration = Duration::from_millis(3500);
+pub const UNMOUNT_SECONDS: Duration = Duration::from_secs(3);
 /// Longest time until a server that answers has answered.
 pub const PROBE_SECONDS: Duration = Duration::from_millis(1500);
 /// Longest time of each of the two attempts after it: forced, and lazy.
-pub const FORCED_UNMOUNT_SECONDS: Duration = Duration::from_secs(3);
+pub const FORCED_UNMOUNT_SECONDS: Duration = Duration::from_millis(2500);
 /// Longest time until a multipath device is removed.
 pub const MULTIPATH_REMOVE_SECONDS: Duration = Duration::from_millis(2500);
 /// Longest time of a logout.
 pub const LOGOUT_SECONDS: Duration = Duration::from_millis(4500);
-/// Longest time of a command on this machine alone, without a server: the record of a
-/// session is removed, a multipath device told to fail.
-pub const FORGET_SECONDS: Duration = Duration::from_secs(2);
+/// Longest time until a multipath device is told to fail what waits in it.
+pub const MULTIPATH_FAIL_SECONDS: Duration = Duration::from_secs(1);
+/// Longest time until the record of a session is removed.
+pub const FORGET_SECONDS: Duration = Duration::from_secs(4);
+/// Longest time of a look at one local file.
+pub const FIND_SECONDS: Duration = Duration::from_secs(1);
 /// Longest time from the end of a child's limit until it is left behind: a
 /// process that waits for a dead server cannot be killed.
 pub const REAP_SECONDS: Duration = Duration::from_millis(300);
@@ -97,8 +100,10 @@ const _: () = assert!(
         + 2 * FORCED_UNMOUNT_SECONDS.as_millis()
         + MULTIPATH_REMOVE_SECONDS.as_millis()
         + LOGOUT_SECONDS.as_millis()
-        + 2 * FORGET_SECONDS.as_millis()
-        + 9 * REAP_SECONDS.as_millis()
+        + MULTIPATH_FAIL_SECONDS.as_millis()
+        + FORGET_SECONDS.as_millis()
+        + FIND_SECONDS.as_millis()
+        + 10 * REAP_SECONDS.as_millis()
         < UNSTAGE_SECONDS.as_millis(),
     "the attempts end within the time of an unstage"
 );

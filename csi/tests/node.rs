@@ -40,6 +40,8 @@ struct Machine {
     /// Somebody uses the mounts.
     in_use: bool,
     rdma_fails: bool,
+    /// A killed `iscsiadm` has left its lock.
+    locked: bool,
     /// Logins that end with status 19.
     refused_logins: u32,
 }
@@ -83,6 +85,11 @@ impl Told {
             ("stat" | "sync", _) if machine.dead => None,
             ("sync", _) if machine.writes => None,
             ("stat", _) => Some(Ok("4096 10 5 5 10 5\n".to_owned())),
+            ("iscsiadm", words) if machine.locked && words.contains(&"-o") => None,
+            ("find", _) => {
+                machine.locked = false;
+                Some(Ok("/run/lock/iscsi/lock.write\n".to_owned()))
+            }
             ("iscsiadm", words) if words.contains(&"--login") => {
                 if machine.refused_logins > 0 {
                     machine.refused_logins -= 1;
@@ -356,6 +363,19 @@ async fn a_login_is_tried_again_and_a_disk_is_formatted_once() {
     scene.restart();
     scene.stage("iscsi").await.unwrap();
     assert_eq!((scene.count("mkfs.ext4"), scene.count("e2fsck")), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lock_of_a_killed_iscsiadm_stops_nobody_for_ever() {
+    let scene = Scene::new();
+    scene.tell(|machine| machine.locked = true);
+    // The first attempt finds it, the others go on.
+    scene.stage("iscsi").await.unwrap();
+    scene.tell(|machine| machine.locked = true);
+    let begun = Instant::now();
+    assert_eq!(scene.unstage().await.unwrap_err().code(), Code::Internal);
+    assert!(begun.elapsed() < UNSTAGE_SECONDS);
+    scene.unstage().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -95,10 +95,10 @@ struct Arguments {
     #[arg(long, value_parser = pair)]
     mutable: Vec<(String, String)>,
     /// Volumes at a time
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 4)]
     parallel: usize,
     /// Time for which a call that fails is repeated, in seconds
-    #[arg(long, default_value_t = 120)]
+    #[arg(long, default_value_t = 600)]
     patience: u64,
 }
 

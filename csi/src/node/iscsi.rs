@@ -5,8 +5,9 @@ use super::Node;
 use super::host::{Disk, Host, HostError};
 use super::mount::ours;
 use crate::limits::{
-    COMMAND_SECONDS, DISK_SECONDS, FORGET_SECONDS, GROWTH_SECONDS, LOGIN_ATTEMPTS, LOGIN_PAUSE,
-    LOGIN_SECONDS, LOGOUT_SECONDS, MULTIPATH_REMOVE_SECONDS, MULTIPATH_SECONDS, POLL_PAUSE,
+    COMMAND_SECONDS, DISK_SECONDS, FIND_SECONDS, FORGET_SECONDS, GROWTH_SECONDS, LOGIN_ATTEMPTS,
+    LOGIN_PAUSE, LOGIN_SECONDS, LOGOUT_SECONDS, MULTIPATH_FAIL_SECONDS, MULTIPATH_REMOVE_SECONDS,
+    MULTIPATH_SECONDS, POLL_PAUSE,
 };
 use crate::publication::{NodePortal, Publication};
 use std::time::Duration;
@@ -58,9 +59,34 @@ pub(super) async fn attach(
 async fn forget(host: &dyn Host, target: &str, portal: &NodePortal) {
     let (authority, interface) = (portal.authority(), interface(portal.transport));
     let record = ["-m", "node", "-T", target, "-p", &authority, "-I", interface, "-o", "delete"];
-    if let Err(error) = host.run("iscsiadm", &record, FORGET_SECONDS).await {
+    if let Err(error) = records(host, &record, FORGET_SECONDS).await {
         tracing::info!(target, %error, "the record of a portal stays until the unstage");
     }
+}
+
+/// Lock of open-iscsi on its records: a link, which a killed `iscsiadm` leaves behind.
+/// Nobody holds it for longer than `LEFT_BEHIND`.
+const RECORDS_LOCK: &str = "/run/lock/iscsi/lock.write";
+const LEFT_BEHIND: &str = "30 seconds ago";
+
+/// Runs an `iscsiadm` that reads or changes records.
+async fn records(
+    host: &dyn Host,
+    arguments: &[&str],
+    limit: Duration,
+) -> Result<String, HostError> {
+    let ended = host.run("iscsiadm", arguments, limit).await;
+    if let Err(HostError::TimedOut { .. }) = &ended {
+        let remove = [RECORDS_LOCK, "!", "-newerct", LEFT_BEHIND, "-print", "-delete"];
+        match host.run("find", &remove, FIND_SECONDS).await {
+            Ok(found) if !found.trim().is_empty() => {
+                tracing::warn!("the lock of a killed iscsiadm was removed");
+            }
+            // Held by another one, or there is none.
+            _ => {}
+        }
+    }
+    ended
 }
 
 fn interface(transport: Transport) -> &'static str {
@@ -79,12 +105,11 @@ async fn login(
     let authority = portal.authority();
     let record = ["-m", "node", "-T", target, "-p", &authority, "-I", interface(portal.transport)];
     let with = |more: &[&'static str]| [&record[..], more].concat();
-    host.run("iscsiadm", &with(&["-o", "new"]), COMMAND_SECONDS).await?;
+    records(host, &with(&["-o", "new"]), COMMAND_SECONDS).await?;
     let seconds = if paths > 1 { MANY_PATHS_SECONDS } else { ONE_PATH_SECONDS };
     let replacement = ("node.session.timeo.replacement_timeout", seconds);
     for (name, value) in SETTINGS.into_iter().chain([replacement]) {
-        host.run("iscsiadm", &with(&["-o", "update", "-n", name, "-v", value]), COMMAND_SECONDS)
-            .await?;
+        records(host, &with(&["-o", "update", "-n", name, "-v", value]), COMMAND_SECONDS).await?;
     }
     let mut attempt = 1;
     loop {
@@ -159,7 +184,7 @@ pub(super) async fn detach(host: &dyn Host, target: &str, naa: &str) -> Result<(
         // With what waits in it for paths that are gone, it could not be removed.
         let failing = ["disablequeueing", "map", &device];
         if !host.is_logged_in(target)
-            && let Err(error) = host.run("multipathd", &failing, FORGET_SECONDS).await
+            && let Err(error) = host.run("multipathd", &failing, MULTIPATH_FAIL_SECONDS).await
         {
             tracing::warn!(%error, "multipathd");
         }
@@ -178,7 +203,7 @@ pub(super) async fn detach(host: &dyn Host, target: &str, naa: &str) -> Result<(
     {
         return Err(ours(&format!("the session with {target} does not end"), &error));
     }
-    match host.run("iscsiadm", &end(&["-o", "delete"]), FORGET_SECONDS).await {
+    match records(host, &end(&["-o", "delete"]), FORGET_SECONDS).await {
         Err(error) if error.status() != Some(NO_OBJECTS) => Err(ours("iscsiadm", &error)),
         _ => Ok(()),
     }

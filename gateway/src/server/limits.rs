@@ -51,6 +51,9 @@ pub(crate) const API_ANSWER_TIMEOUT: Duration = Duration::from_secs(25);
 pub(crate) const API_CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time limit of each `zfs` of the API, in seconds.
 pub(crate) const API_TOOL_SECONDS: u64 = 15;
+/// Most volumes of a pool that change at the same time: enough to share a transaction
+/// of the pool, and few enough that their commands do not slow each other.
+pub(crate) const MAX_VOLUME_CHANGES: usize = 4;
 /// Time for which a change waits for others of its pool.
 pub(crate) const POOL_PATIENCE: Duration = Duration::from_secs(20);
 /// Time for which the destruction of a busy dataset is tried again, and the pause

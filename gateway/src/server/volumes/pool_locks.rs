@@ -1,9 +1,9 @@
-//! Changes of volumes at the same time: of different volumes many in each pool, of one
+//! Changes of volumes at the same time: of different volumes a few in each pool, of one
 //! volume one. Each waits for ZFS to write a transaction, which has room for all of
 //! them. What concerns several datasets (clones, promotions, groups) has its pool alone. A
 //! pool that hangs delays its own changes, for a bounded time each, and no other's.
 
-use crate::server::limits::POOL_PATIENCE;
+use crate::server::limits::{MAX_VOLUME_CHANGES, POOL_PATIENCE};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -73,7 +73,10 @@ impl PoolLocks {
     ) -> Result<PoolLock<'_>, ApiError> {
         let pool = volume.pool();
         let is_free = |changes: &Changes| {
-            !changes.has_pool_alone && changes.waiting == 0 && !changes.volumes.contains(volume)
+            !changes.has_pool_alone
+                && changes.waiting == 0
+                && changes.volumes.len() < MAX_VOLUME_CHANGES
+                && !changes.volumes.contains(volume)
         };
         let (mut changing, is_free) = self.wait(self.all(), &pool, limit, is_free);
         if !is_free {
@@ -172,6 +175,19 @@ mod tests {
         assert_eq!(code(locks.lock_volume_within(&b, SHORT)), Some(ErrorCode::Busy));
         drop(held);
         assert!(locks.all().is_empty(), "nothing is remembered");
+    }
+
+    #[test]
+    fn a_bounded_number_of_volumes_changes_at_a_time() {
+        let locks = PoolLocks::default();
+        let volume = |number: usize| format!("tank/k/{number}").parse().unwrap();
+        let mut held: Vec<_> = (0..MAX_VOLUME_CHANGES)
+            .map(|number| locks.lock_volume(&volume(number)).unwrap())
+            .collect();
+        let one_more = volume(MAX_VOLUME_CHANGES);
+        assert_eq!(code(locks.lock_volume_within(&one_more, SHORT)), Some(ErrorCode::Busy));
+        held.pop();
+        drop(locks.lock_volume(&one_more).unwrap());
     }
 
     #[test]

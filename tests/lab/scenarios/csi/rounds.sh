@@ -1,11 +1,11 @@
 # title: 100 volumes from creation to deletion, over a killed gateway and a power cycle: none dead, nothing left
-# seconds: 9000
+# seconds: 20000
 # ci: no
 
 . /lab/guest/slow.sh
 . /lab/guest/csi.sh
 . /lab/guest/volumes.sh
-STEP_SECONDS=900
+STEP_SECONDS=1800
 # Volumes of each protocol; further rounds with `--rounds`.
 COUNT=50
 # One of so many volumes is restored from its snapshot.

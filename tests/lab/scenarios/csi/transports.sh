@@ -72,6 +72,8 @@ defaults {
 }
 END
     multipathd
+    # The gateway sees another address of the node at each portal.
+    DRIVER_OPTIONS=(--address "$SECOND")
     driver_start
     eventually 10 test -S "$CSI_SOCKET"
     sleep 1
