@@ -12,6 +12,10 @@ const DISK_BYTES: u64 = 6 << 30;
 /// Serial number of the disk: `/dev/disk/by-id/virtio-shared` in both machines.
 const DISK_SERIAL: &str = "shared";
 
+/// PCI slot of the disk: behind all others, or the emulator puts it before the
+/// disks without a slot of their own, whose names follow from their order.
+const DISK_SLOT: &str = "0x1e";
+
 /// Two machines' common things, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Pair {
@@ -59,7 +63,9 @@ impl Pair {
                 disk(dir).display()
             ),
             "-device".to_owned(),
-            format!("virtio-blk-pci,drive=shared,share-rw=on,serial={DISK_SERIAL}"),
+            format!(
+                "virtio-blk-pci,drive=shared,share-rw=on,serial={DISK_SERIAL},addr={DISK_SLOT}"
+            ),
         ];
         if host == Host::B {
             arguments.extend([
