@@ -1,7 +1,6 @@
 //! Limits on the rates of reads and writes.
 
 use crate::problem::{Findings, Place};
-use crate::schema::ByteSize;
 
 /// Least limit on requests per second.
 pub const MIN_IOPS: u64 = 10;
@@ -22,12 +21,6 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Reads the keys of an entry.
-    #[must_use]
-    pub fn of(iops_max: Option<u64>, bytes_per_second_max: Option<ByteSize>) -> Self {
-        Self { iops_max, bytes_per_second_max: bytes_per_second_max.map(|size| size.0) }
-    }
-
     /// Returns whether there is no limit.
     #[must_use]
     pub const fn is_unlimited(&self) -> bool {
@@ -39,8 +32,8 @@ impl Rates {
             found.range(place.key("iops_max"), iops, MIN_IOPS, MAX_IOPS);
         }
         if let Some(bytes) = self.bytes_per_second_max {
-            let (least, most) = (ByteSize(MIN_BYTES_PER_SECOND), ByteSize(MAX_BYTES_PER_SECOND));
-            found.range(place.key("bytes_per_second_max"), ByteSize(bytes), least, most);
+            let place = place.key("bytes_per_second_max");
+            found.range(place, bytes, MIN_BYTES_PER_SECOND, MAX_BYTES_PER_SECOND);
         }
     }
 }

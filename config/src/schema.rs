@@ -335,7 +335,10 @@ impl ExportConfig {
     /// Limits on its reads and writes.
     #[must_use]
     pub fn rates(&self) -> Rates {
-        Rates::of(self.iops_max, self.bytes_per_second_max)
+        Rates {
+            iops_max: self.iops_max,
+            bytes_per_second_max: self.bytes_per_second_max.map(|size| size.0),
+        }
     }
 }
 

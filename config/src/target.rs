@@ -174,7 +174,10 @@ impl LunConfig {
     /// Limits on its reads and writes.
     #[must_use]
     pub fn rates(&self) -> Rates {
-        Rates::of(self.iops_max, self.bytes_per_second_max)
+        Rates {
+            iops_max: self.iops_max,
+            bytes_per_second_max: self.bytes_per_second_max.map(|size| size.0),
+        }
     }
 }
 
@@ -216,6 +219,15 @@ pub struct VolumesConfig {
 }
 
 impl VolumesConfig {
+    /// Limits on the reads and writes of each.
+    #[must_use]
+    pub fn rates(&self) -> Rates {
+        Rates {
+            iops_max: self.iops_max,
+            bytes_per_second_max: self.bytes_per_second_max.map(|size| size.0),
+        }
+    }
+
     /// Builds the logical unit of one zvol.
     #[must_use]
     pub fn unit(&self, number: u16, path: PathBuf, serial: String, naa: NaaId) -> LunConfig {

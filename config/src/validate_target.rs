@@ -1,7 +1,6 @@
 //! Rules between the values of iSCSI targets.
 
 use crate::problem::{Findings, Place};
-use crate::rates::Rates;
 use crate::schema::Config;
 use crate::target::{
     ChapConfig, ISCSI_PORT, InitiatorConfig, IscsiConfig, LunConfig, NamePattern, TargetConfig,
@@ -190,7 +189,7 @@ fn check_volumes(volumes: &VolumesConfig, place: &Place, found: &mut Findings) {
     check_pattern(&volumes.dataset, place.key("dataset"), found);
     found.range(place.key("first_number"), volumes.first_number, 0, MAX_LUN);
     check_block_bytes(volumes.block_bytes, place, found);
-    Rates::of(volumes.iops_max, volumes.bytes_per_second_max).check(place, found);
+    volumes.rates().check(place, found);
 }
 
 fn check_lun(lun: &LunConfig, place: &Place, found: &mut Findings) {
