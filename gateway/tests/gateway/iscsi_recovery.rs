@@ -39,7 +39,7 @@ fn with_fault(
     // The session is fully usable.
     let (old, new) = (data.slice(..BLOCK_BYTES), pattern(seed + 1, BLOCK_BYTES));
     compare_and_write(&mut session, 64, &old, &new).unwrap_or_else(|e| panic!("{case}: {e}"));
-    (session.repairs, proxy)
+    (session.repairs.clone(), proxy)
 }
 
 /// RFC 7143 §7.8: a damaged data PDU is discarded and rejected; then the data
