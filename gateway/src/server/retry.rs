@@ -40,8 +40,11 @@ impl Retrier {
             while !stopped.load(Ordering::Acquire) {
                 std::thread::sleep(PLACE_INTERVAL);
                 // While the storage of one hangs, the others are not looked at.
-                let places = shown.stores().places();
-                if places.iter().fold(false, |lost, place| place.look() || lost) {
+                let mut is_any_lost = false;
+                for place in shown.stores().places() {
+                    is_any_lost |= place.look();
+                }
+                if is_any_lost {
                     shown.wake.wake();
                 }
             }

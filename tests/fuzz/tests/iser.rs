@@ -21,7 +21,7 @@ fn any_bytes(dice: &mut Dice<'_>) {
     let mut bytes = dice.rest().to_vec();
     if let Some(first) = bytes.first_mut() {
         // Mostly a control message or a Hello.
-        *first = *first & 0x0f | 0x10 + (*first & 0x30);
+        *first = (*first & 0x0f) | (0x10 + (*first & 0x30));
     }
     if let Ok(message) = Message::decode(&bytes) {
         assert!(message.ahs.len() + message.data.len() <= bytes.len());

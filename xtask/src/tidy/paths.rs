@@ -68,7 +68,7 @@ fn absent_paths(
     absent: impl Fn(&str) -> bool,
 ) -> Findings {
     let mut found = Findings::new();
-    let in_path = |c: char| c.is_ascii_alphanumeric() || "_.-/".contains(c);
+    let in_path = |c: char| c.is_ascii_alphanumeric() || "_.-/@".contains(c);
     for (index, line) in text.lines().enumerate() {
         for word in line.split(|c: char| !in_path(c)) {
             let path = word.trim_end_matches(['.', '/']);
