@@ -36,7 +36,7 @@ impl BlockVolume {
                 if !span.is_aligned(u64::from(alignment.offset_bytes)) {
                     return Ok(None);
                 }
-                self.engine.read_to_pipe(fd, offset, len).await
+                self.engine.read_direct_to_pipe(fd, offset, len).await
             }
             Some(_) => return Ok(None),
         };

@@ -199,8 +199,7 @@ impl IoEngine {
     }
 
     /// Reads exactly `len` bytes into a pipe, from which they go to a socket
-    /// without another copy: data that is not in the page cache, or not certain to
-    /// have arrived there, because a thread that sends must not wait for a disk.
+    /// without another copy; worth it where the page cache has no pages to send.
     /// `None`: not supported, or not now, or the file ends before; read into
     /// memory.
     ///
@@ -212,10 +211,37 @@ impl IoEngine {
         offset: u64,
         len: usize,
     ) -> io::Result<Option<FilledPipe>> {
-        // Otherwise io_uring reads more at once than there are workers.
-        if self.has_page_cache(fd) && !self.inner.data.has_room(self.store) {
+        let has_pages = !self.cached_reads.as_ref().is_some_and(|reads| reads.may_wait_at(fd));
+        if has_pages {
             return Ok(None);
         }
+        self.fill_pipe(fd, offset, len).await
+    }
+
+    /// Does the same with a descriptor with O_DIRECT of a device that io_uring
+    /// would leave to a worker of the kernel (a zvol); `None` also while no
+    /// worker of ours is free. Offset and length are aligned.
+    ///
+    /// # Errors
+    /// The error of splice(2).
+    pub async fn read_direct_to_pipe(
+        &self,
+        fd: &Arc<OwnedFd>,
+        offset: u64,
+        len: usize,
+    ) -> io::Result<Option<FilledPipe>> {
+        if !self.inner.data.has_room(self.store) {
+            return Ok(None);
+        }
+        self.fill_pipe(fd, offset, len).await
+    }
+
+    async fn fill_pipe(
+        &self,
+        fd: &Arc<OwnedFd>,
+        offset: u64,
+        len: usize,
+    ) -> io::Result<Option<FilledPipe>> {
         let (file, pipes) = (Arc::clone(fd), Arc::clone(&self.inner.pipes));
         let read = move || pipes.read(&file, offset, len);
         self.inner.data.run((self.store, self.demand), None, read).await?
@@ -348,13 +374,6 @@ impl IoEngine {
         !self.may_wait() && is_resident(fd, offset, len)
     }
 
-    /// Returns whether the file's data lies in the page cache, and not in a cache
-    /// of its file system (ZFS), which reads ahead itself.
-    #[must_use]
-    pub fn has_page_cache(&self, fd: &OwnedFd) -> bool {
-        !self.cached_reads.as_ref().is_some_and(|reads| reads.may_wait_at(fd))
-    }
-
     /// Returns whether every read of the file system may wait for a disk.
     fn may_wait(&self) -> bool {
         self.cached_reads.as_ref().is_some_and(|reads| reads.may_wait())
@@ -421,12 +440,6 @@ impl IoEngine {
     /// closing files, for example, which may free their space.
     pub fn detach(&self, work: impl FnOnce() + Send + 'static) {
         self.inner.metadata.detach(self.store, work);
-    }
-
-    /// Runs a call that may wait for a disk on a data worker without waiting for
-    /// it. The caller bounds their number.
-    pub fn detach_long(&self, work: impl FnOnce() + Send + 'static) {
-        self.inner.data.detach(self.store, work);
     }
 
     /// Runs a call that may take long (copying, allocating, discarding) on a

@@ -3,11 +3,8 @@
 use crate::direct::{DirectIo, Read};
 use crate::errno::OrStoreError;
 use crate::open_file::PosixFile;
-use crate::readahead::{MIN_READ_BYTES, Observed};
 use bytes::Bytes;
-use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
-use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use zgate_io::{IoEngine, WriteSync};
@@ -50,12 +47,9 @@ pub(crate) async fn read(
         let eof = reaches_end || data.len() < want;
         return Ok(ReadData { data: Payload::Bytes(data), eof });
     }
-    let in_cache = want >= MIN_SPAN_BYTES && engine.is_resident(&fd, offset, want as u64);
-    let is_awaited = want >= MIN_READ_BYTES && read_ahead(engine, &fd, file, (asked, !in_cache));
     if how.span_allowed
         && want >= MIN_SPAN_BYTES
-        && let Some(span) =
-            without_a_copy(engine, &fd, (offset, want), in_cache && !is_awaited).await?
+        && let Some(span) = without_a_copy(engine, &fd, (offset, want)).await?
     {
         return Ok(ReadData { data: Payload::Span(span), eof: reaches_end });
     }
@@ -76,38 +70,12 @@ async fn without_a_copy(
     engine: &IoEngine,
     fd: &Arc<OwnedFd>,
     (offset, len): (u64, usize),
-    is_resident: bool,
 ) -> StoreResult<Option<FileSpan>> {
-    if is_resident {
+    if engine.is_resident(fd, offset, len as u64) {
         return Ok(Some(FileSpan { file: Arc::clone(fd) as _, offset, len }));
     }
     let pipe = engine.read_to_pipe(fd, offset, len).await.or_store()?;
     Ok(pipe.map(|pipe| FileSpan { file: Arc::new(pipe), offset: 0, len }))
-}
-
-/// Has the kernel bring into the page cache what the client is about to read.
-/// Returns whether the reader waits for the disk: pages that are in the cache may
-/// still be on their way there, and only a worker may wait for them.
-fn read_ahead(
-    engine: &IoEngine,
-    fd: &Arc<OwnedFd>,
-    file: &PosixFile,
-    (asked, missed): (Read, bool),
-) -> bool {
-    if !engine.has_page_cache(fd) {
-        return false;
-    }
-    let Observed { is_followed, ahead } = file.entry.observe(asked, missed);
-    if let Some(ahead) = ahead {
-        let fd = Arc::clone(fd);
-        engine.detach_long(move || {
-            let len = NonZeroU64::new(ahead.range.end - ahead.range.start);
-            // A hint that fails is not an error.
-            let _ = fadvise(&fd, ahead.range.start, len, Advice::WillNeed);
-            drop(ahead);
-        });
-    }
-    is_followed
 }
 
 /// Reads with O_DIRECT; `None` if the file system does not support it.

@@ -58,8 +58,7 @@ pub(crate) struct Read {
 }
 
 impl Read {
-    /// Returns the offset behind its last byte.
-    pub(crate) fn end(self) -> u64 {
+    fn end(self) -> u64 {
         self.offset.saturating_add(self.len)
     }
 

@@ -8,7 +8,6 @@ use crate::errno::OrStoreError;
 use crate::group_sync::GroupSync;
 use crate::listing::{LISTING_LIFE, Listable, Listing};
 use crate::mounts::Mount;
-use crate::readahead::{Observed, Readers};
 use crate::syscall;
 use rustix::fs::{OFlags, Statx};
 use rustix::io::Errno;
@@ -52,8 +51,6 @@ pub(crate) struct Entry {
     claims: Mutex<Claims>,
     /// Record of its reads; absent for files that need none.
     reads: OnceLock<Box<Mutex<Reads>>>,
-    /// Readers that wait for the disk; absent as long as none did.
-    readers: OnceLock<Box<Readers>>,
     /// Cached listing of this directory.
     pub(crate) listing: Listing,
 }
@@ -142,7 +139,6 @@ impl Entry {
             claim,
             claims: Mutex::default(),
             reads: OnceLock::new(),
-            readers: OnceLock::new(),
             listing: Listing::default(),
         }
     }
@@ -317,16 +313,6 @@ impl Entry {
             return false;
         }
         policy == DirectIo::Always || self.reads().goes_direct(read)
-    }
-
-    /// Records a large read, which has `missed` if its data was not in memory.
-    pub(crate) fn observe(&self, asked: Read, missed: bool) -> Observed {
-        let readers = match self.readers.get() {
-            Some(readers) => readers,
-            None if missed => self.readers.get_or_init(Box::default),
-            None => return Observed::default(),
-        };
-        readers.observe(asked.offset..asked.end(), asked.size, missed)
     }
 
     /// Records a hint about future reads.

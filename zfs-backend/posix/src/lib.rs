@@ -41,7 +41,6 @@ mod open;
 mod open_file;
 mod options;
 mod ranges;
-mod readahead;
 mod readdir;
 mod rights;
 mod setattr;

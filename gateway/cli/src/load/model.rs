@@ -85,7 +85,7 @@ struct Figures {
 }
 
 pub(super) async fn run(args: &LoadArgs) -> Result<bool, Box<dyn Error>> {
-    // The allocator has switched them off: the gateway's memory would grow.
+    // The allocator may switch them off: the gateway's memory would grow.
     zgate_io::huge_pages::allow_huge_pages();
     let mut reports = Vec::new();
     let gpu = match args.device {

@@ -193,36 +193,3 @@ fn reads_past_the_cache_are_the_same_bytes() {
         });
     }
 }
-
-/// A file on a disk that is read in order by requests of a mebibyte is in the page
-/// cache before its reader gets there, further than the kernel's own readahead.
-#[test]
-fn the_disk_is_ahead_of_a_client_that_reads_in_order() {
-    const MIB: usize = 1 << 20;
-    in_both_modes(|s| async move {
-        let data: Vec<u8> = (0..24 * MIB).map(|at| (at / 1000 % 251) as u8).collect();
-        let (_, file) = s.file("f").await;
-        std::fs::write(s.path("f"), &data).unwrap();
-        let disk = std::fs::File::open(s.path("f")).unwrap();
-        disk.sync_all().unwrap();
-        rustix::fs::fadvise(&disk, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-        let disk = disk.into();
-        if zgate_io::is_resident(&disk, 9 * MIB as u64, MIB as u64) {
-            // Its file system keeps all files in memory.
-            return;
-        }
-        for at in 0..4 {
-            let (found, _) = s.read(&file, (at * MIB) as u64, MIB).await;
-            assert!(found == data[at * MIB..][..MIB]);
-        }
-        let begun = std::time::Instant::now();
-        while !zgate_io::is_resident(&disk, 9 * MIB as u64, MIB as u64) {
-            assert!(begun.elapsed().as_secs() < 60, "nothing is read ahead");
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        for at in 4..24 {
-            let (found, _) = s.read(&file, (at * MIB) as u64, MIB).await;
-            assert!(found == data[at * MIB..][..MIB]);
-        }
-    });
-}
