@@ -1,6 +1,7 @@
 //! Items that are configured, but absent when the gateway starts or reloads:
 //! everything else is served, and they come into service when they appear.
 
+use crate::web_page::address;
 use bytes::Bytes;
 use serde_json::Value;
 use std::fs;
@@ -70,9 +71,7 @@ fn status_of<T>(result: Result<T, ClientError>) -> Option<Status> {
 }
 
 fn metrics(gateway: &Gateway) -> String {
-    let log = log(gateway);
-    let address = log.rsplit_once("metrics=").unwrap().1.split_whitespace().next().unwrap();
-    let mut stream = TcpStream::connect(address).unwrap();
+    let mut stream = TcpStream::connect(address(gateway)).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: z\r\n\r\n").unwrap();
     let mut page = String::new();
     stream.read_to_string(&mut page).unwrap();

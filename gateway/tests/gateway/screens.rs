@@ -1,6 +1,7 @@
 //! Screens for people and answers for scripts of a running gateway: `status`,
 //! `top`, `reload`, `release`, and metrics of single clients.
 
+use crate::web_page::address;
 use bytes::Bytes;
 use serde_json::Value;
 use std::fs;
@@ -221,11 +222,9 @@ fn there_is_nothing_to_release_where_no_dataset_is() {
     }
 }
 
-/// Returns the metrics of a gateway, whose address is in its log.
+/// Returns the metrics of a gateway.
 fn metrics(gateway: &Gateway) -> String {
-    let log = fs::read_to_string(gateway.dir.path().join("zgate.log")).unwrap();
-    let address = log.rsplit("metrics=").next().unwrap().split_whitespace().next().unwrap();
-    let mut stream = TcpStream::connect(address).unwrap();
+    let mut stream = TcpStream::connect(address(gateway)).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
     let mut page = String::new();
     stream.read_to_string(&mut page).unwrap();

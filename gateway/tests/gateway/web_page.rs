@@ -16,14 +16,17 @@ const LOG_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest that the first point of the history may take.
 const HISTORY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Returns the status address, which is in the log as soon as the gateway serves.
-fn address(gateway: &Gateway) -> SocketAddr {
+/// Returns the status address, which is in the log as soon as the gateway serves. The
+/// log has those of earlier starts, too, at which nobody answers.
+pub(crate) fn address(gateway: &Gateway) -> SocketAddr {
     let deadline = Instant::now() + LOG_TIMEOUT;
     loop {
         let log = fs::read_to_string(gateway.dir.path().join("zgate.log")).unwrap();
-        let line = log.lines().find(|line| line.contains(" serving "));
+        let line = log.lines().rfind(|line| line.contains(" serving "));
         let word = line.and_then(|line| line.split_once("metrics=")?.1.split_whitespace().next());
-        if let Some(address) = word.and_then(|word| word.parse().ok()) {
+        if let Some(address) = word.and_then(|word| word.parse().ok())
+            && TcpStream::connect(address).is_ok()
+        {
             return address;
         }
         assert!(Instant::now() < deadline, "no address in {log}");

@@ -285,13 +285,14 @@ impl State {
         let (name, settings) = rest.split_last().ok_or("usage")?;
         for setting in settings {
             let (property, value) = setting.split_once('=').ok_or("usage")?;
-            let properties = self.properties(name)?;
-            properties.insert(property.to_owned(), value.to_owned());
+            // A rollback takes it back, other properties not.
             if property == "volsize"
                 && let Some(dataset) = self.datasets.get_mut(*name)
             {
                 dataset.volsize = value.parse().ok();
+                continue;
             }
+            self.properties(name)?.insert(property.to_owned(), value.to_owned());
         }
         Ok(String::new())
     }
