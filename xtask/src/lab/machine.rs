@@ -21,9 +21,9 @@ const SCRATCH_BYTES: u64 = 6 << 30;
 /// Time limit of a test boot under KVM.
 const PROBE_PATIENCE: Duration = Duration::from_secs(40);
 /// Kernel command line; without mitigations, which cost an emulated machine
-/// most; an emulated machine may take long to find its disk.
+/// most.
 const KERNEL_ARGUMENTS: &str = "root=/dev/vda rw init=/lab-init console=ttyS0 quiet panic=-1 \
-    mitigations=off net.ifnames=0 systemd.log_level=err audit=0 rootdelay=180";
+    mitigations=off net.ifnames=0 systemd.log_level=err audit=0";
 /// Prefix of the lines that the guest's init prints on the serial console.
 const MARK: &str = "LAB ";
 
