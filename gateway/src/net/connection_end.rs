@@ -263,8 +263,7 @@ impl Ends {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
-    use std::sync::{Arc, Mutex};
+    use crate::observe::log_of_test;
 
     fn one_of_each_kind() -> [ConnectionEnd; KINDS.len()] {
         [
@@ -279,33 +278,9 @@ mod tests {
         ]
     }
 
-    /// Lines of a log in memory.
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
     /// Returns the log of `run`, one line each: the level, then the text.
     fn logged(run: impl FnOnce()) -> Vec<String> {
-        let lines = Lines::default();
-        let writer = lines.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::DEBUG)
-            .with_ansi(false)
-            .without_time()
-            .with_target(false)
-            .with_writer(move || writer.clone())
-            .finish();
-        tracing::subscriber::with_default(subscriber, run);
-        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let ((), text) = log_of_test::logged(tracing::Level::DEBUG, run);
         text.lines().map(|line| line.trim().to_owned()).collect()
     }
 

@@ -5,6 +5,7 @@ use super::tests::{NAMED, gateway_with};
 use super::tls_tests::{
     ACCES, SUCCESS, SUNRPC, Secure, connect, ended, getattr, null, offer_with, run,
 };
+use crate::observe::log_of_test::logged;
 use crate::server::run::Gateway;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -106,32 +107,10 @@ impl rustls::KeyLog for Secrets {
     }
 }
 
-/// A log in memory.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 #[test]
 fn no_secret_reaches_the_log_at_any_level() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_ansi(false)
-        .with_writer(move || writer.clone())
-        .finish();
     let secrets = Arc::new(Secrets::default());
-    let key = tracing::subscriber::with_default(subscriber, || {
+    let (key, text) = logged(tracing::Level::TRACE, || {
         let dir = tempfile::tempdir().unwrap();
         let gateway = gateway_with(dir.path(), "transport = \"mtls\"\nidentity = \"san\"");
         let ca = Authority::new();
@@ -153,8 +132,6 @@ fn no_secret_reaches_the_log_at_any_level() {
         gateway.stop();
         std::fs::read_to_string(dir.path().join("server.key")).unwrap()
     });
-    let log = log.0.lock().unwrap();
-    let text = String::from_utf8_lossy(&log);
     assert!(text.contains("no user of this machine"), "{text}");
     assert!(text.contains("closing the connection"), "{text}");
     assert!(!text.contains(key.lines().nth(1).unwrap()));
@@ -164,7 +141,7 @@ fn no_secret_reaches_the_log_at_any_level() {
         let hexadecimal: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
         assert!(!text.to_lowercase().contains(&hexadecimal));
         assert!(!text.contains(&format!("{secret:?}")));
-        assert!(!log.windows(secret.len()).any(|window| window == secret));
+        assert!(!text.as_bytes().windows(secret.len()).any(|window| window == secret));
     }
 }
 

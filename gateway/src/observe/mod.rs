@@ -8,6 +8,8 @@ pub(crate) mod documented;
 pub(crate) mod http;
 pub(crate) mod latency;
 pub(crate) mod load;
+#[cfg(test)]
+pub(crate) mod log_of_test;
 pub(crate) mod metric;
 pub(crate) mod pool_metrics;
 pub(crate) mod pools;
