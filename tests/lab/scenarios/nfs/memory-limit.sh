@@ -40,11 +40,19 @@ attack_begins() {
     background watch_memory
 }
 attack_ends() { tail -n 2 /run/lab-processes | xargs kill; }
-attacked() { [ "$(tail -n 1 /tmp/taken)" -ge $((64 << 20)) ]; }
+# Nothing of a step that has failed stays.
+begins() {
+    rm -f /tmp/most /tmp/taken
+    [ ! -e /run/lab-processes ] || xargs kill </run/lab-processes 2>/dev/null || true
+    umount -f -l /mnt/a 2>/dev/null || true
+    [ ! -e /run/zgate/pid ] || ! gateway_alive || gateway_kill
+    ZGATE=/tmp/limited gateway_start
+    eventually 30 "$ZGATE" status
+}
+attacked() { [ "$(tail -n 1 /tmp/taken)" -ge $((48 << 20)) ]; }
 
 served() { # NAME BUDGET_MIB
-    rm -f /tmp/most /tmp/taken
-    ZGATE=/tmp/limited gateway_start
+    begins
     same "$2" "$("$ZGATE" status --json | jq '.memory.budget_bytes / 1048576')" "budget, MiB"
     client_mount 4.2 /mnt/a
     attack_begins
@@ -74,8 +82,7 @@ plenty() { "$ZGATE" status --json | jq -e '.memory.level == "plenty"'; }
 configured() { served configured 192; }
 of_the_group() { served group 224; }
 beyond() {
-    rm -f /tmp/taken
-    ZGATE=/tmp/limited gateway_start
+    begins
     attack_begins
     eventually 100 gateway_gone
     attack_ends
