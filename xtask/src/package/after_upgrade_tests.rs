@@ -1,5 +1,5 @@
-//! What packages restart after an upgrade: the shipped script with a stand-in for
-//! the service manager.
+//! Gateways that packages restart after an upgrade: the shipped script, with a stand-in
+//! for the service manager.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
