@@ -71,6 +71,7 @@ pub(crate) const PROXMOX_TOOLS: &[Tool] = &[
 /// Programs that the suite of the web page needs.
 pub(crate) const PAGE_TOOLS: &[Tool] = &[
     Tool { program: "chromium", package: "chromium" },
+    Tool { program: "prometheus", package: "prometheus" },
     Tool { program: "python3", package: "python3" },
     Tool { program: "python3", package: "python3-venv" },
 ];

@@ -1,13 +1,15 @@
 //! The commands of the documents for users: those that need nothing but this
-//! machine are run, with the output that the document shows. The gateway that
-//! they talk to serves the README's own configuration from a scratch directory.
+//! machine are run, with the output that the document shows; of the others each
+//! block names the scenario of the lab that has them. The gateway that they talk
+//! to serves the README's own configuration from a scratch directory, one for each
+//! document: later blocks use files of earlier ones.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use zgate_test_harness::documents::{self, Block, DOCUMENTS};
+use zgate_test_harness::documents::{self, Block, DOCUMENTS, Runner, repository};
 use zgate_test_harness::{free_port, zgate_binary};
 
 /// The longest a gateway may take to come up.
@@ -21,25 +23,32 @@ struct Scratch {
     dir: tempfile::TempDir,
     nfs: u16,
     iscsi: u16,
+    metrics: u16,
     gateway: Option<Child>,
 }
 
 impl Scratch {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let scratch = Self { dir, nfs: free_port(), iscsi: free_port(), gateway: None };
+        let (nfs, iscsi, metrics) = (free_port(), free_port(), free_port());
+        let scratch = Self { dir, nfs, iscsi, metrics, gateway: None };
         let root = scratch.dir.path();
-        for folder in ["bin", "tank/models", "tank/luns", "target/dist"] {
+        for folder in ["bin", "tank/models", "tank/luns", "target/dist", "etc/zgate"] {
             fs::create_dir_all(root.join(folder)).unwrap();
         }
-        fs::File::create(root.join("vm0")).unwrap().set_len(DISK_BYTES).unwrap();
+        for disk in ["vm0", "vm1", "disk.img"] {
+            fs::File::create(root.join(disk)).unwrap().set_len(DISK_BYTES).unwrap();
+        }
+        let token = root.join("etc/zgate/status-token");
+        fs::write(&token, "a-token-of-32-characters-0123456\n").unwrap();
+        fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
         fs::write(root.join("zgate.toml"), scratch.configuration()).unwrap();
         // The commands as they are written, with the ports and the socket of
         // this test.
         let script = format!(
             "#!/bin/sh\ncase \"$1\" in\n\
              demo) exec {program} \"$@\" --port {} --metrics-port {} ;;\n\
-             status|exports|clients|targets|sessions|lun|acl|reload|drain|mount-hint)\n\
+             status|top|exports|clients|targets|sessions|lun|acl|reload|drain|mount-hint)\n\
              exec {program} \"$@\" --socket {}/admin.sock ;;\n\
              *) exec {program} \"$@\" ;;\nesac\n",
             free_port(),
@@ -63,21 +72,30 @@ impl Scratch {
         let root = self.dir.path().display();
         let server = format!(
             "[server]\nstate_dir = \"{root}/state\"\nadmin_socket = \"{root}/admin.sock\"\n\
-             metrics_listen = \"127.0.0.1:0\"\n"
+             metrics_listen = \"127.0.0.1:{}\"\nstatus_token_file = \"{root}/etc/zgate/status-token\"\n",
+            self.metrics
         );
-        let target = "[[target]]\nname = \"iqn.2026-11.test:vm\"\n";
+        let target = format!(
+            "[[target]]\nname = \"iqn.2026-11.test:vm\"\n\
+             [[target.lun]]\nnumber = 0\npath = \"{root}/vm1\"\n\
+             [[target.initiator]]\nname = \"iqn.*\"\n"
+        );
         text.replace("[server]\n", &server)
             .replace("0.0.0.0:2049", &format!("127.0.0.1:{}", self.nfs))
             .replace("0.0.0.0:3260", &format!("127.0.0.1:{}", self.iscsi))
             .replace("\"/tank/", &format!("\"{root}/tank/"))
             .replace("/dev/zvol/tank/vm0", &format!("{root}/vm0"))
-            + target
+            + &target
     }
 
     fn shell(&self, command: &str) -> Command {
         let root = self.dir.path();
         let path = std::env::var("PATH").unwrap_or_default();
-        let command = command.replace("/tank/", &format!("{}/tank/", root.display()));
+        let command = command
+            .replace("/tank/", &format!("{}/tank/", root.display()))
+            .replace("/etc/zgate/", &format!("{}/etc/zgate/", root.display()))
+            .replace("http://gw:9469", &format!("http://127.0.0.1:{}", self.metrics))
+            .replace("iscsi://nas:3260", &format!("iscsi://127.0.0.1:{}", self.iscsi));
         let mut shell = Command::new("sh");
         shell
             .args(["-c", &format!("exec 2>&1; {command}")])
@@ -135,11 +153,11 @@ fn without_measurements(text: &str) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn run(block: &Block) {
+fn run(scratch: &mut Scratch, block: &Block) {
     const SERVE: &str = "zgate serve";
-    let mut scratch = Scratch::new();
     let commands = block.commands();
-    if !commands.iter().any(|command| command.text.starts_with(SERVE)) {
+    let starts = commands.iter().any(|command| command.text.starts_with(SERVE));
+    if !starts && scratch.gateway.is_none() {
         scratch.serve("zgate serve --config zgate.toml");
     }
     for documents::Command { text, output } in &commands {
@@ -151,25 +169,84 @@ fn run(block: &Block) {
         let said = scratch.usual(&done);
         let place = format!("{}: {text}", block.place);
         assert!(done.status.success() || output.starts_with("zgate: "), "{place}: {said}");
-        if !output.is_empty() {
+        if !output.is_empty() && block.runner() == Runner::Output {
             assert_eq!(without_measurements(&said), without_measurements(output), "{place}");
         }
     }
 }
 
-/// Runs the commands of a document, at least those of so many blocks.
-fn run_all(document: &str, least: usize) {
-    let mut ran = 0;
-    for block in documents::blocks(document).iter().filter(|block| block.has_commands()) {
-        if block.marker == "run" {
-            run(block);
-            ran += 1;
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
+    // Its driver for iSCSI is a Debian package of its own.
+    is_there && (program != "qemu-img" || qemu_img_has_iscsi())
+}
+
+fn qemu_img_has_iscsi() -> bool {
+    let help = Command::new("qemu-img").arg("--help").output();
+    help.is_ok_and(|help| String::from_utf8_lossy(&help.stdout).contains(" iscsi "))
+}
+
+/// Checks that a scenario has the commands of a block: either it reads them from
+/// the document, or it has each program with its subcommands. The rest is its own
+/// names.
+fn check_lab(block: &Block, scenario: &str) {
+    let path = repository(&format!("tests/lab/scenarios/{scenario}.sh"));
+    let text = fs::read_to_string(&path);
+    let text = text.unwrap_or_else(|error| panic!("{}: {scenario}: {error}", block.place));
+    if text.contains("DOCUMENT=/lab/deploy/INSTALL.md") {
+        return;
+    }
+    // The vocabulary that it is written in.
+    let sourced: Vec<_> =
+        text.lines().filter_map(|line| line.strip_prefix(". /lab/guest/")).collect();
+    let read = |name: &&str| fs::read_to_string(repository(&format!("tests/lab/guest/{name}")));
+    let sourced: String = sourced.iter().map(|name| read(name).unwrap()).collect();
+    let text = (text + &sourced).replace("\"$ZGATE\"", "zgate");
+    let text = text.replace("dpkg_run -i", "apt-get install");
+    for command in block.commands() {
+        let is_word = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+        let words = command.text.split(' ').take_while(is_word);
+        let words: Vec<_> = words.take_while(|word| !word.starts_with('-')).collect();
+        // A person's part.
+        if matches!(words[..], ["editor" | "vi" | "cp", ..]) {
             continue;
         }
-        let reason = block.marker.strip_prefix("needs: ").unwrap_or_default();
-        assert!(!reason.is_empty(), "{}: mark it `run` or `needs: REASON`", block.place);
+        let place = &block.place;
+        assert!(text.contains(&words.join(" ")), "{place}: {scenario} has no {}", command.text);
+    }
+}
+
+/// Runs the commands of a document, at least those of so many blocks.
+fn run_all(document: &str, least: usize) {
+    let mut scratch = Scratch::new();
+    let mut ran = 0;
+    for block in documents::blocks(document).iter().filter(|block| block.has_commands()) {
+        match block.runner() {
+            Runner::Output | Runner::Success => run(&mut scratch, block),
+            Runner::Programs(programs) => {
+                let missing = programs.split(' ').find(|program| !is_installed(program));
+                if let Some(program) = missing {
+                    assert!(!is_everything_required(), "{}: {program} is missing", block.place);
+                    eprintln!("{}: not run, {program} is missing", block.place);
+                    continue;
+                }
+                run(&mut scratch, block);
+            }
+            Runner::Lab(scenario) => {
+                check_lab(block, scenario);
+                continue;
+            }
+            Runner::None(_) => continue,
+        }
+        ran += 1;
     }
     assert!(ran >= least, "{document}: only {ran} blocks were run");
+}
+
+/// Returns whether a suite that cannot run is a failure, as in CI.
+fn is_everything_required() -> bool {
+    std::env::var("ZGATE_TEST_LOOP").is_ok_and(|value| value == "require")
 }
 
 #[test]
@@ -184,7 +261,7 @@ fn commands_of_the_installation_run() {
 
 #[test]
 fn commands_of_operations_run() {
-    run_all("docs/OPERATIONS.md", 4);
+    run_all("docs/OPERATIONS.md", 7);
 }
 
 #[test]

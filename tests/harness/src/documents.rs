@@ -1,6 +1,5 @@
 //! Commands in the documents for users: fenced blocks of `sh` and `console`.
-//! The info string of a block says whether a test runs it (`run`) or what it
-//! needs that a test does not have (`needs: REASON`).
+//! The info string of a block says which test runs it ([`Runner`]).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,6 +18,21 @@ pub struct Block {
     pub marker: String,
     /// Text between the fences.
     pub text: String,
+}
+
+/// Test that runs the commands of a block.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Runner<'a> {
+    /// `run`: a test of the gateway, with the output that the document shows.
+    Output,
+    /// `run: REASON`: the same test; the output is another one there.
+    Success,
+    /// `run with: PROGRAMS`: the same test, where these programs are installed.
+    Programs(&'a str),
+    /// `lab: SCENARIO`: a scenario of the lab, with names of its own.
+    Lab(&'a str),
+    /// `needs: REASON`: none; no test has what they need.
+    None(&'a str),
 }
 
 /// A command in a block, and the output that follows it.
@@ -69,10 +83,25 @@ impl Block {
         matches!(self.language.as_str(), "sh" | "console")
     }
 
-    /// Returns the commands of the block.
+    /// Returns the test that runs the commands.
+    ///
+    /// # Panics
+    /// If the info string names none.
+    pub fn runner(&self) -> Runner<'_> {
+        match self.marker.split_once(": ") {
+            None if self.marker == "run" => Runner::Output,
+            Some(("run", _)) => Runner::Success,
+            Some(("run with", programs)) => Runner::Programs(programs),
+            Some(("lab", scenario)) => Runner::Lab(scenario),
+            Some(("needs", reason)) => Runner::None(reason),
+            _ => panic!("{}: mark it `run`, `lab: SCENARIO` or `needs: REASON`", self.place),
+        }
+    }
+
+    /// Returns the commands of the block. One that is continued is one line.
     pub fn commands(&self) -> Vec<Command> {
         let mut commands = Vec::<Command>::new();
-        for line in self.text.lines() {
+        for line in self.text.replace("\\\n", " ").lines() {
             let prompt = ["$ ", "# "].iter().find_map(|prompt| line.strip_prefix(prompt));
             let command = if self.language == "console" { prompt } else { Some(line) };
             match (command, commands.last_mut()) {

@@ -185,6 +185,7 @@ lease_seconds = $LEASE_SECONDS
 grace_seconds = $LEASE_SECONDS
 admin_socket = "/run/zgate/admin.sock"
 metrics_listen = "127.0.0.1:9469"
+${SERVER_KEYS:-}
 
 END
         printf '%s\n' "${EXPORTS[@]}"

@@ -1,5 +1,5 @@
-//! Root file system of the image: Debian, by mmdebstrap, with what RDMA and ZFS
-//! need.
+//! Root file system of the image: Debian, by mmdebstrap, with what RDMA, ZFS and
+//! Kerberos need.
 
 use super::program::Machine;
 use super::release::Release;
@@ -15,7 +15,7 @@ const SUITE: &str = "trixie";
 /// `zfsutils-linux` is in `contrib`.
 const COMPONENTS: &str = "main,contrib";
 /// Packages besides the essential ones.
-const PACKAGES: &str = "ibverbs-providers,librdmacm1t64,rdma-core,zfsutils-linux";
+const PACKAGES: &str = "ibverbs-providers,libgssapi-krb5-2,librdmacm1t64,rdma-core,zfsutils-linux";
 /// Programs that make it.
 const TOOLS: &[Tool] = &[
     Tool { program: "mmdebstrap", package: "mmdebstrap" },
@@ -83,4 +83,19 @@ fn mmdebstrap(source: &AptSource, machine: Machine) -> Command {
     // How this machine reaches archives, and its name, are no business of the image's.
     command.arg("--customize-hook=rm -f \"$1/etc/resolv.conf\" \"$1/etc/hostname\"");
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_containerfile_installs_the_same_packages() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/container/Containerfile");
+        let text = std::fs::read_to_string(file).unwrap();
+        let install = text.split_once("--no-install-recommends").unwrap().1;
+        let words = install.split("&&").next().unwrap().split_whitespace();
+        let installed: Vec<_> = words.filter(|word| *word != "\\").collect();
+        assert_eq!(installed, PACKAGES.split(',').collect::<Vec<_>>());
+    }
 }

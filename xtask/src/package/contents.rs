@@ -20,7 +20,7 @@ const AGENT: &str = "/usr/lib/ocf/resource.d/zgate/zgate";
 /// Resource agent of planned switches.
 const HANDOVER_AGENT: &str = "/usr/lib/ocf/resource.d/zgate/zgate-handover";
 /// Directory of documents.
-const DOCUMENTS: &str = "/usr/share/doc/zgate";
+pub(super) const DOCUMENTS: &str = "/usr/share/doc/zgate";
 /// Documents for users.
 const FOR_USERS: [&str; 12] = [
     "README.md",

@@ -2,6 +2,8 @@
 //! an image of a container and the wheel of the Python package. Two runs with the
 //! same sources make the same bytes.
 
+#[cfg(test)]
+mod after_upgrade_tests;
 mod archive;
 mod base;
 mod contents;

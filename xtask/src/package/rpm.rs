@@ -1,7 +1,7 @@
 //! RPM packages, by the `rpm` crate.
 
 use super::archive::{Entry, Role, with_parents};
-use super::contents::{Format, Sources};
+use super::contents::{DOCUMENTS, Format, Sources};
 use super::program::Needs;
 use super::release::{DESCRIPTION, HOME, MAINTAINER, Release, SUMMARY};
 use rpm::{
@@ -28,7 +28,9 @@ const BITS: &str = "()(64bit)";
 pub(super) fn build(sources: &Sources, release: &Release) -> io::Result<Vec<u8>> {
     let time = u32::try_from(release.epoch).map_err(io::Error::other)?;
     let machine = sources.program.machine.rpm();
-    let mut builder = PackageBuilder::new("zgate", &release.version, LICENCE, machine, SUMMARY);
+    let (first, rest) = SUMMARY.split_at(1);
+    let summary = first.to_uppercase() + rest;
+    let mut builder = PackageBuilder::new("zgate", &release.version, LICENCE, machine, &summary);
     builder
         .using_config(BuildConfig::v4().source_date(time).compression(CompressionType::Gzip))
         .release(release.revision.to_string())
@@ -36,7 +38,12 @@ pub(super) fn build(sources: &Sources, release: &Release) -> io::Result<Vec<u8>>
         .url(HOME)
         .packager(MAINTAINER)
         .group("System Environment/Daemons")
-        .build_host(BUILD_HOST);
+        .build_host(BUILD_HOST)
+        .add_changelog_entry(
+            format!("{MAINTAINER} - {}-{}", release.version, release.revision),
+            format!("- zgate {}: see {DOCUMENTS}/CHANGELOG.md", release.version),
+            time,
+        );
     for entry in owned(&sources.entries(Format::Rpm, release)?) {
         add(&mut builder, entry).map_err(io::Error::other)?;
     }

@@ -13,7 +13,9 @@ pub(crate) mod targets;
 pub(crate) mod top;
 pub(crate) mod units;
 
-use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Row, Table, presets};
+use comfy_table::{
+    Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Row, Table, presets,
+};
 use crossterm::style::Stylize;
 use std::io::IsTerminal;
 
@@ -80,6 +82,22 @@ pub(crate) enum Column {
     Right(&'static str),
 }
 
+/// Columns of the terminal behind each cell.
+const PADDING: u16 = 2;
+/// Width that names need to be told apart, in columns of the terminal.
+const LEAST_NAME: u16 = 8;
+
+impl Column {
+    /// Returns the width that it needs at least, in columns of the terminal.
+    fn least(self, content: u16) -> usize {
+        let content = match self {
+            Self::Left(_) => content.min(LEAST_NAME),
+            Self::Right(_) => content,
+        };
+        usize::from(content + PADDING)
+    }
+}
+
 /// Cell of a table.
 pub(crate) struct Text(pub Tone, pub String);
 
@@ -127,10 +145,20 @@ pub(crate) fn table(output: Output, columns: &[Column], rows: Vec<Vec<Text>>) ->
         row.max_height(1);
         table.add_row(row);
     }
+    for shown in table.column_iter_mut() {
+        shown.set_padding((0, PADDING));
+    }
+    let widths = table.column_max_content_widths();
+    let whole: usize =
+        columns.iter().zip(&widths).map(|(column, width)| column.least(*width)).sum();
+    // A number that is cut is another one: names give way.
+    let fits = output.width.is_none_or(|width| whole <= usize::from(width));
     for (column, shown) in columns.iter().zip(table.column_iter_mut()) {
-        shown.set_padding((0, 2));
         if matches!(column, Column::Right(_)) {
             shown.set_cell_alignment(CellAlignment::Right);
+            if fits {
+                shown.set_constraint(ColumnConstraint::ContentWidth);
+            }
         }
     }
     table.trim_fmt() + "\n"
@@ -159,6 +187,15 @@ mod tests {
         let narrow = Output { width: Some(24), colour: false };
         let text = table(narrow, &columns, long);
         assert!(text.lines().count() == 2 && text.lines().all(|line| line.len() <= 24), "{text}");
+        let three = [Column::Left("A"), Column::Left("B"), Column::Right("READ")];
+        let names = ["iqn.2010-11.libiscsi:iscsi-perf", "iqn.2026-11.test:vm", "79.81 MB/s"];
+        let text = table(
+            Output { width: Some(40), colour: false },
+            &three,
+            vec![names.map(Text::from).into()],
+        );
+        assert!(text.contains("79.81 MB/s"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
         let coloured = Output { colour: true, width: None };
         let bad = vec![vec![Text(Tone::Bad, "FAULTED".into()), "1".into()]];
         assert!(table(coloured, &columns, bad).contains('\u{1b}'));

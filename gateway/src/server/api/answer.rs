@@ -1,7 +1,9 @@
 //! Answers and bodies as JSON.
 
+use super::guard::Caller;
 use crate::server::limits::{API_BODY_TIMEOUT, MAX_API_BODY_BYTES};
 use axum::body::Body;
+use axum::extract::{FromRequest, Request};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -43,8 +45,23 @@ impl IntoResponse for Failure {
     }
 }
 
+/// Answers with what was asked for, or with what it is after a change.
+pub(super) fn found(value: &impl Serialize) -> Response {
+    json(StatusCode::OK, value)
+}
+
+/// Answers with what exists now. True: it is new.
+pub(super) fn made<T: Serialize>((value, is_new): &(T, bool)) -> Response {
+    json(if *is_new { StatusCode::CREATED } else { StatusCode::OK }, value)
+}
+
+/// Answers that something does not exist any more.
+pub(super) fn gone(&(): &()) -> Response {
+    StatusCode::NO_CONTENT.into_response()
+}
+
 /// Answers with JSON.
-pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response {
+fn json(status: StatusCode, value: &impl Serialize) -> Response {
     match serde_json::to_string(value) {
         Ok(body) => {
             let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
@@ -56,8 +73,27 @@ pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response {
     }
 }
 
+/// A request for a change: its caller, and its body.
+pub(super) struct Change<T> {
+    pub caller: Caller,
+    pub asked: T,
+}
+
+impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Change<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
+        // The guard, which every request passes, has put it there.
+        let caller = request.extensions().get().cloned().ok_or_else(|| {
+            let message = "the caller of this request is not known";
+            ApiError::new(ErrorCode::Unauthorized, message, "report this as a fault of zgate")
+        })?;
+        Ok(Self { caller, asked: body(request.into_body()).await? })
+    }
+}
+
 /// Reads the body of a request; an empty one is `{}`.
-pub(super) async fn body<T: DeserializeOwned>(body: Body) -> Result<T, Failure> {
+async fn body<T: DeserializeOwned>(body: Body) -> Result<T, Failure> {
     let invalid = |message: String, next: &str| ApiError::new(ErrorCode::Invalid, message, next);
     let read = axum::body::to_bytes(body, MAX_API_BODY_BYTES);
     let Ok(read) = tokio::time::timeout(API_BODY_TIMEOUT, read).await else {

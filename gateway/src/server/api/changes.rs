@@ -2,13 +2,11 @@
 //! of the admin socket.
 
 use super::ApiState;
-use super::answer::{Failure, Outcome, body, json, of_change};
+use super::answer::{Change, Failure, Outcome, found, of_change};
 use super::guard::Caller;
 use crate::admin::Request;
 use axum::Extension;
-use axum::body::Body;
 use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
 use axum::routing::{MethodRouter, post, put};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -44,8 +42,8 @@ pub(super) struct KeepQuery {
 impl ApiState {
     async fn carry_out(&self, caller: Caller, request: Request) -> Outcome {
         let carry_out = Arc::clone(&self.carry_out);
-        let job = move || carry_out(request, caller.by).map_err(|error| of_change(&error));
-        Ok(json(StatusCode::OK, &self.jobs.run(job).await?))
+        self.run(move || carry_out(request, caller.by).map_err(|error| of_change(&error)), found)
+            .await
     }
 }
 
@@ -66,11 +64,9 @@ fn invalid(what: &str, error: &dyn std::fmt::Display) -> Failure {
 )]
 async fn lun_add(
     State(api): Api,
-    Extension(caller): Extension<Caller>,
     Path((target, number)): Path<(String, u16)>,
-    text: Body,
+    Change { caller, asked: AddLun { path, size_bytes, read_only, runtime_only } }: Change<AddLun>,
 ) -> Outcome {
-    let AddLun { path, size_bytes, read_only, runtime_only } = body(text).await?;
     // The other settings have their defaults.
     let least = serde_json::json!({ "number": number, "path": path, "read_only": read_only });
     let lun: LunConfig = serde_json::from_value(least).map_err(|error| invalid("lun", &error))?;
@@ -109,11 +105,9 @@ async fn lun_remove(
 )]
 async fn lun_resize(
     State(api): Api,
-    Extension(caller): Extension<Caller>,
     Path((target, number)): Path<(String, u16)>,
-    text: Body,
+    Change { caller, asked: ResizeLun { size_bytes } }: Change<ResizeLun>,
 ) -> Outcome {
-    let ResizeLun { size_bytes } = body(text).await?;
     api.carry_out(caller, Request::LunResize { target, number, size_bytes }).await
 }
 
@@ -129,11 +123,9 @@ async fn lun_resize(
 )]
 async fn acl_add(
     State(api): Api,
-    Extension(caller): Extension<Caller>,
     Path((target, name)): Path<(String, String)>,
-    text: Body,
+    Change { caller, asked: AddRule { clients, luns, read_only, runtime_only } }: Change<AddRule>,
 ) -> Outcome {
-    let AddRule { clients, luns, read_only, runtime_only } = body(text).await?;
     let clients: Result<Vec<_>, _> = clients.iter().map(|network| network.parse()).collect();
     let rule = Box::new(InitiatorConfig {
         name: name.parse().map_err(|error| invalid("name", &error))?,
@@ -170,8 +162,10 @@ async fn acl_remove(
     request_body = Reload,
     responses((status = 200, description = "As `zgate reload --json`", body = Object))
 )]
-async fn reload(State(api): Api, Extension(caller): Extension<Caller>, text: Body) -> Outcome {
-    let Reload { force } = body(text).await?;
+async fn reload(
+    State(api): Api,
+    Change { caller, asked: Reload { force } }: Change<Reload>,
+) -> Outcome {
     api.carry_out(caller, Request::Reload { force }).await
 }
 
@@ -188,8 +182,10 @@ async fn drain(State(api): Api, Extension(caller): Extension<Caller>) -> Outcome
     description = "As `zgate release`", request_body = ReleaseDataset,
     responses((status = 200, description = "As `zgate release --json`", body = Object))
 )]
-async fn release(State(api): Api, Extension(caller): Extension<Caller>, text: Body) -> Outcome {
-    let ReleaseDataset { dataset, seconds } = body(text).await?;
+async fn release(
+    State(api): Api,
+    Change { caller, asked: ReleaseDataset { dataset, seconds } }: Change<ReleaseDataset>,
+) -> Outcome {
     api.carry_out(caller, Request::Release { dataset, seconds }).await
 }
 
@@ -198,8 +194,10 @@ async fn release(State(api): Api, Extension(caller): Extension<Caller>, text: Bo
     request_body = ResumeDataset,
     responses((status = 200, description = "As `zgate resume --json`", body = Object))
 )]
-async fn resume(State(api): Api, Extension(caller): Extension<Caller>, text: Body) -> Outcome {
-    let ResumeDataset { dataset } = body(text).await?;
+async fn resume(
+    State(api): Api,
+    Change { caller, asked: ResumeDataset { dataset } }: Change<ResumeDataset>,
+) -> Outcome {
     api.carry_out(caller, Request::Resume { dataset }).await
 }
 

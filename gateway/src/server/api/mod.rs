@@ -20,10 +20,13 @@ mod volumes;
 use super::volumes::VolumeService;
 use crate::admin::Request;
 use crate::observe::audit::Asker;
+use answer::Outcome;
 use axum::Router;
+use axum::response::Response;
 use jobs::Jobs;
 use std::io;
 use std::sync::Arc;
+use zgate_api::ApiError;
 
 pub(crate) use listen::start;
 
@@ -36,6 +39,17 @@ pub(crate) struct ApiState {
     volumes: Arc<VolumeService>,
     carry_out: CarryOut,
     jobs: Jobs,
+}
+
+impl ApiState {
+    /// Runs what may wait for storage, and answers with its outcome.
+    async fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+        answer: impl FnOnce(&T) -> Response,
+    ) -> Outcome {
+        Ok(answer(&self.jobs.run(job).await?))
+    }
 }
 
 /// Returns all routes; `reading` are those of the status address.

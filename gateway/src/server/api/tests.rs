@@ -21,7 +21,7 @@ use zgate_test_harness::certificates::{Authority, client, server_files};
 const ADMIN: &str = "admin-token-of-32-characters-012";
 const READ: &str = "read-token-of-32-characters-0123";
 
-struct Scene {
+struct Fixture {
     dir: tempfile::TempDir,
     model: Arc<Model>,
     tcp: SocketAddr,
@@ -31,7 +31,7 @@ struct Scene {
     carried_out: Arc<Mutex<Vec<String>>>,
 }
 
-impl Scene {
+impl Fixture {
     /// Starts an API whose client certificates (of `localhost`) are of this role.
     fn new(certificate_role: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -124,39 +124,39 @@ const A: &str = "/api/v1/volumes/tank%2Fk8s%2Fa";
 
 #[test]
 fn a_volume_lives_over_the_socket() {
-    let scene = Scene::new("admin");
-    let mode = std::fs::metadata(scene.socket()).unwrap().permissions().mode();
+    let fixture = Fixture::new("admin");
+    let mode = std::fs::metadata(fixture.socket()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let nothing = Value::Null;
     for status in [201, 200] {
-        let (found, volume) = scene.local("POST", "/api/v1/volumes", &volume("a"));
+        let (found, volume) = fixture.local("POST", "/api/v1/volumes", &volume("a"));
         assert_eq!((found, &volume["id"]), (status, &json!("tank/k8s/a")), "{volume}");
     }
     let node = json!({ "owner": "csi", "initiator": "iqn.2026-11.test:n" });
-    let (status, access) = scene.local("PUT", &format!("{A}/access/n"), &node);
+    let (status, access) = fixture.local("PUT", &format!("{A}/access/n"), &node);
     assert_eq!((status, &access["reach"]["protocol"]), (200, &json!("iscsi")), "{access}");
     let grown = json!({ "owner": "csi", "size_bytes": 2_u64 << 30 });
-    assert_eq!(scene.local("PATCH", A, &grown).1["size_bytes"], json!(2_u64 << 30));
+    assert_eq!(fixture.local("PATCH", A, &grown).1["size_bytes"], json!(2_u64 << 30));
     let owner = json!({ "owner": "csi" });
-    assert_eq!(scene.local("PUT", &format!("{A}/snapshots/s"), &owner).0, 201);
-    assert_eq!(scene.local("PUT", &format!("{A}/snapshots/s"), &owner).0, 200);
-    let (status, listed) = scene.local("GET", "/api/v1/volume-snapshots?owner=csi", &nothing);
+    assert_eq!(fixture.local("PUT", &format!("{A}/snapshots/s"), &owner).0, 201);
+    assert_eq!(fixture.local("PUT", &format!("{A}/snapshots/s"), &owner).0, 200);
+    let (status, listed) = fixture.local("GET", "/api/v1/volume-snapshots?owner=csi", &nothing);
     assert_eq!((status, &listed["items"][0]["id"]), (200, &json!("tank/k8s/a@s")));
-    let (status, error) = scene.local("DELETE", &format!("{A}?owner=csi"), &nothing);
+    let (status, error) = fixture.local("DELETE", &format!("{A}?owner=csi"), &nothing);
     assert_eq!((status, &error["error"]["code"]), (409, &json!("in_use")));
-    assert_eq!(scene.local("DELETE", &format!("{A}/snapshots/s?owner=csi"), &nothing).0, 204);
-    assert_eq!(scene.local("DELETE", &format!("{A}/access/n?owner=csi"), &nothing).0, 204);
+    assert_eq!(fixture.local("DELETE", &format!("{A}/snapshots/s?owner=csi"), &nothing).0, 204);
+    assert_eq!(fixture.local("DELETE", &format!("{A}/access/n?owner=csi"), &nothing).0, 204);
     for _ in 0..2 {
-        assert_eq!(scene.local("DELETE", &format!("{A}?owner=csi"), &nothing).0, 204);
+        assert_eq!(fixture.local("DELETE", &format!("{A}?owner=csi"), &nothing).0, 204);
     }
-    assert_eq!(scene.local("GET", A, &nothing).0, 404);
-    assert_eq!(scene.local("GET", "/api/v1/capacity?parent=tank%2Fk8s", &nothing).0, 200);
-    assert!(!scene.model.names().contains(&"tank/k8s/a".to_owned()));
+    assert_eq!(fixture.local("GET", A, &nothing).0, 404);
+    assert_eq!(fixture.local("GET", "/api/v1/capacity?parent=tank%2Fk8s", &nothing).0, 200);
+    assert!(!fixture.model.names().contains(&"tank/k8s/a".to_owned()));
 }
 
 #[test]
 fn wrong_requests_have_a_code_and_a_next_step() {
-    let scene = Scene::new("admin");
+    let fixture = Fixture::new("admin");
     let nothing = Value::Null;
     let mut odd = volume("a");
     odd["sise"] = json!(1);
@@ -175,7 +175,7 @@ fn wrong_requests_have_a_code_and_a_next_step() {
         ("PUT", "/api/v1/targets/iqn.2026-11.test:t/luns/x", &nothing, 400, "invalid"),
     ];
     for (method, path, body, status, code) in cases {
-        let (found, answer) = scene.local(method, path, body);
+        let (found, answer) = fixture.local(method, path, body);
         assert_eq!((found, &answer["error"]["code"]), (status, &json!(code)), "{path}: {answer}");
         for part in ["message", "next_step"] {
             assert!(answer["error"][part].as_str().is_some_and(|text| text.len() > 5), "{answer}");
@@ -185,9 +185,9 @@ fn wrong_requests_have_a_code_and_a_next_step() {
 
 #[test]
 fn over_tcp_there_are_roles() {
-    let scene = Scene::new("read");
+    let fixture = Fixture::new("read");
     let look = ("GET", "/api/v1/volumes");
-    let status = |token, certified, request| scene.remote(token, certified, request).0;
+    let status = |token, certified, request| fixture.remote(token, certified, request).0;
     assert_eq!(status(None, false, look), 401);
     assert_eq!(status(Some("another-token-of-32-characters-0"), false, look), 401);
     assert_eq!(status(Some(READ), false, look), 200);
@@ -197,10 +197,10 @@ fn over_tcp_there_are_roles() {
     assert_eq!(status(None, false, change), 401);
     assert_eq!(status(Some(READ), false, change), 403);
     assert_eq!(status(None, true, change), 403);
-    assert!(scene.carried_out.lock().unwrap().is_empty());
+    assert!(fixture.carried_out.lock().unwrap().is_empty());
     assert_eq!(status(Some(ADMIN), true, change), 200);
     assert_eq!(status(Some(ADMIN), false, change), 200);
-    let admins = Scene::new("admin");
+    let admins = Fixture::new("admin");
     assert_eq!(admins.remote(None, true, change).0, 200);
     let log = admins.carried_out.lock().unwrap();
     assert!(log[0].starts_with("localhost at 127.0.0.1:") && log[0].ends_with("Drain"), "{log:?}");
@@ -208,15 +208,15 @@ fn over_tcp_there_are_roles() {
 
 #[test]
 fn without_tls_and_with_another_authority_nobody_gets_in() {
-    let scene = Scene::new("admin");
-    let mut plain = TcpStream::connect(scene.tcp).unwrap();
+    let fixture = Fixture::new("admin");
+    let mut plain = TcpStream::connect(fixture.tcp).unwrap();
     plain.write_all(b"GET /api/v1/volumes HTTP/1.1\r\n\r\n").unwrap();
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer);
     assert!(!String::from_utf8_lossy(&answer).contains("HTTP"), "{answer:?}");
     let other = Authority::new();
-    let tls = client(&scene.ca, Some(&other), &[b"http/1.1"]);
-    let mut stream = rustls::StreamOwned::new(tls, TcpStream::connect(scene.tcp).unwrap());
+    let tls = client(&fixture.ca, Some(&other), &[b"http/1.1"]);
+    let mut stream = rustls::StreamOwned::new(tls, TcpStream::connect(fixture.tcp).unwrap());
     let sent = stream.write_all(b"GET /api/v1/volumes HTTP/1.1\r\n\r\n");
     let mut text = String::new();
     assert!(sent.is_err() || stream.read_to_string(&mut text).is_err(), "{text}");
@@ -224,17 +224,17 @@ fn without_tls_and_with_another_authority_nobody_gets_in() {
 
 #[test]
 fn silent_connections_do_not_keep_others_out_for_long() {
-    let scene = Scene::new("admin");
+    let fixture = Fixture::new("admin");
     let silent: Vec<_> = (0..MAX_API_CONNECTIONS / 2)
-        .map(|_| UnixStream::connect(scene.socket()).unwrap())
+        .map(|_| UnixStream::connect(fixture.socket()).unwrap())
         .collect();
-    assert_eq!(scene.local("GET", "/api/v1/volumes", &Value::Null).0, 200);
+    assert_eq!(fixture.local("GET", "/api/v1/volumes", &Value::Null).0, 200);
     drop(silent);
 }
 
 #[test]
 fn changes_of_the_command_line_are_its_requests() {
-    let scene = Scene::new("admin");
+    let fixture = Fixture::new("admin");
     let target = "/api/v1/targets/iqn.2026-11.test:t";
     let lun = json!({ "path": "/luns/7", "size_bytes": 4096, "runtime_only": true });
     let rule = json!({ "clients": ["10.0.0.0/8"], "luns": [7] });
@@ -251,11 +251,11 @@ fn changes_of_the_command_line_are_its_requests() {
         ("POST", "/api/v1/drain".to_owned(), Value::Null, "Drain"),
     ];
     for (method, path, body, request) in cases {
-        assert_eq!(scene.local(method, &path, &body), (200, json!({ "done": true })), "{path}");
-        let last = scene.carried_out.lock().unwrap().pop().unwrap();
+        assert_eq!(fixture.local(method, &path, &body), (200, json!({ "done": true })), "{path}");
+        let last = fixture.carried_out.lock().unwrap().pop().unwrap();
         let who = format!("uid {} pid {}", rustix::process::getuid().as_raw(), std::process::id());
         assert!(last.starts_with(&format!("{who}: {request}")), "{last}");
     }
-    let wrong = scene.local("PUT", &format!("{target}/initiators/joe"), &json!({}));
+    let wrong = fixture.local("PUT", &format!("{target}/initiators/joe"), &json!({}));
     assert_eq!(wrong.0, 400, "{}", wrong.1);
 }

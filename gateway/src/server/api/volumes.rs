@@ -1,17 +1,15 @@
 //! Routes of volumes, their snapshots and the access of nodes.
 
 use super::ApiState;
-use super::answer::{Outcome, body, json};
+use super::answer::{Change, Outcome, found, gone, made};
 use super::guard::Caller;
 use crate::observe::audit;
 use crate::server::volumes::{Page, VolumeService};
 use axum::Extension;
-use axum::body::Body;
 use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::{MethodRouter, get, post, put};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::IntoParams;
 use zgate_api::{
@@ -86,12 +84,12 @@ pub(super) struct ParentQuery {
 }
 
 impl ApiState {
-    async fn query<T: Send + 'static>(
+    async fn query<T: Serialize + Send + 'static>(
         &self,
         query: impl FnOnce(&VolumeService) -> Result<T, ApiError> + Send + 'static,
-    ) -> Result<T, ApiError> {
+    ) -> Outcome {
         let volumes = Arc::clone(&self.volumes);
-        self.jobs.run(move || query(&volumes)).await
+        self.run(move || query(&volumes), found).await
     }
 
     /// Runs a change, and writes its audit line when it has ended, also if its
@@ -100,28 +98,20 @@ impl ApiState {
         &self,
         caller: Caller,
         what: String,
+        answer: impl FnOnce(&T) -> Response,
         change: impl FnOnce(&VolumeService) -> Result<T, ApiError> + Send + 'static,
-    ) -> Result<T, ApiError> {
+    ) -> Outcome {
         let volumes = Arc::clone(&self.volumes);
-        self.jobs
-            .run(move || {
-                let outcome = change(&volumes);
-                match &outcome {
-                    Ok(_) => audit::change(&caller.by, &what, Ok("done")),
-                    Err(error) => audit::change(&caller.by, &what, Err(&error.to_string())),
-                }
-                outcome
-            })
-            .await
+        let job = move || {
+            let outcome = change(&volumes);
+            match &outcome {
+                Ok(_) => audit::change(&caller.by, &what, Ok("done")),
+                Err(error) => audit::change(&caller.by, &what, Err(&error.to_string())),
+            }
+            outcome
+        };
+        self.run(job, answer).await
     }
-}
-
-fn made<T: serde::Serialize>((value, is_new): &(T, bool)) -> Response {
-    json(if *is_new { StatusCode::CREATED } else { StatusCode::OK }, value)
-}
-
-fn gone() -> Response {
-    StatusCode::NO_CONTENT.into_response()
 }
 
 #[utoipa::path(
@@ -134,14 +124,12 @@ fn gone() -> Response {
 )]
 async fn create(
     State(api): Api,
-    Extension(caller): Extension<Caller>,
     Query(CreateQuery { confirm_seconds }): Query<CreateQuery>,
-    text: Body,
+    Change { caller, asked }: Change<CreateVolume>,
 ) -> Outcome {
-    let asked: CreateVolume = body(text).await?;
     let what = format!("volume create {}/{} for {}", asked.parent, asked.name, asked.owner);
-    let create = move |volumes: &VolumeService| volumes.create_within(&asked, confirm_seconds);
-    Ok(made(&api.change(caller, what, create).await?))
+    api.change(caller, what, made, move |volumes| volumes.create_within(&asked, confirm_seconds))
+        .await
 }
 
 #[utoipa::path(
@@ -153,14 +141,11 @@ async fn create(
 )]
 async fn confirm(
     State(api): Api,
-    Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-    text: Body,
+    Change { caller, asked: ConfirmVolume { owner } }: Change<ConfirmVolume>,
 ) -> Outcome {
-    let ConfirmVolume { owner } = body(text).await?;
     let what = format!("volume confirm {id}");
-    let confirmed = api.change(caller, what, move |volumes| volumes.confirm(&id, &owner));
-    Ok(json(StatusCode::OK, &confirmed.await?))
+    api.change(caller, what, found, move |volumes| volumes.confirm(&id, &owner)).await
 }
 
 #[utoipa::path(
@@ -169,7 +154,7 @@ async fn confirm(
 )]
 async fn list(State(api): Api, Query(page): Query<PageQuery>) -> Outcome {
     let page = page.into();
-    Ok(json(StatusCode::OK, &api.query(move |volumes| volumes.list(&page)).await?))
+    api.query(move |volumes| volumes.list(&page)).await
 }
 
 #[utoipa::path(
@@ -178,7 +163,7 @@ async fn list(State(api): Api, Query(page): Query<PageQuery>) -> Outcome {
     responses((status = 200, description = "The volume", body = Volume))
 )]
 async fn show(State(api): Api, Path(id): Path<String>) -> Outcome {
-    Ok(json(StatusCode::OK, &api.query(move |volumes| volumes.get(&id)).await?))
+    api.query(move |volumes| volumes.get(&id)).await
 }
 
 #[utoipa::path(
@@ -189,15 +174,12 @@ async fn show(State(api): Api, Path(id): Path<String>) -> Outcome {
 )]
 async fn change(
     State(api): Api,
-    Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-    text: Body,
+    Change { caller, asked }: Change<ChangeVolume>,
 ) -> Outcome {
-    let asked: ChangeVolume = body(text).await?;
     let size = asked.size_bytes.map(|size| format!(" to {size} bytes")).unwrap_or_default();
     let what = format!("volume change {id}{size}");
-    let changed = api.change(caller, what, move |volumes| volumes.change(&id, &asked)).await?;
-    Ok(json(StatusCode::OK, &changed))
+    api.change(caller, what, found, move |volumes| volumes.change(&id, &asked)).await
 }
 
 #[utoipa::path(
@@ -215,8 +197,7 @@ async fn delete(
     Query(OwnerQuery { owner }): Query<OwnerQuery>,
 ) -> Outcome {
     let what = format!("volume delete {id}");
-    api.change(caller, what, move |volumes| volumes.delete(&id, &owner)).await?;
-    Ok(gone())
+    api.change(caller, what, gone, move |volumes| volumes.delete(&id, &owner)).await
 }
 
 #[utoipa::path(
@@ -231,15 +212,12 @@ async fn delete(
 )]
 async fn grant(
     State(api): Api,
-    Extension(caller): Extension<Caller>,
     Path((id, node)): Path<(String, String)>,
-    text: Body,
+    Change { caller, asked }: Change<GrantAccess>,
 ) -> Outcome {
-    let asked: GrantAccess = body(text).await?;
     let initiator = asked.initiator.as_deref().unwrap_or_default();
     let what = format!("volume grant {id} to {node} {:?} {initiator}", asked.addresses);
-    let access = api.change(caller, what, move |volumes| volumes.grant(&id, &node, &asked)).await?;
-    Ok(json(StatusCode::OK, &access))
+    api.change(caller, what, found, move |volumes| volumes.grant(&id, &node, &asked)).await
 }
 
 #[utoipa::path(
@@ -259,8 +237,7 @@ async fn withdraw(
     Query(OwnerQuery { owner }): Query<OwnerQuery>,
 ) -> Outcome {
     let what = format!("volume withdraw {id} from {node}");
-    api.change(caller, what, move |volumes| volumes.withdraw(&id, &node, &owner)).await?;
-    Ok(gone())
+    api.change(caller, what, gone, move |volumes| volumes.withdraw(&id, &node, &owner)).await
 }
 
 #[utoipa::path(
@@ -278,14 +255,11 @@ async fn withdraw(
 )]
 async fn snapshot(
     State(api): Api,
-    Extension(caller): Extension<Caller>,
     Path((id, name)): Path<(String, String)>,
-    text: Body,
+    Change { caller, asked: CreateSnapshot { owner } }: Change<CreateSnapshot>,
 ) -> Outcome {
-    let CreateSnapshot { owner } = body(text).await?;
     let what = format!("volume snapshot {id}@{name}");
-    let taken = api.change(caller, what, move |volumes| volumes.snapshot(&id, &name, &owner));
-    Ok(made(&taken.await?))
+    api.change(caller, what, made, move |volumes| volumes.snapshot(&id, &name, &owner)).await
 }
 
 #[utoipa::path(
@@ -305,8 +279,7 @@ async fn delete_snapshot(
     Query(OwnerQuery { owner }): Query<OwnerQuery>,
 ) -> Outcome {
     let what = format!("volume snapshot delete {id}@{name}");
-    api.change(caller, what, move |volumes| volumes.delete_snapshot(&id, &name, &owner)).await?;
-    Ok(gone())
+    api.change(caller, what, gone, move |volumes| volumes.delete_snapshot(&id, &name, &owner)).await
 }
 
 #[utoipa::path(
@@ -321,15 +294,12 @@ async fn delete_snapshot(
 )]
 async fn roll_back(
     State(api): Api,
-    Extension(caller): Extension<Caller>,
     Path((id, name)): Path<(String, String)>,
-    text: Body,
+    Change { caller, asked }: Change<RollBack>,
 ) -> Outcome {
-    let asked: RollBack = body(text).await?;
     let how = if asked.force { ", forced" } else { "" };
     let what = format!("volume rollback {id}@{name}{how}");
-    let back = api.change(caller, what, move |volumes| volumes.roll_back(&id, &name, &asked));
-    Ok(json(StatusCode::OK, &back.await?))
+    api.change(caller, what, found, move |volumes| volumes.roll_back(&id, &name, &asked)).await
 }
 
 #[utoipa::path(
@@ -343,13 +313,10 @@ async fn roll_back(
 )]
 async fn group_snapshot(
     State(api): Api,
-    Extension(caller): Extension<Caller>,
-    text: Body,
+    Change { caller, asked }: Change<CreateGroupSnapshot>,
 ) -> Outcome {
-    let asked: CreateGroupSnapshot = body(text).await?;
     let what = format!("volume snapshot {} of {} volumes", asked.name, asked.volumes.len());
-    let taken = api.change(caller, what, move |volumes| volumes.group_snapshot(&asked));
-    Ok(made(&taken.await?))
+    api.change(caller, what, made, move |volumes| volumes.group_snapshot(&asked)).await
 }
 
 #[utoipa::path(
@@ -359,7 +326,7 @@ async fn group_snapshot(
 )]
 async fn list_snapshots(State(api): Api, Query(page): Query<PageQuery>) -> Outcome {
     let page = page.into();
-    Ok(json(StatusCode::OK, &api.query(move |volumes| volumes.list_snapshots(&page)).await?))
+    api.query(move |volumes| volumes.list_snapshots(&page)).await
 }
 
 #[utoipa::path(
@@ -368,7 +335,7 @@ async fn list_snapshots(State(api): Api, Query(page): Query<PageQuery>) -> Outco
     responses((status = 200, description = "Space at this moment", body = Capacity))
 )]
 async fn capacity(State(api): Api, Query(ParentQuery { parent }): Query<ParentQuery>) -> Outcome {
-    Ok(json(StatusCode::OK, &api.query(move |volumes| volumes.capacity(&parent)).await?))
+    api.query(move |volumes| volumes.capacity(&parent)).await
 }
 
 pub(super) mod described {

@@ -7,7 +7,8 @@
 . /lab/guest/service.sh
 CONFIG=/etc/zgate/zgate.toml
 package() { ls /lab/packages/zgate_*-"$1"_*.deb; }
-main_pid() { under_manager systemctl show --property=MainPID --value zgate; }
+# Of zgate, and of the second gateway.
+main_pids() { under_manager systemctl show --property=MainPID --value zgate zgate@two | xargs; }
 # dpkg_run ARGUMENTS…: a question on the terminal would be a failure.
 dpkg_run() { under_manager env DEBIAN_FRONTEND=noninteractive dpkg "$@" </dev/null; }
 
@@ -24,9 +25,16 @@ installed() {
 }
 serves() {
     gateway_config
+    under_manager zgate config check
+    under_manager systemctl disable --now nfs-server
     under_manager systemctl enable --now zgate
     under_manager systemctl is-active zgate
     under_manager zgate status
+    mkdir -p /scratch/two
+    sed -e 's/0:2049/0:2050/; s/127.0.0.1:9469/127.0.0.1:9470/; s#admin.sock#two.sock#' \
+        -e "s#$STORE#/scratch/two#; s#/var/lib/zgate#&/two#" $CONFIG >/etc/zgate/two.toml
+    under_manager systemctl start zgate@two
+    under_manager zgate status --socket /run/zgate/two.sock
     client_mount 4.2 /mnt/a
     echo text >/mnt/a/file
     same text "$(cat "$STORE/file")"
@@ -52,32 +60,39 @@ END
 }
 same_program() {
     local before
-    before=$(main_pid)
+    before=$(main_pids)
     upgraded 2 10
-    same "$before" "$(main_pid)" "the process"
+    same "$before" "$(main_pids)" "the processes"
 }
 new_program() {
     local before
-    before=$(main_pid)
+    before=$(main_pids)
     cp $CONFIG /tmp/configured
     upgraded 3 40
-    [ "$before" != "$(main_pid)" ] || fail "the earlier program still runs"
+    local now
+    now=$(main_pids)
+    [ "${before% *}" != "${now% *}" ] || fail "the earlier program still runs"
+    [ "${before#* }" != "${now#* }" ] || fail "the earlier program still runs as the second gateway"
+    under_manager systemctl is-active zgate@two
     cmp $CONFIG /tmp/configured
 }
 invalid_configuration() {
     local before
-    before=$(main_pid)
+    before=$(main_pids)
     echo 'nonsense = 1' >>$CONFIG
     dpkg_run -i "$(package 1)"
-    same "$before" "$(main_pid)" "the process"
+    # The configuration of the second one is valid.
+    same "${before% *}" "$(main_pids | cut -d' ' -f1)" "the process"
+    [ "${before#* }" != "$(main_pids | cut -d' ' -f2)" ] || fail "the second gateway was not restarted"
     echo more >>/mnt/a/file
     cp /tmp/configured $CONFIG
 }
 removed() {
     umount /mnt/a
     dpkg_run -r zgate
-    refused "^inactive" under_manager systemctl is-active zgate
+    refused "^inactive" under_manager systemctl is-active zgate zgate@two
     ! port_open 2049 || fail "something still serves"
+    ! port_open 2050 || fail "the second gateway still serves"
     [ ! -e /usr/bin/zgate ] || fail "the program is still there"
     cmp $CONFIG /tmp/configured
     ls /var/lib/zgate/*

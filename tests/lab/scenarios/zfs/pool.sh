@@ -19,6 +19,7 @@ zgate() { "$ZGATE" "$@"; }
 planned_hash() { zgate pool plan "/tmp/$1.toml" --allow-files | sed -n 's/^# hash: //p'; }
 
 shipped() {
+    zgate pool devices
     # What is shipped is about disks: files are refused, and the machine is another one.
     for name in llm zfast; do
         zgate pool plan "/lab/layouts/$name.toml" >/tmp/plan

@@ -106,8 +106,10 @@ template() {
         "$(plugin list_images STORAGE CONFIG | jq -r '.returned[0][].volid' | sed 's/zgate://' | sort | xargs)" list
 }
 crashed() {
-    # Killed when it has made the disk and before it has confirmed it.
-    CALL_DIES_AFTER=2 plugin alloc_image STORAGE CONFIG 200 raw UNDEF 65536 && fail "it was not killed"
+    # Killed when it has made the disk and before it has confirmed it: with a name
+    # that is given, no request comes before these two.
+    ! CALL_DIES_AFTER=1 plugin alloc_image STORAGE CONFIG 200 raw vm-200-disk-0 65536 ||
+        fail "it was not killed"
     zfs list lab/pve/vm-200-disk-0
     zfs set zgate:unconfirmed=1 lab/pve/vm-200-disk-0
     gateway_kill

@@ -22,7 +22,7 @@ sub request {
     my ($status, $reason) = $answer =~ m!^HTTP/1\.1 (\d+) ([^\r]*)!
         or return { status => 599, success => '', content => 'no answer' };
     my $content = $answer =~ s/^.*?\r\n\r\n//sr;
-    return { status => $status, reason => $reason, content => $content, success => $status =~ /^2/ };
+    return { status => $status, reason => $reason, content => $content, success => scalar($status =~ /^2/) };
 }
 
 1;

@@ -1,5 +1,6 @@
-//! The web page in a headless Chromium, with pictures for people to look at; and
-//! the API against its OpenAPI document, judged by an independent validator.
+//! The web page in a headless Chromium, with pictures for people to look at; the
+//! API against its OpenAPI document, judged by an independent validator; and the
+//! dashboard and the alert rules, evaluated by Prometheus.
 
 mod chromium;
 
@@ -76,6 +77,7 @@ pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
                 "OpenAPI document and answers",
                 say(validate(&site, &scratch.path().join("api.sock"))),
             );
+            outcome.check("queries of the dashboard", say(dashboard(&site, scratch.path())));
             let mut browser = Chromium::start(&shots.join("chromium.log"))?;
             open(&mut browser, &site)?;
             outcome.check("the script refreshes the page", say(refreshes(&mut browser)));
@@ -160,6 +162,15 @@ fn validate(site: &str, socket: &Path) -> io::Result<()> {
     succeed(Command::new(&python).args(install))?;
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/suite/page/openapi.py");
     succeed(Command::new(&python).arg(script).arg(site).arg(socket)).map(drop)
+}
+
+/// Has Prometheus answer each query of the dashboard and of the alert rules.
+fn dashboard(site: &str, dir: &Path) -> io::Result<()> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/suite/page/dashboard.py");
+    let mut judge = Command::new("python3");
+    judge.arg(script).arg(site).arg(dir).arg(zgate::free_port()?.to_string());
+    eprint!("   {}", succeed(&mut judge)?);
+    Ok(())
 }
 
 /// Opens the page and waits until it is there.
