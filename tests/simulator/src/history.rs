@@ -130,6 +130,9 @@ struct Inside {
     registrations: BTreeMap<usize, u64>,
     /// Values of the compared block that were replaced.
     swapped: BTreeMap<u64, u64>,
+    /// The latest reset of the unit that was complete: when it was sent, and
+    /// when its host knew of its end.
+    reset: Option<(u64, u64)>,
     /// Resets of the unit under way, and the time of the latest one.
     resets: (u32, u64),
     /// A persistent reservation was granted.
@@ -349,6 +352,19 @@ impl History {
     pub fn was_reset_since(&self, nanos: u64) -> bool {
         let (pending, last) = lock(&self.inside).resets;
         pending > 0 || last >= nanos
+    }
+
+    /// A reset of the unit that was sent at this time is complete.
+    pub fn reset_is_complete(&self, sent_at: u64) {
+        lock(&self.inside).reset = Some((sent_at, self.executor.nanos()));
+    }
+
+    /// Returns whether a command was received before the latest reset was sent,
+    /// and began after its end.
+    #[must_use]
+    pub fn is_behind_reset(&self, received: u64, begins: u64) -> bool {
+        let reset = lock(&self.inside).reset;
+        reset.is_some_and(|(sent, ended)| received < sent && begins > ended)
     }
 
     /// A reservation was granted.

@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use zgate_iscsi::framing::{Decoder, Digests, Encoder, FramingError};
 use zgate_iscsi::iser::{Header, Piece, RdmaWrite};
-use zgate_iscsi::pdu::{Frame, Itt, Opcode, Outgoing};
+use zgate_iscsi::pdu::{Frame, Itt, Outgoing};
 use zgate_store::Payload;
 
 /// Longest usual time of a PDU.
@@ -138,15 +138,12 @@ impl Inside {
         if !digests {
             return plain(carried(&mut self.encoder, pdu));
         }
-        // A target notices lost Data-Out PDUs by the next one alone: the last of
-        // a sequence is never asked for again (docs/SIMULATOR.md, open defects).
-        let is_data = pdu.bhs.opcode() == Opcode::DATA_OUT;
         let mut bytes = encoded(&mut self.encoder, pdu, true);
         let corrupts =
             self.corrupt_until.get(&host).is_some_and(|until| now < *until) && self.dice.once_in(8);
         // A planted fault that takes wrong headers would be another connection.
         let from = if unchecked || recovers { HEAD_BYTES } else { 0 };
-        if corrupts && recovers && !is_data && (self.dice.once_in(2) || bytes.len() <= from) {
+        if corrupts && recovers && (self.dice.once_in(2) || bytes.len() <= from) {
             return Item::Nothing;
         }
         if corrupts && bytes.len() > from {
@@ -203,6 +200,15 @@ impl Wires {
     pub fn writes_since_before(&self, nanos: u64) -> bool {
         let target = self.gateway().and_then(|gateway| gateway.target());
         target.is_some_and(|target| target.writes_since_before(nanos))
+    }
+
+    /// A write that the target received and began at these times has been
+    /// carried out.
+    pub(super) fn wrote(&self, received: u64, begins: u64) {
+        if self.history.is_behind_reset(received, begins) {
+            let text = "a write of before a reset was carried out behind it".to_owned();
+            self.history.fail(Invariant::Fence, text);
+        }
     }
 
     /// Connects a host, as soon as there is a server.
