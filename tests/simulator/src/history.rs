@@ -7,6 +7,7 @@ use crate::executor::{Executor, lock};
 use crate::invariant::{Invariant, Violation};
 use crate::trace::Trace;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Bytes of a block.
@@ -149,6 +150,7 @@ struct Inside {
 pub struct History {
     executor: Arc<Executor>,
     trace: Arc<Trace>,
+    is_violated: AtomicBool,
     inside: Mutex<Inside>,
 }
 
@@ -156,13 +158,20 @@ impl History {
     /// An empty history.
     #[must_use]
     pub fn new(executor: Arc<Executor>, trace: Arc<Trace>) -> Self {
-        Self { executor, trace, inside: Mutex::default() }
+        Self { executor, trace, is_violated: AtomicBool::new(false), inside: Mutex::default() }
     }
 
     /// Notes a violation; the first one counts.
     pub fn fail(&self, invariant: Invariant, text: String) {
         self.trace.note("VIOLATED", format_args!("{}: {text}", invariant.name()));
         lock(&self.inside).violation.get_or_insert(Violation { invariant, text });
+        self.is_violated.store(true, Ordering::Release);
+    }
+
+    /// Returns whether there is a violation; called after every step of a task.
+    #[must_use]
+    pub fn is_violated(&self) -> bool {
+        self.is_violated.load(Ordering::Acquire)
     }
 
     /// The first violation.

@@ -84,7 +84,7 @@ pub fn run(plan: &Plan, mutant: Option<Mutant>) -> Outcome {
     });
     let course = Arc::clone(&run);
     executor.spawn(Domain::Outside, async move { course.course().await });
-    let done = || run.over.load(Ordering::Acquire) || history.violation().is_some();
+    let done = || run.over.load(Ordering::Acquire) || history.is_violated();
     let ran = std::panic::catch_unwind(AssertUnwindSafe(|| executor.run(done)));
     match ran {
         Ok(true) => {}
