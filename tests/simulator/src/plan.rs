@@ -112,6 +112,9 @@ pub enum Fault {
     PowerLoss { down: u64 },
     /// A client's connection breaks, with requests in flight.
     Cut { client: usize },
+    /// A host's connection breaks so long after its next command has reached the
+    /// target.
+    CutCommand { client: usize, after: u64 },
     /// Nothing passes between a client and the server.
     Partition { client: usize, length: u64 },
     /// All calls of the disk wait until the end.
@@ -227,8 +230,12 @@ fn fault(dice: &mut Dice, clients: usize) -> Fault {
     let client = dice.below(clients as u64) as usize;
     let down = dice.spread(50 * MILLISECOND, 12 * SECOND);
     let length = dice.spread(100 * MILLISECOND, 40 * SECOND);
-    match dice.below(37) {
+    match dice.below(39) {
         32..=33 => Fault::Corrupt { client: clients - 1 - dice.below(2) as usize, length },
+        37..=38 => Fault::CutCommand {
+            client: clients - 1 - dice.below(2) as usize,
+            after: dice.spread(MILLISECOND / 100, 20 * MILLISECOND),
+        },
         34..=36 => {
             let late = dice.spread(MILLISECOND, IN_GRACE_SECONDS * SECOND);
             Fault::TakeoverInGrace { down: down / 4, late: late + IN_GRACE_SECONDS * SECOND }

@@ -246,6 +246,11 @@ impl Run {
                     (host, true) => self.wires.cut_host(host),
                     (client, false) => self.network.cut_client(client),
                 },
+                Fault::CutCommand { client, after } => {
+                    if let (host, true) = self.party(client) {
+                        self.wires.cut_next_command(host, after);
+                    }
+                }
                 Fault::Partition { client, length } => {
                     self.network.partition(self.party(client).0, length);
                 }

@@ -1,6 +1,7 @@
-//! Sequence reception timeout (RFC 7143 §7.1.4.1): at error recovery level 1 and above a
-//! PDU with a damaged header is dropped. If it was the last one of its sequence, no later
-//! DataSN shows the gap; time does, and the target asks for the rest (§7.9, recovery R2T).
+//! Sequence reception timeout (RFC 7143 §7.1.4.1). At error recovery level 1 and above a side
+//! may drop a PDU with a damaged header: the initiator an R2T, something in between the last
+//! Data-Out of a sequence. No later DataSN shows that gap; time does, and the target asks
+//! for the rest (§7.9, recovery R2T).
 
 use super::Session;
 use super::task::{Condition, Failure, Phase, Task};

@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use zgate_iscsi::framing::{Decoder, Digests, Encoder, FramingError};
 use zgate_iscsi::iser::{Header, Piece, RdmaWrite};
-use zgate_iscsi::pdu::{Frame, Itt, Outgoing};
+use zgate_iscsi::pdu::{Frame, Itt, Opcode, Outgoing};
 use zgate_store::Payload;
 
 /// Longest usual time of a PDU.
@@ -80,6 +80,9 @@ struct Inside {
     dice: Dice,
     /// One for all: what it allocates for headers is large.
     encoder: Encoder,
+    /// Hosts whose connection breaks so long after their next command has
+    /// reached the target.
+    cuts: BTreeMap<usize, u64>,
     /// Time until which bits of a host's PDUs are flipped.
     corrupt_until: BTreeMap<usize, u64>,
 }
@@ -178,6 +181,7 @@ impl Wires {
                 next: 1,
                 dice,
                 encoder: Encoder::new(),
+                cuts: BTreeMap::new(),
                 corrupt_until: BTreeMap::new(),
             }),
             mutant,
@@ -300,8 +304,17 @@ impl Wires {
                     iser::received(&message)
                 }
             };
+            let is_command = arrived.frame.bhs.opcode() == Opcode::SCSI_COMMAND;
             if deliver.send(arrived).is_err() {
                 break;
+            }
+            let cut = is_command.then(|| lock(&self.inside).cuts.remove(&host)).flatten();
+            if let Some(after) = cut {
+                let me = Arc::clone(&self);
+                self.executor.spawn(Domain::Outside, async move {
+                    me.executor.sleep(after).await;
+                    me.cut(number);
+                });
             }
         }
     }
@@ -386,7 +399,9 @@ impl Wires {
 
     /// The faults are over.
     pub fn heal(&self) {
-        lock(&self.inside).corrupt_until.clear();
+        let mut inside = lock(&self.inside);
+        inside.corrupt_until.clear();
+        inside.cuts.clear();
     }
 
     /// Sends a PDU to the target.
@@ -412,6 +427,12 @@ impl Wires {
             of.map(|(number, _)| *number).collect()
         };
         links.into_iter().for_each(|link| self.cut(link));
+    }
+
+    /// Breaks the connection on which a host sends its next command, so long
+    /// after the command has reached the target.
+    pub fn cut_next_command(&self, host: usize, after: u64) {
+        lock(&self.inside).cuts.insert(host, after);
     }
 
     /// Breaks a connection: the host knows at once, the target later.
