@@ -68,7 +68,7 @@ pub(super) trait Delegated {
         Ok(())
     }
 
-    /// What was written to the cache alone is lost.
+    /// Blocks that were written to the cache alone are lost.
     fn lose_blocks(&self, blocks: impl IntoIterator<Item = u32>) {
         let (wire, history, _) = self.parts();
         for block in blocks {
