@@ -26,7 +26,7 @@ use zgate_csi::settings::Settings;
 /// Requests that arrived: method, path and query, token, body.
 type Seen = Arc<Mutex<Vec<[String; 4]>>>;
 
-struct Scene {
+struct Fixture {
     dir: tempfile::TempDir,
     seen: Seen,
     port: u16,
@@ -59,7 +59,7 @@ async fn answer(
         .unwrap())
 }
 
-async fn scene() -> Scene {
+async fn fixture() -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -107,10 +107,10 @@ async fn scene() -> Scene {
             let _ = connection.serve_connection(TokioIo::new(stream), service).await;
         }
     });
-    Scene { dir, seen, port }
+    Fixture { dir, seen, port }
 }
 
-impl Scene {
+impl Fixture {
     fn gateway(&self, more: &str) -> HttpGateway {
         let dir = self.dir.path().display();
         let text = format!(
@@ -131,8 +131,8 @@ const TOKEN: &str = "token_file = \"DIR/token\"";
 
 #[tokio::test]
 async fn requests_carry_token_path_and_body() {
-    let scene = scene().await;
-    let gateway = scene.gateway(TOKEN);
+    let fixture = fixture().await;
+    let gateway = fixture.gateway(TOKEN);
     let page = Page { after: Some("t/a".to_owned()), limit: Some(2) };
     let listed = gateway.volumes("c", &page).await.unwrap();
     assert_eq!(listed.next.as_deref(), Some("t/b"));
@@ -144,7 +144,7 @@ async fn requests_carry_token_path_and_body() {
     };
     let error = gateway.grant("t/k/a", "n_w", &grant).await.unwrap_err();
     assert_eq!((error.code, error.to_string().as_str()), (ErrorCode::InUse, "m; n"));
-    let seen = scene.take();
+    let seen = fixture.take();
     assert_eq!(seen[0][1], "/api/v1/volumes?owner=c&after=t%2Fa&limit=2");
     assert_eq!(seen[1][..3], ["PUT", "/api/v1/volumes/t%2Fk%2Fa/access/n_w", "Bearer secret"]);
     assert_eq!(serde_json::from_str::<GrantAccess>(&seen[1][3]).unwrap(), grant);
@@ -152,26 +152,26 @@ async fn requests_carry_token_path_and_body() {
 
 #[tokio::test]
 async fn a_certificate_shows_who_asks() {
-    let scene = scene().await;
+    let fixture = fixture().await;
     let own = "certificate_file = \"DIR/own.pem\"\nkey_file = \"DIR/own.key\"";
-    assert!(scene.gateway(own).volumes("c", &Page::default()).await.is_ok());
-    let seen = scene.take();
+    assert!(fixture.gateway(own).volumes("c", &Page::default()).await.is_ok());
+    let seen = fixture.take();
     assert_eq!((seen[0][0].as_str(), seen[1][2].as_str()), ("certificate", ""));
 }
 
 #[tokio::test]
 async fn no_token_goes_to_a_gateway_that_is_not_verified() {
-    let scene = scene().await;
-    let other = scene_ca();
-    write(scene.dir.path(), "ca.pem", &other);
-    let error = scene.gateway(TOKEN).volumes("c", &Page::default()).await.unwrap_err();
+    let fixture = fixture().await;
+    let other = fixture_ca();
+    write(fixture.dir.path(), "ca.pem", &other);
+    let error = fixture.gateway(TOKEN).volumes("c", &Page::default()).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::Busy);
     assert!(error.to_string().contains("ca_file"), "{error}");
-    assert!(scene.take().is_empty());
+    assert!(fixture.take().is_empty());
 }
 
 /// A certificate that has signed nothing.
-fn scene_ca() -> String {
+fn fixture_ca() -> String {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem()

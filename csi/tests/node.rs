@@ -167,7 +167,7 @@ impl Host for Told {
     }
 }
 
-struct Scene {
+struct Fixture {
     dir: tempfile::TempDir,
     machine: Arc<Told>,
     node: Node,
@@ -189,7 +189,7 @@ fn service(dir: &Path, machine: &Arc<Told>) -> Node {
     Node::new(settings, machine.clone()).unwrap()
 }
 
-impl Scene {
+impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let machine = Arc::new(Told::default());
@@ -275,140 +275,140 @@ fn capability(mode: Mode) -> Option<VolumeCapability> {
 #[tokio::test(start_paused = true)]
 async fn a_volume_of_a_dead_server_is_unstaged_in_time() {
     for protocol in ["nfs", "iscsi"] {
-        let mut scene = Scene::new();
-        scene.stage(protocol).await.unwrap();
-        scene.publish("target", false).await.unwrap();
-        scene.tell(|machine| machine.dead = true);
-        scene.restart();
+        let mut fixture = Fixture::new();
+        fixture.stage(protocol).await.unwrap();
+        fixture.publish("target", false).await.unwrap();
+        fixture.tell(|machine| machine.dead = true);
+        fixture.restart();
         let begun = Instant::now();
-        scene.unpublish("target").await.unwrap();
+        fixture.unpublish("target").await.unwrap();
         assert!(begun.elapsed() < UNSTAGE_SECONDS, "{protocol}: {:?}", begun.elapsed());
         let begun = Instant::now();
-        scene.unstage().await.unwrap();
+        fixture.unstage().await.unwrap();
         assert!(begun.elapsed() < UNSTAGE_SECONDS, "{protocol}: {:?}", begun.elapsed());
-        assert!(scene.machine.mounts().unwrap().is_empty());
-        assert_eq!(std::fs::read_dir(scene.dir.path().join("volumes")).unwrap().count(), 0);
-        scene.unstage().await.unwrap();
+        assert!(fixture.machine.mounts().unwrap().is_empty());
+        assert_eq!(std::fs::read_dir(fixture.dir.path().join("volumes")).unwrap().count(), 0);
+        fixture.unstage().await.unwrap();
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_mount_in_use_on_a_live_server_is_not_taken_away() {
-    let scene = Scene::new();
-    scene.stage("nfs").await.unwrap();
-    scene.tell(|machine| machine.in_use = true);
-    assert_eq!(scene.unstage().await.unwrap_err().code(), Code::Internal);
-    assert_eq!((scene.count("-l "), scene.machine.mounts().unwrap().len()), (0, 1));
-    scene.tell(|machine| machine.in_use = false);
-    scene.unstage().await.unwrap();
+    let fixture = Fixture::new();
+    fixture.stage("nfs").await.unwrap();
+    fixture.tell(|machine| machine.in_use = true);
+    assert_eq!(fixture.unstage().await.unwrap_err().code(), Code::Internal);
+    assert_eq!((fixture.count("-l "), fixture.machine.mounts().unwrap().len()), (0, 1));
+    fixture.tell(|machine| machine.in_use = false);
+    fixture.unstage().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn data_that_is_being_written_to_a_live_server_is_waited_for() {
     for protocol in ["nfs", "iscsi"] {
-        let scene = Scene::new();
-        scene.stage(protocol).await.unwrap();
-        scene.tell(|machine| machine.writes = true);
+        let fixture = Fixture::new();
+        fixture.stage(protocol).await.unwrap();
+        fixture.tell(|machine| machine.writes = true);
         let begun = Instant::now();
-        assert_eq!(scene.unstage().await.unwrap_err().code(), Code::Unavailable);
+        assert_eq!(fixture.unstage().await.unwrap_err().code(), Code::Unavailable);
         assert!(begun.elapsed() < UNSTAGE_SECONDS);
-        assert_eq!((scene.count("umount"), scene.count("--logout")), (0, 0), "{protocol}");
-        scene.tell(|machine| machine.writes = false);
-        scene.unstage().await.unwrap();
+        assert_eq!((fixture.count("umount"), fixture.count("--logout")), (0, 0), "{protocol}");
+        fixture.tell(|machine| machine.writes = false);
+        fixture.unstage().await.unwrap();
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_disk_with_a_file_system_in_the_kernel_is_not_taken_away() {
-    let scene = Scene::new();
-    scene.stage("iscsi").await.unwrap();
-    scene.tell(|machine| machine.filesystem = true);
-    assert_eq!(scene.unstage().await.unwrap_err().code(), Code::Unavailable);
-    assert_eq!(scene.count("--logout"), 0);
+    let fixture = Fixture::new();
+    fixture.stage("iscsi").await.unwrap();
+    fixture.tell(|machine| machine.filesystem = true);
+    assert_eq!(fixture.unstage().await.unwrap_err().code(), Code::Unavailable);
+    assert_eq!(fixture.count("--logout"), 0);
     // Of a dead gateway nothing can be saved.
-    scene.tell(|machine| machine.dead = true);
-    scene.unstage().await.unwrap();
-    assert_eq!(scene.count("--logout"), 1);
+    fixture.tell(|machine| machine.dead = true);
+    fixture.unstage().await.unwrap();
+    assert_eq!(fixture.count("--logout"), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn tcp_follows_where_rdma_fails() {
-    let scene = Scene::new();
-    scene.tell(|machine| machine.rdma_fails = true);
-    scene.stage("nfs").await.unwrap();
-    assert_eq!((scene.count("proto=rdma"), scene.count("proto=tcp")), (1, 1));
-    scene.stage("nfs").await.unwrap();
-    assert_eq!(scene.count("proto=tcp"), 1, "the second call finds the mount");
-    assert_eq!(scene.machine.mounts().unwrap()[0].source, b"10.0.0.9:/k8s/a");
+    let fixture = Fixture::new();
+    fixture.tell(|machine| machine.rdma_fails = true);
+    fixture.stage("nfs").await.unwrap();
+    assert_eq!((fixture.count("proto=rdma"), fixture.count("proto=tcp")), (1, 1));
+    fixture.stage("nfs").await.unwrap();
+    assert_eq!(fixture.count("proto=tcp"), 1, "the second call finds the mount");
+    assert_eq!(fixture.machine.mounts().unwrap()[0].source, b"10.0.0.9:/k8s/a");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_mount_of_a_dead_server_is_given_up() {
-    let scene = Scene::new();
-    scene.tell(|machine| machine.dead = true);
+    let fixture = Fixture::new();
+    fixture.tell(|machine| machine.dead = true);
     let begun = Instant::now();
-    assert_eq!(scene.stage("nfs").await.unwrap_err().code(), Code::Internal);
+    assert_eq!(fixture.stage("nfs").await.unwrap_err().code(), Code::Internal);
     assert!(begun.elapsed() < Duration::from_secs(100), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_login_is_tried_again_and_a_disk_is_formatted_once() {
-    let mut scene = Scene::new();
-    scene.tell(|machine| machine.refused_logins = 2);
-    scene.stage("iscsi").await.unwrap();
+    let mut fixture = Fixture::new();
+    fixture.tell(|machine| machine.refused_logins = 2);
+    fixture.stage("iscsi").await.unwrap();
     // A record, its three settings and three logins, all by iSER.
-    assert_eq!((scene.count("--login"), scene.count("-I iser")), (3, 7));
-    scene.unstage().await.unwrap();
-    assert!(!scene.machine.has_session(""));
-    scene.restart();
-    scene.stage("iscsi").await.unwrap();
-    assert_eq!((scene.count("mkfs.ext4"), scene.count("e2fsck")), (1, 1));
+    assert_eq!((fixture.count("--login"), fixture.count("-I iser")), (3, 7));
+    fixture.unstage().await.unwrap();
+    assert!(!fixture.machine.has_session(""));
+    fixture.restart();
+    fixture.stage("iscsi").await.unwrap();
+    assert_eq!((fixture.count("mkfs.ext4"), fixture.count("e2fsck")), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_lock_of_a_killed_iscsiadm_stops_nobody_for_ever() {
-    let scene = Scene::new();
-    scene.tell(|machine| machine.locked = true);
+    let fixture = Fixture::new();
+    fixture.tell(|machine| machine.locked = true);
     // The first attempt finds it, the others go on.
-    scene.stage("iscsi").await.unwrap();
-    scene.tell(|machine| machine.locked = true);
+    fixture.stage("iscsi").await.unwrap();
+    fixture.tell(|machine| machine.locked = true);
     let begun = Instant::now();
-    assert_eq!(scene.unstage().await.unwrap_err().code(), Code::Internal);
+    assert_eq!(fixture.unstage().await.unwrap_err().code(), Code::Internal);
     assert!(begun.elapsed() < UNSTAGE_SECONDS);
-    scene.unstage().await.unwrap();
+    fixture.unstage().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_writer_is_one_path() {
-    let mut scene = Scene::new();
-    assert_eq!(scene.publish("a", false).await.unwrap_err().code(), Code::FailedPrecondition);
-    scene.stage("nfs").await.unwrap();
-    scene.publish("a", false).await.unwrap();
-    scene.restart();
-    scene.publish("a", false).await.unwrap();
-    assert_eq!(scene.publish("a", true).await.unwrap_err().code(), Code::AlreadyExists);
-    assert_eq!(scene.publish("b", false).await.unwrap_err().code(), Code::FailedPrecondition);
-    scene.unpublish("a").await.unwrap();
-    scene.unpublish("a").await.unwrap();
-    scene.publish("b", false).await.unwrap();
-    assert!(!scene.dir.path().join("a").exists() && scene.dir.path().join("b").is_dir());
+    let mut fixture = Fixture::new();
+    assert_eq!(fixture.publish("a", false).await.unwrap_err().code(), Code::FailedPrecondition);
+    fixture.stage("nfs").await.unwrap();
+    fixture.publish("a", false).await.unwrap();
+    fixture.restart();
+    fixture.publish("a", false).await.unwrap();
+    assert_eq!(fixture.publish("a", true).await.unwrap_err().code(), Code::AlreadyExists);
+    assert_eq!(fixture.publish("b", false).await.unwrap_err().code(), Code::FailedPrecondition);
+    fixture.unpublish("a").await.unwrap();
+    fixture.unpublish("a").await.unwrap();
+    fixture.publish("b", false).await.unwrap();
+    assert!(!fixture.dir.path().join("a").exists() && fixture.dir.path().join("b").is_dir());
 }
 
 #[tokio::test(start_paused = true)]
 async fn statistics_of_a_dead_server_say_so() {
-    let scene = Scene::new();
-    scene.stage("nfs").await.unwrap();
+    let fixture = Fixture::new();
+    fixture.stage("nfs").await.unwrap();
     let stats = || {
         let request = NodeGetVolumeStatsRequest {
             volume_id: VOLUME.to_owned(),
-            volume_path: scene.path("staging"),
+            volume_path: fixture.path("staging"),
             ..Default::default()
         };
-        scene.node.node_get_volume_stats(Request::new(request))
+        fixture.node.node_get_volume_stats(Request::new(request))
     };
     let answer = stats().await.unwrap().into_inner();
     assert!(!answer.volume_condition.unwrap().abnormal && answer.usage.len() == 2);
-    scene.tell(|machine| machine.dead = true);
+    fixture.tell(|machine| machine.dead = true);
     let answer = stats().await.unwrap().into_inner();
     assert!(answer.volume_condition.unwrap().abnormal && answer.usage.is_empty());
 }

@@ -67,7 +67,7 @@ struct Expected {
 }
 
 #[derive(Default)]
-struct World {
+struct Model {
     volumes: BTreeMap<u64, Expected>,
     snapshots: BTreeMap<u64, (String, String)>,
     groups: BTreeMap<u64, (String, BTreeSet<String>)>,
@@ -100,7 +100,7 @@ fn id_of(found: Option<&String>) -> String {
     found.cloned().unwrap_or_else(|| "g:tank/k8s/never".to_owned())
 }
 
-impl World {
+impl Model {
     fn id(&self, name: u64) -> String {
         id_of(self.volumes.get(&name).map(|volume| &volume.id))
     }
@@ -281,16 +281,16 @@ enum Answer {
     Group(String, BTreeSet<String>),
 }
 
-fn draw(random: &mut Random, world: &World) -> Call {
+fn draw(random: &mut Random, model: &Model) -> Call {
     let name = random.below(NAMES);
     match random.below(100) {
         0..30 => {
-            let sources: Vec<Type> = world
+            let sources: Vec<Type> = model
                 .snapshots
                 .values()
                 .map(|(id, _)| Type::Snapshot(SnapshotSource { snapshot_id: id.clone() }))
                 .chain(
-                    world
+                    model
                         .volumes
                         .values()
                         .map(|volume| Type::Volume(VolumeSource { volume_id: volume.id.clone() })),
@@ -328,16 +328,16 @@ fn is_repeated(status: &Status) -> bool {
 }
 
 /// Returns whether the state of the caller explains a refusal.
-fn is_explained(world: &World, call: &Call, status: &Status) -> bool {
-    let exists = |name: &u64| world.volumes.contains_key(name);
+fn is_explained(model: &Model, call: &Call, status: &Status) -> bool {
+    let exists = |name: &u64| model.volumes.contains_key(name);
     match (call, status.code()) {
         (Call::Create { name, .. }, Code::AlreadyExists) => exists(name),
         (Call::Create { source, .. }, Code::NotFound) => source.is_some(),
         (Call::Delete { name }, Code::FailedPrecondition) => {
-            world.volumes.get(name).is_some_and(|volume| {
+            model.volumes.get(name).is_some_and(|volume| {
                 let prefix = format!("{}@", volume.id);
                 !volume.nodes.is_empty()
-                    || world.snapshot_ids().iter().any(|id| id.starts_with(&prefix))
+                    || model.snapshot_ids().iter().any(|id| id.starts_with(&prefix))
             })
         }
         (
@@ -345,7 +345,7 @@ fn is_explained(world: &World, call: &Call, status: &Status) -> bool {
             Code::NotFound,
         ) => !exists(name),
         (Call::Snapshot { of, .. }, Code::NotFound) => !exists(of),
-        (Call::Snapshot { name, .. }, Code::AlreadyExists) => world.snapshots.contains_key(name),
+        (Call::Snapshot { name, .. }, Code::AlreadyExists) => model.snapshots.contains_key(name),
         (Call::Group { of, .. }, Code::NotFound) => !of.iter().all(exists),
         _ => false,
     }
@@ -363,11 +363,11 @@ async fn one_seed(seed: u64) -> usize {
         _ => Fault::None,
     });
     let mut random = Random(seed);
-    let mut world = World::default();
+    let mut model = Model::default();
     let mut driver = driver(&gateway);
     let (mut calls, mut repeats) = (0, 0);
     while calls < CALLS {
-        let call = draw(&mut random, &world);
+        let call = draw(&mut random, &model);
         faulty.store(true, Ordering::Relaxed);
         let mut attempts = 0;
         loop {
@@ -378,9 +378,9 @@ async fn one_seed(seed: u64) -> usize {
             if random.below(50) == 0 {
                 driver = self::driver(&gateway);
             }
-            match world.send(&driver, &call).await {
+            match model.send(&driver, &call).await {
                 Ok(answer) => {
-                    world.learn(&call, answer);
+                    model.learn(&call, answer);
                     // The answer is lost on its way: the same call again.
                     if random.below(4) > 0 {
                         break;
@@ -388,13 +388,13 @@ async fn one_seed(seed: u64) -> usize {
                 }
                 Err(status) if is_repeated(&status) => repeats += 1,
                 Err(status) => {
-                    assert!(is_explained(&world, &call, &status), "{call:?}: {status:?}");
+                    assert!(is_explained(&model, &call, &status), "{call:?}: {status:?}");
                     break;
                 }
             }
         }
         faulty.store(false, Ordering::Relaxed);
-        world.check(&gateway, &call);
+        model.check(&gateway, &call);
     }
     repeats
 }

@@ -23,14 +23,14 @@ fn datasets(lines: &[&str]) -> Vec<Dataset> {
     zgate_control::datasets::parse(OutputForm::Columns, &text).unwrap()
 }
 
-struct Scene {
+struct Fixture {
     plan: Plan,
     memory: Memory,
     now: Instant,
     pools: BTreeSet<PoolName>,
 }
 
-impl Scene {
+impl Fixture {
     fn new(text: &str) -> Self {
         let pools = BTreeSet::from(["zfast".parse().unwrap()]);
         Self { plan: plan(text), memory: Memory::default(), now: Instant::now(), pools }
@@ -56,7 +56,7 @@ const MODELS: &str =
 
 #[test]
 fn each_mounted_match_is_an_export_and_children_are_part_of_their_parents() {
-    let mut scene = Scene::new(MODELS);
+    let mut fixture = Fixture::new(MODELS);
     let lines = [
         "zfast/models 1 /z/models",
         "zfast/models/a 2 /z/models/a",
@@ -64,68 +64,68 @@ fn each_mounted_match_is_an_export_and_children_are_part_of_their_parents() {
         "zfast/models/ab 4 /z/models/ab",
         "zfast/models/off 5 -",
     ];
-    assert_eq!(scene.see(&lines), ["/m/a /z/models/a", "/m/ab /z/models/ab"]);
-    assert_eq!(scene.plan.bases(), ["zfast/models".parse().unwrap()]);
+    assert_eq!(fixture.see(&lines), ["/m/a /z/models/a", "/m/ab /z/models/ab"]);
+    assert_eq!(fixture.plan.bases(), ["zfast/models".parse().unwrap()]);
 }
 
 #[test]
 fn a_rename_moves_the_place_and_keeps_the_number() {
-    let mut scene = Scene::new(MODELS);
-    scene.see(&["zfast/models/a 2 /z/a"]);
-    let id = |scene: &Scene| scene.memory.served.values().next().unwrap().settings.id;
-    let before = id(&scene);
-    assert_eq!(scene.see(&["zfast/models/b 2 /z/b"]), ["/m/b /z/b"]);
-    assert_eq!(id(&scene), before);
+    let mut fixture = Fixture::new(MODELS);
+    fixture.see(&["zfast/models/a 2 /z/a"]);
+    let id = |fixture: &Fixture| fixture.memory.served.values().next().unwrap().settings.id;
+    let before = id(&fixture);
+    assert_eq!(fixture.see(&["zfast/models/b 2 /z/b"]), ["/m/b /z/b"]);
+    assert_eq!(id(&fixture), before);
     // Renamed out of the pattern.
-    assert!(scene.see(&["zfast/other 2 /z/other"]).is_empty());
+    assert!(fixture.see(&["zfast/other 2 /z/other"]).is_empty());
 }
 
 #[test]
 fn destroyed_goes_at_once_unmounted_and_exported_pools_go_later() {
-    let mut scene = Scene::new(MODELS);
-    scene.see(&["zfast/models/a 2 /z/a", "zfast/models/b 3 /z/b"]);
-    let shown = scene.see(&["zfast/models/a 2 -"]);
+    let mut fixture = Fixture::new(MODELS);
+    fixture.see(&["zfast/models/a 2 /z/a", "zfast/models/b 3 /z/b"]);
+    let shown = fixture.see(&["zfast/models/a 2 -"]);
     assert_eq!(shown, ["/m/a /z/a away"], "the one is not mounted, the other destroyed");
-    assert!(scene.memory.is_due(scene.now));
-    scene.now += Duration::from_secs(59);
-    scene.pools.clear();
-    assert_eq!(scene.see(&[]), ["/m/a /z/a away"], "the pool is exported");
-    scene.pools.insert("zfast".parse().unwrap());
-    assert_eq!(scene.see(&["zfast/models/a 2 /z/a"]), ["/m/a /z/a"], "and back");
-    scene.see(&["zfast/models/a 2 -"]);
-    scene.now += Duration::from_secs(61);
-    assert!(scene.see(&["zfast/models/a 2 -"]).is_empty());
+    assert!(fixture.memory.is_due(fixture.now));
+    fixture.now += Duration::from_secs(59);
+    fixture.pools.clear();
+    assert_eq!(fixture.see(&[]), ["/m/a /z/a away"], "the pool is exported");
+    fixture.pools.insert("zfast".parse().unwrap());
+    assert_eq!(fixture.see(&["zfast/models/a 2 /z/a"]), ["/m/a /z/a"], "and back");
+    fixture.see(&["zfast/models/a 2 -"]);
+    fixture.now += Duration::from_secs(61);
+    assert!(fixture.see(&["zfast/models/a 2 -"]).is_empty());
 }
 
 #[test]
 fn a_hold_ends_when_the_dataset_moves_or_time_is_up() {
-    let mut scene = Scene::new(MODELS);
+    let mut fixture = Fixture::new(MODELS);
     let lines = ["zfast/models/a 2 /z/a"];
-    scene.see(&lines);
-    let until = scene.now + Duration::from_secs(30);
+    fixture.see(&lines);
+    let until = fixture.now + Duration::from_secs(30);
     let name = "zfast/models".parse().unwrap();
-    let held = scene.memory.hold(&name, &datasets(&lines), until);
+    let held = fixture.memory.hold(&name, &datasets(&lines), until);
     assert_eq!(held.len(), 1);
-    assert_eq!(scene.see(&lines), ["/m/a /z/a away"]);
-    assert_eq!(scene.see(&["zfast/models/n 2 /z/n"]), ["/m/n /z/n"]);
-    scene.memory.hold(&name, &datasets(&["zfast/models/n 2 /z/n"]), until);
-    scene.now = until;
-    assert_eq!(scene.see(&["zfast/models/n 2 /z/n"]), ["/m/n /z/n"]);
-    scene.memory.hold(&name, &datasets(&lines), until + Duration::from_secs(9));
-    scene.memory.resume(&name);
-    assert_eq!(scene.see(&lines), ["/m/a /z/a"]);
+    assert_eq!(fixture.see(&lines), ["/m/a /z/a away"]);
+    assert_eq!(fixture.see(&["zfast/models/n 2 /z/n"]), ["/m/n /z/n"]);
+    fixture.memory.hold(&name, &datasets(&["zfast/models/n 2 /z/n"]), until);
+    fixture.now = until;
+    assert_eq!(fixture.see(&["zfast/models/n 2 /z/n"]), ["/m/n /z/n"]);
+    fixture.memory.hold(&name, &datasets(&lines), until + Duration::from_secs(9));
+    fixture.memory.resume(&name);
+    assert_eq!(fixture.see(&lines), ["/m/a /z/a"]);
 }
 
 #[test]
 fn a_dataset_by_its_name_has_the_number_of_its_entry() {
     let text = "[[export]]\ndataset = \"zfast/one\"\npseudo = \"/one\"\nfsid = 77\n\
         [[export]]\npath = \"/srv\"\npseudo = \"/srv\"\n";
-    let mut scene = Scene::new(text);
-    let missing: Vec<_> = scene.plan.missing(&scene.memory).map(|item| item.name).collect();
+    let mut fixture = Fixture::new(text);
+    let missing: Vec<_> = fixture.plan.missing(&fixture.memory).map(|item| item.name).collect();
     assert_eq!(missing, ["export /one"]);
-    assert_eq!(scene.see(&["zfast/one 9 /z/one"]), ["/srv /srv", "/one /z/one"]);
-    assert_eq!(scene.memory.served.values().next().unwrap().settings.id, Some(77));
-    assert!(scene.plan.missing(&scene.memory).next().is_none());
+    assert_eq!(fixture.see(&["zfast/one 9 /z/one"]), ["/srv /srv", "/one /z/one"]);
+    assert_eq!(fixture.memory.served.values().next().unwrap().settings.id, Some(77));
+    assert!(fixture.plan.missing(&fixture.memory).next().is_none());
 }
 
 #[test]

@@ -28,7 +28,7 @@ impl Drop for Mounts {
     }
 }
 
-struct Scene {
+struct Fixture {
     // In this order: the gateway ends before its file systems are unmounted.
     gateway: Gateway,
     _mounts: Mounts,
@@ -40,7 +40,7 @@ const SCRIPTS: [(&str, &str); 2] = [
     ("zpool", "case \"$1\" in events) exec tail -n +1 -f {dir}/events;; esac\ncat {dir}/pools"),
 ];
 
-impl Scene {
+impl Fixture {
     /// Starts with one dataset, `tank/m/a`, mounted at `mnt/a`.
     fn new() -> Option<Self> {
         let mut ready = false;
@@ -123,27 +123,27 @@ fn refused(result: Result<Fh, ClientError>, status: Status) -> Result<(), Option
 
 #[test]
 fn an_idle_dataset_moves_with_open_files_and_goes() {
-    let Some(scene) = Scene::new() else { return };
-    let mut client = Client::ready(&scene.gateway, "mover");
-    let root = scene.lookup(&mut client, "a").unwrap();
+    let Some(fixture) = Fixture::new() else { return };
+    let mut client = Client::ready(&fixture.gateway, "mover");
+    let root = fixture.lookup(&mut client, "a").unwrap();
     let file = client.create(&root, "file").unwrap();
     client.write(&file, 0, 2, b"before").unwrap();
-    assert!(unmount(scene.at("a"), UnmountFlags::empty()).is_err(), "in use a moment ago");
+    assert!(unmount(fixture.at("a"), UnmountFlags::empty()).is_err(), "in use a moment ago");
     // Open on the client, idle on the server.
-    eventually("idle", || unmount(scene.at("a"), UnmountFlags::empty()));
+    eventually("idle", || unmount(fixture.at("a"), UnmountFlags::empty()));
     let delayed = client.read(&file.fh, file.stateid, 0, 100).unwrap_err();
     assert_eq!(delayed.status(), Some(Status::Delay), "nothing is mounted there");
-    mount_bind(scene.dir.join("keep"), scene.at("b")).unwrap();
-    let new_place = scene.at("b").display().to_string();
-    scene.becomes(&[("tank/m/b", 7, &new_place)]);
+    mount_bind(fixture.dir.join("keep"), fixture.at("b")).unwrap();
+    let new_place = fixture.at("b").display().to_string();
+    fixture.becomes(&[("tank/m/b", 7, &new_place)]);
     let (_, data) = eventually("moved", || client.read(&file.fh, file.stateid, 0, 100));
     assert_eq!(data, b"before");
     client.write(&file, 6, 2, b" after").unwrap();
-    assert_eq!(fs::read(scene.at("b").join("file")).unwrap(), b"before after");
-    assert_eq!(scene.lookup(&mut client, "b").unwrap(), root, "the same handle elsewhere");
-    refused(scene.lookup(&mut client, "a"), Status::Noent).unwrap();
+    assert_eq!(fs::read(fixture.at("b").join("file")).unwrap(), b"before after");
+    assert_eq!(fixture.lookup(&mut client, "b").unwrap(), root, "the same handle elsewhere");
+    refused(fixture.lookup(&mut client, "a"), Status::Noent).unwrap();
     // Destroyed.
-    scene.becomes(&[]);
+    fixture.becomes(&[]);
     eventually("gone", || {
         let answer = client.read(&file.fh, file.stateid, 0, 1);
         if answer.as_ref().err().and_then(ClientError::status) == Some(Status::Stale) {
@@ -151,31 +151,31 @@ fn an_idle_dataset_moves_with_open_files_and_goes() {
         }
         Err(answer)
     });
-    eventually("let go of", || unmount(scene.at("b"), UnmountFlags::empty()));
+    eventually("let go of", || unmount(fixture.at("b"), UnmountFlags::empty()));
 }
 
 #[test]
 fn a_dataset_in_use_is_let_go_of_on_request() {
-    let Some(scene) = Scene::new() else { return };
-    let mut client = Client::ready(&scene.gateway, "user");
-    let root = scene.lookup(&mut client, "a").unwrap();
+    let Some(fixture) = Fixture::new() else { return };
+    let mut client = Client::ready(&fixture.gateway, "user");
+    let root = fixture.lookup(&mut client, "a").unwrap();
     let file = client.create(&root, "file").unwrap();
     client.write(&file, 0, 2, b"kept").unwrap();
-    let released = scene.gateway.command(&["release", "tank", "--json"]);
+    let released = fixture.gateway.command(&["release", "tank", "--json"]);
     assert!(released.status.success(), "{released:?}");
     assert!(String::from_utf8_lossy(&released.stdout).contains("tank/m/a"));
-    unmount(scene.at("a"), UnmountFlags::empty()).unwrap();
+    unmount(fixture.at("a"), UnmountFlags::empty()).unwrap();
     let delayed = client.read(&file.fh, file.stateid, 0, 100).unwrap_err();
     assert_eq!(delayed.status(), Some(Status::Delay));
     // Its pool is exported, and imported again.
-    fs::write(scene.dir.join("pools"), "").unwrap();
-    scene.becomes(&[]);
+    fs::write(fixture.dir.join("pools"), "").unwrap();
+    fixture.becomes(&[]);
     std::thread::sleep(Duration::from_secs(1));
     refused(client.lookup(&root, "file"), Status::Delay).unwrap();
-    mount_bind(scene.dir.join("keep"), scene.at("a")).unwrap();
-    fs::write(scene.dir.join("pools"), "tank\n").unwrap();
-    let place = scene.at("a").display().to_string();
-    scene.becomes(&[("tank/m/a", 7, &place)]);
+    mount_bind(fixture.dir.join("keep"), fixture.at("a")).unwrap();
+    fs::write(fixture.dir.join("pools"), "tank\n").unwrap();
+    let place = fixture.at("a").display().to_string();
+    fixture.becomes(&[("tank/m/a", 7, &place)]);
     let (_, data) = eventually("back", || client.read(&file.fh, file.stateid, 0, 100));
     assert_eq!(data, b"kept");
     client.close(&file).unwrap();

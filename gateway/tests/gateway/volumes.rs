@@ -77,12 +77,12 @@ esac
     ),
 ];
 
-struct Scene {
+struct Fixture {
     gateway: Gateway,
     dir: PathBuf,
 }
 
-impl Scene {
+impl Fixture {
     fn new() -> Self {
         let mut place = PathBuf::new();
         let more = "[[volumes.parent]]\ndataset = \"tank/k8s\"\npseudo = \"/k8s\"\n";
@@ -154,60 +154,60 @@ fn root(client: &mut Client) -> Option<Fh> {
 
 #[test]
 fn a_volume_is_served_to_the_nodes_with_access_alone() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     let me = json!({ "owner": "me", "addresses": ["127.0.0.1"] });
     let nothing = Value::Null;
     for _ in 0..2 {
-        assert_eq!(scene.volume()["path"], "/k8s/a");
+        assert_eq!(fixture.volume()["path"], "/k8s/a");
     }
-    let mut client = Client::ready(&scene.gateway, "node");
+    let mut client = Client::ready(&fixture.gateway, "node");
     assert_eq!(root(&mut client), None, "nobody has access yet");
-    let access = scene.must("PUT", &format!("{A}/access/n1"), &me);
+    let access = fixture.must("PUT", &format!("{A}/access/n1"), &me);
     assert_eq!(access["reach"]["path"], "/k8s/a");
     let found = root(&mut client).unwrap();
     let file = client.create(&found, "file").unwrap();
     client.write(&file, 0, 2, b"kept").unwrap();
-    assert_eq!(fs::read(scene.at().join("file")).unwrap(), b"kept");
+    assert_eq!(fs::read(fixture.at().join("file")).unwrap(), b"kept");
     // A file is open.
-    let (deleted, why) = scene.api("DELETE", &format!("{A}?owner=me"), &nothing);
+    let (deleted, why) = fixture.api("DELETE", &format!("{A}?owner=me"), &nothing);
     assert!(!deleted && why["error"]["code"] == "in_use", "{why}");
     // Neither a crash nor a reload changes anything: ZFS has the record.
-    scene.gateway.kill();
-    scene.gateway.restart();
-    assert!(scene.gateway.command(&["reload"]).status.success());
-    let mut client = Client::ready(&scene.gateway, "node");
+    fixture.gateway.kill();
+    fixture.gateway.restart();
+    assert!(fixture.gateway.command(&["reload"]).status.success());
+    let mut client = Client::ready(&fixture.gateway, "node");
     assert_eq!(root(&mut client), Some(found));
-    assert_eq!(scene.must("GET", A, &nothing)["access"], json!(["n1"]));
+    assert_eq!(fixture.must("GET", A, &nothing)["access"], json!(["n1"]));
     for _ in 0..2 {
-        scene.must("DELETE", &format!("{A}/access/n1?owner=me"), &nothing);
+        fixture.must("DELETE", &format!("{A}/access/n1?owner=me"), &nothing);
     }
     assert_eq!(root(&mut client), None);
     for _ in 0..2 {
-        scene.must("DELETE", &format!("{A}?owner=me"), &nothing);
+        fixture.must("DELETE", &format!("{A}?owner=me"), &nothing);
     }
-    assert!(!scene.at().exists() && Path::new(&scene.dir.join("fs/tank/k8s")).exists());
-    let log = scene.gateway.log();
+    assert!(!fixture.at().exists() && Path::new(&fixture.dir.join("fs/tank/k8s")).exists());
+    let log = fixture.gateway.log();
     let audit = log.lines().filter(|line| line.contains("audit") && line.contains("volume "));
     assert!(audit.count() >= 8, "{log}");
 }
 
 #[test]
 fn while_zfs_fails_requests_are_answered_and_can_be_repeated() {
-    let scene = Scene::new();
-    scene.volume();
+    let fixture = Fixture::new();
+    fixture.volume();
     let me = json!({ "owner": "me", "addresses": ["127.0.0.1"] });
-    fs::write(scene.dir.join("hangs"), "").unwrap();
+    fs::write(fixture.dir.join("hangs"), "").unwrap();
     for (method, path) in [
         ("GET", "volumes".to_owned()),
         ("PUT", format!("{A}/access/n1")),
         ("DELETE", format!("{A}?owner=me")),
     ] {
         let body = if method == "PUT" { me.clone() } else { Value::Null };
-        let (succeeded, answer) = scene.api(method, &path, &body);
+        let (succeeded, answer) = fixture.api(method, &path, &body);
         assert!(!succeeded && answer["error"]["code"] == "storage", "{method} {path}: {answer}");
     }
-    fs::remove_file(scene.dir.join("hangs")).unwrap();
-    scene.must("PUT", &format!("{A}/access/n1"), &me);
-    assert!(root(&mut Client::ready(&scene.gateway, "node")).is_some());
-    scene.must("DELETE", &format!("{A}?owner=me"), &Value::Null);
+    fs::remove_file(fixture.dir.join("hangs")).unwrap();
+    fixture.must("PUT", &format!("{A}/access/n1"), &me);
+    assert!(root(&mut Client::ready(&fixture.gateway, "node")).is_some());
+    fixture.must("DELETE", &format!("{A}?owner=me"), &Value::Null);
 }

@@ -30,7 +30,7 @@ const NAMES: &[&str] =
 
 fn bytes(dice: &mut Dice<'_>) {
     let minor = u32::from(dice.byte() % 3);
-    let scene = Fixture::new(minor as u8);
+    let fixture = Fixture::new(minor as u8);
     let ops = dice.byte() % 8;
     let raw = dice.rest();
     let mut e = Encoder::new();
@@ -39,12 +39,12 @@ fn bytes(dice: &mut Dice<'_>) {
     e.u32(ops.into());
     let with_head = [&e.finish().flatten().unwrap()[..], raw].concat();
     for input in [raw, &with_head] {
-        match scene.c.send(input) {
+        match fixture.c.send(input) {
             Ok(reply) => assert!(reply.len() >= 12 && reply.len().is_multiple_of(4)),
             Err(error) => assert_eq!(error, AcceptError::GarbageArguments),
         }
     }
-    let alive = scene.harness.client("alive", 2).run(Ops::new().root().lookup("export"));
+    let alive = fixture.harness.client("alive", 2).run(Ops::new().root().lookup("export"));
     assert_eq!(alive.status, Status::Ok);
 }
 
@@ -55,7 +55,7 @@ struct Known {
 }
 
 struct Player {
-    scene: Fixture,
+    fixture: Fixture,
     /// A client whose session allows small messages only.
     small: Client,
     known: Known,
@@ -64,8 +64,8 @@ struct Player {
 
 impl Player {
     fn new(minor: u8) -> Self {
-        let scene = Fixture::new(minor);
-        let small = scene.harness.stranger("small", 2);
+        let fixture = Fixture::new(minor);
+        let small = fixture.harness.stranger("small", 2);
         let made = small.exchange_id().unwrap();
         let mut args = small.session_args(made.sequenceid, false);
         let fore: &mut create_session::ChannelAttrs = &mut args.fore;
@@ -74,18 +74,18 @@ impl Player {
         fore.max_cached_bytes = 400;
         small.create_session_with(&args).unwrap();
         small.reclaim_complete().unwrap();
-        let opened = scene.open();
-        let locked = scene.c.lock(&opened, "locker", LockType::Write, (0, 4)).unwrap();
+        let opened = fixture.open();
+        let locked = fixture.c.lock(&opened, "locker", LockType::Write, (0, 4)).unwrap();
         let handles = [
-            &scene.root,
-            &scene.file,
-            &scene.dir,
-            &scene.inner,
-            &scene.link,
-            &scene.fifo,
-            &scene.stale,
+            &fixture.root,
+            &fixture.file,
+            &fixture.dir,
+            &fixture.inner,
+            &fixture.link,
+            &fixture.fifo,
+            &fixture.stale,
         ];
-        let other = small.open(&OpenRequest::name(&scene.dir, "inner").access(1)).unwrap();
+        let other = small.open(&OpenRequest::name(&fixture.dir, "inner").access(1)).unwrap();
         let known = Known {
             handles: handles.into_iter().cloned().collect(),
             stateids: vec![
@@ -96,11 +96,11 @@ impl Player {
                 other.stateid,
             ],
         };
-        Self { scene, small, known, sent_ops: 0 }
+        Self { fixture, small, known, sent_ops: 0 }
     }
 
     fn client(&self, small: bool) -> &Client {
-        if small { &self.small } else { &self.scene.c }
+        if small { &self.small } else { &self.fixture.c }
     }
 
     /// Encodes one item of an operation's arguments.
@@ -247,8 +247,8 @@ impl Player {
     }
 
     fn check_totals(&self) {
-        let now = self.scene.harness.simulation.clock().seconds();
-        let totals = self.scene.harness.server().totals(now);
+        let now = self.fixture.harness.simulation.clock().seconds();
+        let totals = self.fixture.harness.server().totals(now);
         let bound = self.sent_ops + 8;
         for count in
             [totals.clients, totals.sessions, totals.opens, totals.locks, totals.delegations]
@@ -276,10 +276,10 @@ fn operations(dice: &mut Dice<'_>) {
         if dice.once_in(24) && passed < 100 {
             let seconds = u64::from(dice.byte() % 50);
             passed += seconds;
-            player.scene.harness.pass_seconds(seconds);
+            player.fixture.harness.pass_seconds(seconds);
         }
         player.play(dice);
     }
-    let alive = player.scene.harness.client("alive", 2).run(Ops::new().root().lookup("export"));
+    let alive = player.fixture.harness.client("alive", 2).run(Ops::new().root().lookup("export"));
     assert_eq!(alive.status, Status::Ok);
 }

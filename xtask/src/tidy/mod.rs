@@ -27,12 +27,13 @@ pub(crate) fn run(outcome: &mut Outcome) -> io::Result<()> {
     tree.sources.sort_by(|a, b| a.path.cmp(&b.path));
     let sources = &tree.sources;
     let imports = imports::of_all_crates(&tree);
-    let rules: [(&str, Findings); 14] = [
+    let rules: [(&str, Findings); 15] = [
         ("files are at most 600 lines", sources::too_long(sources)),
         ("module names say something", sources::empty_names(sources)),
         ("nothing is left undone", sources::undone(sources)),
         ("unsafe stays in its places", sources::misplaced_unsafe(sources)),
         ("doc comments begin with a noun or a verb", wording::openings(&tree)),
+        ("types have names of the field", wording::private_names(&tree)),
         ("crates use only crates below them", layers::manifests(&tree)),
         ("products do not use tests", layers::test_crates(&tree)),
         ("protocol code has no sockets, files, clock or threads", layers::impure(sources)),

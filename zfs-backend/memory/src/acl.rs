@@ -150,7 +150,7 @@ pub(crate) fn inherit(dir: &Inode, child: &mut Inode) {
 
 #[cfg(test)]
 mod tests {
-    use crate::scene::*;
+    use crate::fixture::*;
     use std::sync::Arc;
     use zgate_store::file_store::{NewNode, PosixAcl, PosixAclEntry, PosixAclTag as Tag};
     use zgate_store::{Caller, FileStore, StoreError};
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn acls_are_kept_and_decide() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let (node, _open) = s.file("f");
         let h = &node.handle;
         let plain = block_on(s.store.get_acl(h)).unwrap();
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn one_group_entry_has_to_grant_all_that_is_wanted() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let dir = s.mkdir(&s.root(), "d");
         let mut split = extended();
         for entry in &mut split {
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn new_objects_inherit_the_default() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let dir = s.mkdir(&s.root(), "d");
         let plain = block_on(s.store.get_acl(&dir.handle)).unwrap().access;
         let both = PosixAcl { access: plain.clone(), default: extended() };
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn acls_that_make_no_sense_are_refused() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let (node, _open) = s.file("f");
         let set = |who: &Caller, acl: &PosixAcl| block_on(s.store.set_acl(who, &node.handle, acl));
         let mut no_mask = extended();

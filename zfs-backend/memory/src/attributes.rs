@@ -185,13 +185,13 @@ fn set_times(inode: &mut Inode, changes: &SetAttr) {
 mod tests {
     use crate::EPOCH_SECONDS;
     use crate::MemoryStore;
-    use crate::scene::*;
+    use crate::fixture::*;
     use std::sync::Arc;
     use zgate_store::{Caller, FileStore, SetAttr, SetTime, StoreError, Timestamp};
 
     #[test]
     fn attributes_are_set_and_told() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let (node, _open) = s.file("f");
         let when = Timestamp { seconds: 1_000_000_000, nanoseconds: 123_456_789 };
         let changes = SetAttr {
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn every_change_moves_the_change_number() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let (node, file) = s.file("f");
         let change = || block_on(s.store.getattr(&node.handle)).unwrap().change;
         let mut last = change();
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn owners_others_and_their_groups() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let alice = Caller { uid: 1001, gid: 2001, groups: Arc::from([3001]) };
         let bob = user(1002, 2002);
         let made = s.create_as(&alice, &s.root(), "f", 0o600).unwrap();
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn sizes_of_what_has_none() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let set = |node: &zgate_store::NodeHandle, changes: &SetAttr| {
             block_on(s.store.setattr(&root(), node, changes, None))
         };
@@ -293,7 +293,7 @@ mod tests {
             seconds += 10;
             Timestamp { seconds, nanoseconds: 0 }
         };
-        let s = Scene { store: MemoryStore::builder().clock(clock).build() };
+        let s = Fixture { store: MemoryStore::builder().clock(clock).build() };
         let (node, _open) = s.file("f");
         let first = node.attr.mtime.seconds;
         let cut = block_on(s.store.setattr(&root(), &node.handle, &size(1), None)).unwrap();

@@ -221,14 +221,14 @@ fn verifier_times(verifier: [u8; 8]) -> (Timestamp, Timestamp) {
 
 #[cfg(test)]
 mod tests {
-    use crate::scene::*;
+    use crate::fixture::*;
     use std::sync::Arc;
     use zgate_store::file_store::{CreateMode, NewNode};
     use zgate_store::{Caller, FileKind, FileStore, SetAttr, SetTime, StoreError, Timestamp};
 
     #[test]
     fn the_three_ways_to_create() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let (first, open) = s.file("f");
         s.write(&open, 0, b"content").unwrap();
         let again = s.create_as(&root(), &s.root(), "f", 0o600);
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn all_kinds_of_objects() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let link = NewNode::Symlink(b"../outside/target".to_vec());
         let link = s.make_as(&root(), &s.root(), "link", &link, 0o600).unwrap();
         assert_eq!((link.attr.kind, link.attr.mode), (FileKind::Symlink, 0o777));
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn objects_belong_to_their_creator() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let alice = Caller { uid: 1001, gid: 2001, groups: Arc::from([3001, 3002]) };
         let made = s.create_as(&alice, &s.root(), "f", 0o600).unwrap();
         assert_eq!((made.node.attr.uid, made.node.attr.gid), (1001, 2001));
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn set_group_id_directories_hand_their_group_down() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let shared = s.mkdir(&s.root(), "shared");
         let group = SetAttr { gid: Some(700), ..mode(0o2777) };
         block_on(s.store.setattr(&root(), &shared.handle, &group, None)).unwrap();
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn attributes_asked_for_are_there_at_once() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let at = Timestamp { seconds: -7, nanoseconds: 5 };
         let attrs = SetAttr {
             uid: Some(10),
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn equal_calls_give_equal_results() {
         let run = || {
-            let s = Scene::new();
+            let s = Fixture::new();
             let (node, file) = s.file("f");
             s.write(&file, 0, b"x").unwrap();
             block_on(s.store.getattr(&node.handle)).unwrap()

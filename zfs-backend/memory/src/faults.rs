@@ -334,7 +334,7 @@ impl<Op: Copy + Ord> Drop for Hold<Op> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scene::{block_on, poll_once};
+    use crate::fixture::{block_on, poll_once};
     use std::pin::pin;
 
     fn before(faults: &Faults<FileOp>, op: FileOp) -> StoreResult<()> {

@@ -13,14 +13,14 @@ mod directory;
 pub mod disk;
 pub mod faults;
 mod file_data;
+#[cfg(test)]
+mod fixture;
 mod inode;
 mod names;
 mod open_file;
 mod page_set;
 mod permission;
 mod ranges;
-#[cfg(test)]
-mod scene;
 mod store;
 mod tree;
 mod xattr;

@@ -250,14 +250,14 @@ fn require_empty(inode: &Inode) -> StoreResult<()> {
 #[cfg(test)]
 mod tests {
     use crate::MemoryStore;
-    use crate::scene::*;
+    use crate::fixture::*;
     use std::collections::BTreeSet;
     use zgate_store::file_store::NewNode;
     use zgate_store::{FileKind, FileStore, NodeHandle, SetAttr, StoreError};
 
     #[test]
     fn a_tree_is_built_and_taken_down() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let dir = s.mkdir(&s.root(), "dir");
         let made = s.create_as(&root(), &dir.handle, "file", 0o640).unwrap();
         assert!(made.created && made.dir.atomic && made.dir.after > made.dir.before);
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn bad_names_are_refused() {
-        let s = Scene::new();
+        let s = Fixture::new();
         for name in [&b".."[..], b".", b"a/b", b"../x", b"a\0"] {
             let found = block_on(s.store.lookup(&root(), &s.root(), name));
             assert_eq!(error_of(found), StoreError::BadName);
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn renaming_keeps_handles_and_numbers() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let (one, two) = (s.mkdir(&s.root(), "one"), s.mkdir(&s.root(), "two"));
         let inner = s.mkdir(&one.handle, "inner");
         let (who, dirs) = (root(), (one.handle, two.handle));
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn renaming_follows_posix() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let (full, empty) = (s.mkdir(&s.root(), "full"), s.mkdir(&s.root(), "empty"));
         let below = s.mkdir(&full.handle, "below");
         let (victim, open) = s.file("victim");
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn hard_links() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let (file, _open) = s.file("a");
         let link =
             |node, name: &str| block_on(s.store.link(&root(), node, &s.root(), name.as_bytes()));
@@ -369,7 +369,7 @@ mod tests {
         let traits = MemoryStore::new().traits();
         let traits = zgate_store::file_store::StoreTraits { max_links: 3, ..traits };
         let store = MemoryStore::builder().traits(traits).max_files(4).build();
-        let s = Scene { store };
+        let s = Fixture { store };
         let dir = s.mkdir(&s.root(), "d");
         let again = s.make_as(&root(), &s.root(), "e", &NewNode::Directory, 0o755);
         assert_eq!(error_of(again), StoreError::TooManyLinks);
@@ -391,7 +391,7 @@ mod tests {
 
     #[test]
     fn every_name_once_whatever_the_page() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let expected: BTreeSet<Vec<u8>> =
             (0..500).map(|n| format!("file-{n:03}").into_bytes()).collect();
         for name in &expected {
@@ -424,7 +424,7 @@ mod tests {
 
     #[test]
     fn an_open_file_outlives_its_name() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let (node, file) = s.file("f");
         s.write(&file, 0, b"still here").unwrap();
         s.remove(&s.root(), "f").unwrap();
@@ -449,7 +449,7 @@ mod tests {
 
     #[test]
     fn handles_that_are_none_are_refused() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let mut raw = s.root().as_bytes().to_vec();
         for index in 0..raw.len() {
             raw[index] ^= 0x55;
@@ -469,7 +469,7 @@ mod tests {
     #[test]
     fn a_read_only_tree_refuses_every_change() {
         let store = MemoryStore::builder().read_only(true).build();
-        let s = Scene { store };
+        let s = Fixture { store };
         let made = s.create_as(&root(), &s.root(), "f", 0o600).map(|_| ());
         assert_eq!(error_of(made), StoreError::ReadOnly);
         let made = s.make_as(&root(), &s.root(), "d", &NewNode::Directory, 0o700);

@@ -88,17 +88,22 @@ pub(crate) fn require_unsticky(who: &Caller, dir: &Inode, victim: &Inode) -> Sto
 
 #[cfg(test)]
 mod tests {
-    use crate::scene::*;
+    use crate::fixture::*;
     use zgate_store::file_store::{CreateMode, NewNode, OpenAccess};
     use zgate_store::{Caller, FileStore, NodeHandle, SetAttr, StoreError, StoreResult};
 
-    fn open_as(s: &Scene, who: &Caller, node: &NodeHandle, access: OpenAccess) -> StoreResult<()> {
+    fn open_as(
+        s: &Fixture,
+        who: &Caller,
+        node: &NodeHandle,
+        access: OpenAccess,
+    ) -> StoreResult<()> {
         block_on(s.store.open(who, node, access)).map(|_| ())
     }
 
     #[test]
     fn others_are_kept_out() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let (alice, bob) = (user(1001, 2001), user(1002, 2002));
         let dir = s.make_as(&alice, &s.root(), "private", &NewNode::Directory, 0o700).unwrap();
         let secret = s.create_as(&alice, &dir.handle, "secret", 0o600).unwrap().node;
@@ -126,7 +131,7 @@ mod tests {
 
     #[test]
     fn the_owner_and_stateless_opens() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let (alice, bob) = (user(1001, 2001), user(1002, 2002));
         let made = s.create_as(&alice, &s.root(), "f", 0o000).unwrap();
         let h = &made.node.handle;
@@ -148,7 +153,7 @@ mod tests {
 
     #[test]
     fn writing_clears_set_id_bits_unless_root_writes() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let bob = user(1002, 2002);
         let (node, _open) = s.file("f");
         block_on(s.store.setattr(&root(), &node.handle, &mode(0o6777), None)).unwrap();
@@ -163,7 +168,7 @@ mod tests {
 
     #[test]
     fn sticky_directories_and_existing_names() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let (alice, bob) = (user(1001, 2001), user(1002, 2002));
         let set = |bits| block_on(s.store.setattr(&root(), &s.root(), &mode(bits), None)).unwrap();
         set(0o1777);
@@ -189,7 +194,7 @@ mod tests {
 
     #[test]
     fn moving_a_directory_elsewhere_needs_the_right_to_write_to_it() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let bob = user(1002, 2002);
         let target = s.make_as(&bob, &s.root(), "target", &NewNode::Directory, 0o700).unwrap();
         s.mkdir(&s.root(), "roots");

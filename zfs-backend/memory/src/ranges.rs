@@ -202,14 +202,14 @@ impl Tree {
 #[cfg(test)]
 mod tests {
     use crate::MemoryStore;
-    use crate::scene::*;
+    use crate::fixture::*;
     use bytes::Bytes;
     use zgate_store::file_store::{OpenAccess, OpenFile, ReadHow, SeekWhat, Stability};
     use zgate_store::{FileStore, SetAttr, StoreError, StoreResult};
 
     #[test]
     fn bytes_come_back_and_the_end_is_told() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let (_, file) = s.file("f");
         assert_eq!(s.read(&file, 0, 10), (vec![], true));
         s.write(&file, 0, b"hello world").unwrap();
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn an_open_file_permits_what_was_granted() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let (node, _) = s.file("f");
         let open = |access| block_on(s.store.open(&root(), &node.handle, access)).unwrap();
         let reader = open(READ);
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn space_and_holes() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let (node, file) = s.file("f");
         block_on(s.store.allocate(&file, 0, 1 << 20)).unwrap();
         let attr = || block_on(s.store.getattr(&node.handle)).unwrap();
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn copies_inside_the_store() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let ((_, from), (_, to)) = (s.file("from"), s.file("to"));
         let data: Vec<u8> = (0..300_000u32).map(|n| (n / 7) as u8).collect();
         s.write(&from, 0, &data).unwrap();
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn clones_want_whole_blocks() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let ((_, from), (node, to)) = (s.file("from"), s.file("to"));
         let data: Vec<u8> = (0..10_000u32).map(|n| n as u8).collect();
         s.write(&from, 0, &data).unwrap();
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn space_runs_out() {
         let store = MemoryStore::builder().capacity_bytes(3 * 4096).build();
-        let s = Scene { store };
+        let s = Fixture { store };
         let (node, file) = s.file("f");
         assert_eq!(s.write(&file, 100, &[1; 20_000]), Ok(3 * 4096 - 100));
         assert_eq!(error_of(s.write(&file, 3 * 4096, b"x")), StoreError::NoSpace);

@@ -413,7 +413,7 @@ impl FileStore for MemoryStore {
 mod tests {
     use super::*;
     use crate::faults::When;
-    use crate::scene::*;
+    use crate::fixture::*;
     use std::pin::pin;
     use std::task::Poll;
 
@@ -427,7 +427,7 @@ mod tests {
 
     #[test]
     fn a_power_loss_takes_what_was_not_promised() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let (node, file) = s.file("f");
         s.write_so(&file, 0, b"promised", Stability::FileSync).unwrap();
         s.write(&file, 8, b" later").unwrap();
@@ -448,7 +448,7 @@ mod tests {
 
     #[test]
     fn what_fails_has_no_effect() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let (_, file) = s.file("f");
         s.store.faults().fail_next(FileOp::Write, StoreError::Io);
         assert_eq!(s.write(&file, 0, b"x"), Err(StoreError::Io));
@@ -464,7 +464,7 @@ mod tests {
 
     #[test]
     fn a_held_call_has_its_effect_when_released() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let (_, file) = s.file("f");
         let hold = s.store.faults().hold(FileOp::Write, When::BeforeEffect);
         let data = Bytes::from_static(b"x");
@@ -484,7 +484,7 @@ mod tests {
 
     #[test]
     fn calls_under_way_end_with_the_power() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let (_, file) = s.file("f");
         for when in [When::BeforeEffect, When::AfterEffect] {
             let hold = s.store.faults().hold(FileOp::Write, when);
@@ -500,7 +500,7 @@ mod tests {
 
     #[test]
     fn a_create_that_nobody_waits_for_leaves_no_open_behind() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let _hold = s.store.faults().hold_next(FileOp::CreateFile, When::AfterEffect);
         let (who, top, attrs) = (root(), s.root(), SetAttr::default());
         {

@@ -115,13 +115,13 @@ fn holds_xattrs(inode: &Inode) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::scene::*;
+    use crate::fixture::*;
     use zgate_store::file_store::{NewNode, XattrSet};
     use zgate_store::{Caller, FileStore, StoreError};
 
     #[test]
     fn extended_attributes() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let (node, _open) = s.file("f");
         let h = &node.handle;
         let get = |name: &[u8]| block_on(s.store.get_xattr(&root(), h, name));
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn they_follow_the_mode_and_the_kind() {
-        let s = Scene::new();
+        let s = Fixture::new();
         let (node, _open) = s.file("f");
         let who: Caller = user(5, 5);
         let set = |node, how| block_on(s.store.set_xattr(&who, node, b"a", b"", how));

@@ -12,7 +12,7 @@ use zgate_posix::PosixOptions;
 use zgate_store::file_store::{CreateMode, OpenAccess, OpenFile, ReadHow, Stability};
 use zgate_store::{BufferPool, Caller, FileStore, NodeHandle, Payload, SetAttr, StoreError};
 
-struct Scene {
+struct Fixture {
     dir: TempDir,
     home: Arc<DatasetTree>,
     files: DatasetStore,
@@ -22,7 +22,7 @@ fn run<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
-impl Scene {
+impl Fixture {
     /// None if the file system has no kernel handles, or this process may not
     /// use them: then objects cannot be found again.
     fn new() -> Option<Self> {
@@ -73,80 +73,80 @@ impl Scene {
 
 #[test]
 fn idle_stores_keep_nothing_and_come_back() {
-    let Some(scene) = Scene::new() else { return };
-    let (node, file) = scene.create("kept");
-    scene.write(&file, "one").unwrap();
-    assert!(scene.kept() > 0);
-    scene.grow_idle();
-    assert_eq!((scene.kept(), scene.home.condition()), (0, "idle"));
+    let Some(fixture) = Fixture::new() else { return };
+    let (node, file) = fixture.create("kept");
+    fixture.write(&file, "one").unwrap();
+    assert!(fixture.kept() > 0);
+    fixture.grow_idle();
+    assert_eq!((fixture.kept(), fixture.home.condition()), (0, "idle"));
     // The open file, a second open of the same object, and one with another
     // right.
-    assert_eq!(scene.read(&file).unwrap(), b"one");
-    assert_eq!(scene.home.condition(), "in-use");
+    assert_eq!(fixture.read(&file).unwrap(), b"one");
+    assert_eq!(fixture.home.condition(), "in-use");
     let only_read = OpenAccess { read: true, write: false, stateless: false };
-    let second = run(scene.files.open(&Caller::root(), &node, only_read)).unwrap();
-    scene.grow_idle();
-    assert_eq!(scene.write(&second, "no"), Err(StoreError::AccessDenied));
-    scene.write(&file, "two").unwrap();
-    assert_eq!(scene.read(&second).unwrap(), b"two");
+    let second = run(fixture.files.open(&Caller::root(), &node, only_read)).unwrap();
+    fixture.grow_idle();
+    assert_eq!(fixture.write(&second, "no"), Err(StoreError::AccessDenied));
+    fixture.write(&file, "two").unwrap();
+    assert_eq!(fixture.read(&second).unwrap(), b"two");
 }
 
 #[test]
 fn what_lost_its_name_is_kept_until_it_is_closed() {
-    let Some(scene) = Scene::new() else { return };
-    let (_, file) = scene.create("gone");
-    scene.write(&file, "still here").unwrap();
-    let (who, root) = (Caller::root(), scene.files.root());
-    run(scene.files.remove(&who, &root, b"gone", None)).unwrap();
-    scene.grow_idle();
-    assert_eq!(scene.read(&file).unwrap(), b"still here");
+    let Some(fixture) = Fixture::new() else { return };
+    let (_, file) = fixture.create("gone");
+    fixture.write(&file, "still here").unwrap();
+    let (who, root) = (Caller::root(), fixture.files.root());
+    run(fixture.files.remove(&who, &root, b"gone", None)).unwrap();
+    fixture.grow_idle();
+    assert_eq!(fixture.read(&file).unwrap(), b"still here");
     drop(file);
     // Descriptors of removed files are closed on a worker.
     for _ in 0..100 {
-        scene.grow_idle();
-        if scene.kept() == 0 {
+        fixture.grow_idle();
+        if fixture.kept() == 0 {
             return;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    panic!("{} descriptors are kept", scene.kept());
+    panic!("{} descriptors are kept", fixture.kept());
 }
 
 #[test]
 fn a_closed_file_is_opened_before_its_name_goes() {
-    let Some(scene) = Scene::new() else { return };
-    let (who, root) = (Caller::root(), scene.files.root());
-    let (_, removed) = scene.create("removed");
-    let (_, covered) = scene.create("covered");
-    scene.create("other");
-    scene.write(&removed, "r").unwrap();
-    scene.write(&covered, "c").unwrap();
-    scene.grow_idle();
-    assert_eq!(scene.kept(), 0);
-    run(scene.files.remove(&who, &root, b"removed", None)).unwrap();
-    run(scene.files.rename(&who, &root, b"other", &root, b"covered")).unwrap();
-    assert_eq!(scene.read(&removed).unwrap(), b"r");
-    assert_eq!(scene.read(&covered).unwrap(), b"c");
+    let Some(fixture) = Fixture::new() else { return };
+    let (who, root) = (Caller::root(), fixture.files.root());
+    let (_, removed) = fixture.create("removed");
+    let (_, covered) = fixture.create("covered");
+    fixture.create("other");
+    fixture.write(&removed, "r").unwrap();
+    fixture.write(&covered, "c").unwrap();
+    fixture.grow_idle();
+    assert_eq!(fixture.kept(), 0);
+    run(fixture.files.remove(&who, &root, b"removed", None)).unwrap();
+    run(fixture.files.rename(&who, &root, b"other", &root, b"covered")).unwrap();
+    assert_eq!(fixture.read(&removed).unwrap(), b"r");
+    assert_eq!(fixture.read(&covered).unwrap(), b"c");
 }
 
 #[test]
 fn held_back_it_answers_later_and_moved_it_is_the_same() {
-    let Some(scene) = Scene::new() else { return };
-    let (node, file) = scene.create("x");
-    scene.write(&file, "here").unwrap();
-    assert!(scene.home.hold(Duration::from_secs(1)));
-    assert_eq!((scene.kept(), scene.home.condition()), (0, "away"));
-    assert_eq!(scene.read(&file), Err(StoreError::OutOfResources));
-    let from = scene.dir.path().join("a");
-    let to = scene.dir.path().join("b");
+    let Some(fixture) = Fixture::new() else { return };
+    let (node, file) = fixture.create("x");
+    fixture.write(&file, "here").unwrap();
+    assert!(fixture.home.hold(Duration::from_secs(1)));
+    assert_eq!((fixture.kept(), fixture.home.condition()), (0, "away"));
+    assert_eq!(fixture.read(&file), Err(StoreError::OutOfResources));
+    let from = fixture.dir.path().join("a");
+    let to = fixture.dir.path().join("b");
     std::fs::rename(&from, &to).unwrap();
     // Another file system in its place is not taken for it.
     std::fs::create_dir(&from).unwrap();
-    scene.home.found_at(&from);
-    assert_eq!(scene.read(&file), Err(StoreError::OutOfResources));
-    scene.home.found_at(&to);
-    assert_eq!(scene.read(&file).unwrap(), b"here");
-    assert_eq!(run(scene.files.getattr(&node)).unwrap().size, 4);
-    scene.home.found_at(Path::new("/nowhere"));
-    assert_eq!(run(scene.files.getattr(&node)), Err(StoreError::OutOfResources));
+    fixture.home.found_at(&from);
+    assert_eq!(fixture.read(&file), Err(StoreError::OutOfResources));
+    fixture.home.found_at(&to);
+    assert_eq!(fixture.read(&file).unwrap(), b"here");
+    assert_eq!(run(fixture.files.getattr(&node)).unwrap().size, 4);
+    fixture.home.found_at(Path::new("/nowhere"));
+    assert_eq!(run(fixture.files.getattr(&node)), Err(StoreError::OutOfResources));
 }

@@ -13,9 +13,9 @@ const LUN: Lun = Lun(0);
 const COMPARE_AND_WRITE: u8 = 0x89;
 const INQUIRY_BYTES: u8 = 36;
 
-pub(super) struct Actor(Session);
+pub(super) struct Host(Session);
 
-impl Actor {
+impl Host {
     pub(super) fn new(portal: SocketAddr) -> Self {
         Self(Session::login(portal, &LoginScript::normal(INITIATOR, TARGET)).unwrap())
     }

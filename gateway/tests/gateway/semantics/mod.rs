@@ -39,16 +39,16 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(4);
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A gateway and those who take part in an example.
-struct Stage {
+struct Participants {
     gateway: Gateway,
-    nfs4: BTreeMap<&'static str, nfs4::Actor>,
-    nfs3: Option<nfs3::Actor>,
-    reader: Option<reader::Actor>,
-    disk: Option<disk::Actor>,
+    nfs4: BTreeMap<&'static str, nfs4::NamedClient>,
+    nfs3: Option<nfs3::Client>,
+    reader: Option<reader::Reader>,
+    disk: Option<disk::Host>,
     portal: SocketAddr,
 }
 
-impl Stage {
+impl Participants {
     fn new() -> Self {
         let port = free_port();
         let more = CONFIGURATION.replace("{port}", &port.to_string());
@@ -85,8 +85,10 @@ impl Stage {
         let verb = std::str::from_utf8(&verb.0).ok()?;
         if let Some((name, uid)) = NFS4_CLIENTS.iter().find(|(name, _)| *name == step.actor) {
             let gateway = &self.gateway;
-            let actor =
-                self.nfs4.entry(*name).or_insert_with(|| nfs4::Actor::new(gateway, name, *uid));
+            let actor = self
+                .nfs4
+                .entry(*name)
+                .or_insert_with(|| nfs4::NamedClient::new(gateway, name, *uid));
             return actor.act(gateway, verb, arguments);
         }
         match step.actor.as_str() {
@@ -94,16 +96,16 @@ impl Stage {
             "carol" => {
                 let gateway = &self.gateway;
                 self.nfs3
-                    .get_or_insert_with(|| nfs3::Actor::new(gateway, 1000))
+                    .get_or_insert_with(|| nfs3::Client::new(gateway, 1000))
                     .act(verb, arguments)
             }
             "dora" => {
                 let gateway = &self.gateway;
-                self.reader.get_or_insert_with(|| reader::Actor::new(gateway)).act(verb, arguments)
+                self.reader.get_or_insert_with(|| reader::Reader::new(gateway)).act(verb, arguments)
             }
             "host" => {
                 let portal = self.portal;
-                self.disk.get_or_insert_with(|| disk::Actor::new(portal)).act(verb, arguments)
+                self.disk.get_or_insert_with(|| disk::Host::new(portal)).act(verb, arguments)
             }
             _ => None,
         }
@@ -121,7 +123,7 @@ impl Stage {
             }
             _ => return local::act(&self.gateway.dir.path().join("data"), verb, arguments),
         }
-        self.nfs4.values_mut().for_each(nfs4::Actor::disconnect);
+        self.nfs4.values_mut().for_each(nfs4::NamedClient::disconnect);
         (self.nfs3, self.disk) = (None, None);
         Some(Ok(String::new()))
     }
@@ -129,7 +131,7 @@ impl Stage {
 
 /// Carries out an example; what is wrong with it.
 fn carry_out(example: &Example) -> Option<String> {
-    let mut stage = Stage::new();
+    let mut stage = Participants::new();
     for step in &example.steps {
         let at = format!("line {}, {} {:?}", step.line, step.actor, step.words);
         let Some(outcome) = stage.act_patiently(step) else {

@@ -19,13 +19,13 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const READ_BYTES: u32 = 4096;
 const MNT: u32 = 1;
 
-pub(super) struct Actor {
+pub(super) struct Client {
     connection: Connection,
     credential: Credential,
     root: Fh3,
 }
 
-impl Actor {
+impl Client {
     pub(super) fn new(gateway: &Gateway, uid: u32) -> Self {
         let mut connection = Connection::connect(gateway.address, TIMEOUT).unwrap();
         let credential = Credential::Sys(AuthSys { uid, gid: uid, ..AuthSys::default() });

@@ -30,7 +30,7 @@ const MODE: u32 = 33;
 const OWNER: u32 = 36;
 const READ_BYTES: u32 = 4096;
 
-pub(super) struct Actor {
+pub(super) struct NamedClient {
     name: &'static str,
     uid: u32,
     client: Option<Client>,
@@ -42,7 +42,7 @@ pub(super) struct Actor {
 
 type Answer = Result<String, ClientError>;
 
-impl Actor {
+impl NamedClient {
     /// A client that has sent RECLAIM_COMPLETE.
     pub(super) fn new(gateway: &Gateway, name: &'static str, uid: u32) -> Self {
         let (opened, remembered, changes) = Default::default();

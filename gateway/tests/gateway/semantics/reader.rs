@@ -11,13 +11,13 @@ use zgate_test_harness::{Gateway, loader_options, runtime};
 /// The longest a delegation is waited for to go.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-pub(super) struct Actor {
+pub(super) struct Reader {
     runtime: Runtime,
     client: Client,
     files: Vec<File>,
 }
 
-impl Actor {
+impl Reader {
     pub(super) fn new(gateway: &Gateway) -> Self {
         let (runtime, address): (_, SocketAddr) = (runtime(), gateway.address);
         let client = runtime.block_on(Client::connect(address, &loader_options(1))).unwrap();

@@ -21,28 +21,28 @@ pub(super) enum CopyEnd {
 }
 
 #[derive(Debug, Default)]
-struct Seat {
+struct Waited {
     end: Option<CopyEnd>,
     waker: Option<Waker>,
 }
 
 /// A copy of a running call. If it is dropped, nobody waits for its reply.
 #[derive(Debug)]
-pub struct RunningCopy(Arc<Mutex<Seat>>);
+pub struct RunningCopy(Arc<Mutex<Waited>>);
 
-fn lock(seat: &Mutex<Seat>) -> MutexGuard<'_, Seat> {
-    seat.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(waited: &Mutex<Waited>) -> MutexGuard<'_, Waited> {
+    waited.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl RunningCopy {
     /// Waits for the end of the first copy, or until it is superseded.
     pub(super) async fn end(self) -> CopyEnd {
         poll_fn(|task| {
-            let mut seat = lock(&self.0);
-            match seat.end.take() {
+            let mut waited = lock(&self.0);
+            match waited.end.take() {
                 Some(end) => Poll::Ready(end),
                 None => {
-                    seat.waker = Some(task.waker().clone());
+                    waited.waker = Some(task.waker().clone());
                     Poll::Pending
                 }
             }
@@ -53,26 +53,26 @@ impl RunningCopy {
 
 /// The copies that wait for one call, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Copies(VecDeque<Arc<Mutex<Seat>>>);
+pub(super) struct Copies(VecDeque<Arc<Mutex<Waited>>>);
 
 impl Copies {
     /// Adds a copy. The second value is the copy that it supersedes: its
     /// connection is the most likely to be gone.
     pub(super) fn join(&mut self) -> (RunningCopy, Self) {
-        let seat = Arc::<Mutex<Seat>>::default();
-        self.0.push_back(Arc::clone(&seat));
+        let waited = Arc::<Mutex<Waited>>::default();
+        self.0.push_back(Arc::clone(&waited));
         let excess = self.0.len().saturating_sub(MAX_DRC_COPIES);
-        (RunningCopy(seat), Self(self.0.drain(..excess).collect()))
+        (RunningCopy(waited), Self(self.0.drain(..excess).collect()))
     }
 
     /// Ends the waits. Called without the lock of the cache: wakers run code of
     /// others.
     pub(super) fn tell(self, end: impl Fn() -> CopyEnd) {
-        for seat in self.0 {
+        for waited in self.0 {
             let waker = {
-                let mut seat = lock(&seat);
-                seat.end = Some(end());
-                seat.waker.take()
+                let mut waited = lock(&waited);
+                waited.end = Some(end());
+                waited.waker.take()
             };
             waker.into_iter().for_each(Waker::wake);
         }

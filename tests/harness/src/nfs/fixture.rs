@@ -27,7 +27,7 @@ impl Fixture {
     }
 
     pub fn in_harness(harness: Rc<Harness>, minor: u8) -> Self {
-        let c = harness.client("scene", minor);
+        let c = harness.client("fixture", minor);
         let root = c.export();
         let file = c.file(&root, "file", b"content");
         let dir = c.mkdir(&root, "dir");

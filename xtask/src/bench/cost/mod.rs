@@ -45,12 +45,12 @@ pub(crate) struct CostArgs {
 
 /// A gateway and the address for the load: its own, or that of a bridge before
 /// it.
-struct Bed {
+struct ServedExport {
     server: ServerProcess,
     bridge: Option<Bridge>,
 }
 
-impl Bed {
+impl ServedExport {
     fn start(binary: &Path, scratch: &Scratch, rdma: bool, counted: bool) -> io::Result<Self> {
         // A gateway with known clients would wait for them in a grace period.
         let state = scratch.path().join("zgate/state");
@@ -133,17 +133,17 @@ fn time(
     rdma: bool,
     work: Work,
 ) -> io::Result<Cost> {
-    let bed = Bed::start(binary, scratch, rdma, false)?;
+    let served = ServedExport::start(binary, scratch, rdma, false)?;
     let load =
-        Load { address: bed.address(), work, operations: args.random, size_mib: args.size_mib };
+        Load { address: served.address(), work, operations: args.random, size_mib: args.size_mib };
     load.run()?;
-    let before = bed.server.cpu_split()?;
+    let before = served.server.cpu_split()?;
     // CPU time is reported in hundredths of a second.
     let mut done = 0;
     for _ in 0..ROUNDS {
         done += load.run()?;
     }
-    let after = bed.server.cpu_split()?;
+    let after = served.server.cpu_split()?;
     let nanos = |before: f64, after: f64| (after - before) * 1e9 / done as f64;
     Ok(Cost {
         user_nanos: nanos(before.0, after.0),
@@ -156,11 +156,11 @@ fn time(
 /// short and a longer load, each on a fresh gateway.
 fn instructions(binary: &Path, scratch: &Scratch, rdma: bool, work: Work) -> io::Result<f64> {
     let counted = |operations: u64, size_mib: u64| -> io::Result<(f64, f64)> {
-        let bed = Bed::start(binary, scratch, rdma, true)?;
-        let load = Load { address: bed.address(), work, operations, size_mib };
+        let served = ServedExport::start(binary, scratch, rdma, true)?;
+        let load = Load { address: served.address(), work, operations, size_mib };
         let done = load.run()?;
-        drop(bed.bridge);
-        bed.server.stop()?;
+        drop(served.bridge);
+        served.server.stop()?;
         let out = fs::read_to_string(scratch.path().join("cachegrind.out"))?;
         Ok((done as f64, measure::collected(&out).ok_or_else(|| io::Error::other("no totals"))?))
     };

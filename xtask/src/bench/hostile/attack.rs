@@ -1,7 +1,7 @@
 //! Unnamed hosts: connections from many addresses, each of which sends one of
 //! the messages of [`super::sends`] and stays open until it must make room.
 
-use super::sends::{ALL, Door, Random};
+use super::sends::{ALL, FrontEnd, Random};
 use clap::Args;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -119,8 +119,8 @@ struct Attack<'a> {
 
 impl Attack<'_> {
     fn one(&mut self, number: u64) {
-        let (_, door, send) = ALL[(number % ALL.len() as u64) as usize];
-        let to = if door == Door::Nfs { self.args.nfs } else { self.args.portal };
+        let (_, front_end, send) = ALL[(number % ALL.len() as u64) as usize];
+        let to = if front_end == FrontEnd::Nfs { self.args.nfs } else { self.args.portal };
         // Each message is sent from each address.
         let from = source((number / ALL.len() as u64 % u64::from(self.args.addresses)) as u32);
         let Ok(mut stream) = connection(from, to) else {

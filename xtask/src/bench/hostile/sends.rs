@@ -2,7 +2,7 @@
 
 /// Service that a message is sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Door {
+pub(super) enum FrontEnd {
     /// NFS, MOUNT and the other RPC programs.
     Nfs,
     /// iSCSI.
@@ -47,17 +47,17 @@ impl Random {
 pub(super) type Message = fn(&mut Random) -> Vec<u8>;
 
 /// All kinds, with their service and name.
-pub(super) const ALL: [(&str, Door, Message); 10] = [
-    ("nothing to NFS", Door::Nfs, nothing),
-    ("the beginning of a large WRITE", Door::Nfs, begun_write),
-    ("fragments without an end", Door::Nfs, endless_fragments),
-    ("garbage to NFS", Door::Nfs, garbage),
-    ("any program and procedure", Door::Nfs, any_program),
-    ("EXCHANGE_ID and SETCLIENTID", Door::Nfs, new_clients),
-    ("nothing to iSCSI", Door::Iscsi, nothing),
-    ("half a login", Door::Iscsi, half_login),
-    ("logins: discovery, and a target", Door::Iscsi, login),
-    ("garbage to iSCSI", Door::Iscsi, garbage),
+pub(super) const ALL: [(&str, FrontEnd, Message); 10] = [
+    ("nothing to NFS", FrontEnd::Nfs, nothing),
+    ("the beginning of a large WRITE", FrontEnd::Nfs, begun_write),
+    ("fragments without an end", FrontEnd::Nfs, endless_fragments),
+    ("garbage to NFS", FrontEnd::Nfs, garbage),
+    ("any program and procedure", FrontEnd::Nfs, any_program),
+    ("EXCHANGE_ID and SETCLIENTID", FrontEnd::Nfs, new_clients),
+    ("nothing to iSCSI", FrontEnd::Iscsi, nothing),
+    ("half a login", FrontEnd::Iscsi, half_login),
+    ("logins: discovery, and a target", FrontEnd::Iscsi, login),
+    ("garbage to iSCSI", FrontEnd::Iscsi, garbage),
 ];
 
 fn nothing(_: &mut Random) -> Vec<u8> {

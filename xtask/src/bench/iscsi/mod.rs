@@ -49,7 +49,7 @@ pub(crate) struct BenchArgs {
 }
 
 /// A server and the location of its disk.
-struct Bed {
+struct ServedDisk {
     server: ServerProcess,
     target: &'static str,
     lun: u64,
@@ -82,11 +82,11 @@ pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
             eprintln!("round {} of {}", round + 1, args.rounds);
             one_round(args, &beds, round, &mut report)?;
         }
-        for bed in beds {
-            let peak = bed.server.peak_memory_bytes()?;
-            let most = report.peak_memory.entry(bed.server.name).or_default();
+        for served in beds {
+            let peak = served.server.peak_memory_bytes()?;
+            let most = report.peak_memory.entry(served.server.name).or_default();
             *most = peak.max(*most);
-            bed.server.stop()?;
+            served.server.stop()?;
         }
     }
     let json = report.to_json();
@@ -108,15 +108,17 @@ fn start(
     scratch: &Scratch,
     disks: &[PathBuf; 2],
     swapped: bool,
-) -> io::Result<Vec<Bed>> {
+) -> io::Result<Vec<ServedDisk>> {
     let [ours, theirs] = if swapped { [&disks[1], &disks[0]] } else { [&disks[0], &disks[1]] };
     let zgate = |name, binary: &Path, disk| {
         let server = start_zgate(name, binary, scratch, disk)?;
-        io::Result::Ok(Bed { server, target: OURS, lun: 0 })
+        io::Result::Ok(ServedDisk { server, target: OURS, lun: 0 })
     };
     let peer = || match &args.before {
         Some(before) => zgate(BEFORE, &fs::canonicalize(before)?, theirs),
-        None => Ok(Bed { server: tgt::start(scratch, theirs)?, target: tgt::TARGET, lun: 1 }),
+        None => {
+            Ok(ServedDisk { server: tgt::start(scratch, theirs)?, target: tgt::TARGET, lun: 1 })
+        }
     };
     if swapped {
         let ours = zgate("zgate", binary, ours)?;
@@ -128,17 +130,22 @@ fn start(
 }
 
 /// Runs every load on both servers; who begins changes with the round.
-fn one_round(args: &BenchArgs, beds: &[Bed], round: usize, report: &mut Report) -> io::Result<()> {
+fn one_round(
+    args: &BenchArgs,
+    beds: &[ServedDisk],
+    round: usize,
+    report: &mut Report,
+) -> io::Result<()> {
     for work in Work::ALL {
         for index in 0..beds.len() {
-            let bed = &beds[(index + round) % beds.len()];
-            report.add(work, bed.server.name, measure(args, bed, work)?);
+            let served = &beds[(index + round) % beds.len()];
+            report.add(work, served.server.name, measure(args, served, work)?);
         }
     }
-    for bed in beds {
+    for served in beds {
         for random in [false, true] {
-            let rate = cross_check(bed, random)?;
-            report.add_cross_check(random, bed.server.name, rate);
+            let rate = cross_check(served, random)?;
+            report.add_cross_check(random, served.server.name, rate);
         }
     }
     Ok(())
@@ -182,20 +189,20 @@ fn start_zgate(
         .map_err(|error| io::Error::other(format!("{error}\n{}", process::tail_of(&log))))
 }
 
-fn measure(args: &BenchArgs, bed: &Bed, work: Work) -> io::Result<Figure> {
-    let before = bed.server.cpu_seconds()?;
+fn measure(args: &BenchArgs, served: &ServedDisk, work: Work) -> io::Result<Figure> {
+    let before = served.server.cpu_seconds()?;
     let name = work.to_possible_value().map_or(String::new(), |value| value.get_name().into());
     let output = Command::new(std::env::current_exe()?)
         .arg("iscsi-load")
-        .args(["--address", &bed.server.address.to_string(), "--target", bed.target])
-        .args(["--lun", &bed.lun.to_string(), "--work", &name])
+        .args(["--address", &served.server.address.to_string(), "--target", served.target])
+        .args(["--lun", &served.lun.to_string(), "--work", &name])
         .args(["--size", &(args.size_mib << 20).to_string()])
         .args(["--operations", &args.random.to_string()])
         .output()?;
-    let cpu_seconds = bed.server.cpu_seconds()? - before;
+    let cpu_seconds = served.server.cpu_seconds()? - before;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(io::Error::other(format!("{} on {}: {said}", work.name(), bed.server.name)));
+        return Err(io::Error::other(format!("{} on {}: {said}", work.name(), served.server.name)));
     }
     let load: LoadReport = serde_json::from_slice(&output.stdout)?;
     Ok(Figure { load, cpu_seconds })
@@ -203,13 +210,13 @@ fn measure(args: &BenchArgs, bed: &Bed, work: Work) -> io::Result<Figure> {
 
 /// Reads through libiscsi's own load generator: transfers per second and server
 /// CPU seconds per transfer.
-fn cross_check(bed: &Bed, random: bool) -> io::Result<(f64, f64)> {
-    let url = format!("iscsi://{}/{}/{}", bed.server.address, bed.target, bed.lun);
+fn cross_check(served: &ServedDisk, random: bool) -> io::Result<(f64, f64)> {
+    let url = format!("iscsi://{}/{}/{}", served.server.address, served.target, served.lun);
     let shape: &[&str] =
         if random { &["-r", "-b", "8", "-m", "32"] } else { &["-b", "2048", "-m", "8"] };
-    let before = bed.server.cpu_seconds()?;
+    let before = served.server.cpu_seconds()?;
     let text = scratch::run(Command::new("iscsi-perf").args(shape).args(["-t", "2", &url]))?;
-    let cpu = bed.server.cpu_seconds()? - before;
+    let cpu = served.server.cpu_seconds()? - before;
     let average = text.rsplit("iops average ").next().and_then(|rest| rest.split(' ').next());
     let average = average.and_then(|word| word.parse::<f64>().ok());
     let rate = average.ok_or_else(|| io::Error::other(format!("iscsi-perf said: {text}")))?;

@@ -2,7 +2,7 @@
 
 use super::{DiskOp, SimDisk};
 use crate::faults::When;
-use crate::scene::{block_on, poll_once};
+use crate::fixture::{block_on, poll_once};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::pin::pin;

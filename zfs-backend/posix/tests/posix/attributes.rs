@@ -1,6 +1,6 @@
 //! Attributes, change numbers, extended attributes, ACLs.
 
-use crate::scene::*;
+use crate::fixture::*;
 use zgate_store::file_store::{PosixAcl, PosixAclEntry, PosixAclTag, XattrSet};
 use zgate_store::{FileStore, SetAttr, SetTime, StoreError, Timestamp};
 

@@ -2,7 +2,7 @@
 //! test needs root, loop devices and its file system's tools, and passes
 //! silently where these are missing.
 
-use crate::scene::*;
+use crate::fixture::*;
 use bytes::Bytes;
 use rustix::fs::Advice;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! File data: reads, writes, space, holes, copies.
 
-use crate::scene::*;
+use crate::fixture::*;
 use bytes::Bytes;
 use zgate_posix::{DirectIo, PosixOptions, PosixStore};
 use zgate_store::file_store::{Advice, ReadHow, SeekWhat, Stability};

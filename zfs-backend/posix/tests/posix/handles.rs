@@ -1,12 +1,12 @@
 //! Lifetime of handles, and objects they must not reach.
 
-use crate::scene::*;
+use crate::fixture::*;
 use zgate_posix::{HandleMode, PosixOptions, PosixStore};
 use zgate_store::{FileStore, NodeHandle, StoreError};
 
 #[test]
 fn kernel_handles_survive_a_restart_of_the_store() {
-    let s = scene(HandleMode::Auto);
+    let s = fixture(HandleMode::Auto);
     if !s.store.traits().persistent_handles {
         return;
     }
@@ -33,7 +33,7 @@ fn kernel_handles_survive_a_restart_of_the_store() {
 
 #[test]
 fn in_tree_handles_end_with_the_store() {
-    let s = scene(HandleMode::InTree);
+    let s = fixture(HandleMode::InTree);
     assert!(!s.store.traits().persistent_handles);
     std::fs::write(s.path("f"), b"x").unwrap();
     let node = block_on(s.lookup(&s.root(), "f")).unwrap();
@@ -43,7 +43,7 @@ fn in_tree_handles_end_with_the_store() {
 
 #[test]
 fn in_tree_handles_are_found_again_after_eviction() {
-    let s = scene(HandleMode::InTree);
+    let s = fixture(HandleMode::InTree);
     let few = PosixOptions { fd_cache_entries: 1, ..options(HandleMode::InTree) };
     let store = PosixStore::open(s.dir.path(), few).unwrap();
     std::fs::create_dir_all(s.path("a/b/c")).unwrap();

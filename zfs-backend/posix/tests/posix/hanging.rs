@@ -3,7 +3,7 @@
 //! and ext4's tools, and passes silently where these are missing.
 
 use crate::bad_disk::{Disk, EXT4, let_anyone_in, run};
-use crate::scene::*;
+use crate::fixture::*;
 use bytes::Bytes;
 use std::path::PathBuf;
 use std::pin::Pin;

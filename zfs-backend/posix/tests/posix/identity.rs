@@ -1,6 +1,6 @@
 //! Several callers, each limited by the kernel's permission checks. Needs root.
 
-use crate::scene::*;
+use crate::fixture::*;
 use bytes::Bytes;
 use std::sync::Arc;
 use zgate_store::file_store::{CreateMode, NewNode, OpenAccess, Stability};

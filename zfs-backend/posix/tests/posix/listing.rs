@@ -1,10 +1,10 @@
 //! Directory pages.
 
-use crate::scene::*;
+use crate::fixture::*;
 use std::collections::BTreeSet;
 use zgate_store::{FileStore, NodeHandle, StoreError};
 
-async fn list(s: &Scene, dir: &NodeHandle, page: usize, nodes: bool) -> Vec<(Vec<u8>, u64)> {
+async fn list(s: &Fixture, dir: &NodeHandle, page: usize, nodes: bool) -> Vec<(Vec<u8>, u64)> {
     let (mut all, mut cookie) = (Vec::new(), 0);
     loop {
         let found = s.store.readdir(&root(), dir, cookie, page, nodes).await.unwrap();

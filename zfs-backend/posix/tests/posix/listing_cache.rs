@@ -1,6 +1,6 @@
 //! READDIR's cache is never older than the last change by a client.
 
-use crate::scene::*;
+use crate::fixture::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use zgate_store::{Attr, FileStore, NodeHandle, SetAttr, SetTime, StoreError, Timestamp};
@@ -8,7 +8,7 @@ use zgate_store::{Attr, FileStore, NodeHandle, SetAttr, SetTime, StoreError, Tim
 /// Longer than the cache is valid.
 const LIFE: Duration = Duration::from_millis(1100);
 
-async fn attrs(s: &Scene, dir: &NodeHandle) -> BTreeMap<String, Attr> {
+async fn attrs(s: &Fixture, dir: &NodeHandle) -> BTreeMap<String, Attr> {
     let (mut all, mut cookie) = (BTreeMap::new(), 0);
     loop {
         let page = s.store.readdir(&root(), dir, cookie, 64, true).await.unwrap();
@@ -145,7 +145,7 @@ fn rights_are_checked_for_every_caller() {
 #[test]
 fn many_large_directories_are_listed_in_full() {
     block_on(async {
-        let s = scene(zgate_posix::HandleMode::Auto);
+        let s = fixture(zgate_posix::HandleMode::Auto);
         for name in ["x", "y", "z"] {
             std::fs::create_dir(s.path(name)).unwrap();
             for n in 0..40_000 {

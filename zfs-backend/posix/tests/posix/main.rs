@@ -6,6 +6,7 @@
 mod attributes;
 mod bad_disk;
 mod data;
+mod fixture;
 mod handles;
 mod hanging;
 mod identity;
@@ -13,5 +14,4 @@ mod listing;
 mod listing_cache;
 mod mounts;
 mod names;
-mod scene;
 mod set_id;

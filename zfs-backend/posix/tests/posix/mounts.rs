@@ -1,6 +1,6 @@
 //! Child file systems. Needs the right to mount.
 
-use crate::scene::*;
+use crate::fixture::*;
 use bytes::Bytes;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::os::unix::fs::MetadataExt;
@@ -100,7 +100,7 @@ fn a_full_file_system_says_so() {
     block_on(async {
         let mode = zgate_store::file_store::CreateMode::Guarded;
         let made = store
-            .create_file(&root(), &store.root(), b"f", mode, &crate::scene::mode(0o600))
+            .create_file(&root(), &store.root(), b"f", mode, &crate::fixture::mode(0o600))
             .await
             .unwrap();
         let open = made.open.unwrap();

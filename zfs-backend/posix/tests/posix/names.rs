@@ -1,6 +1,6 @@
 //! Creation, lookup, renaming, linking and removal of names.
 
-use crate::scene::*;
+use crate::fixture::*;
 use zgate_store::file_store::{CreateMode, NewNode};
 use zgate_store::{FileKind, FileStore, SetAttr, StoreError};
 

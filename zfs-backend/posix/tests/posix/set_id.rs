@@ -2,7 +2,9 @@
 //! rights. The mode may have changed since the file was opened, through the
 //! store or by another program.
 
-use crate::scene::{READ, READ_WRITE, Scene, in_both_modes, is_root, mode, open_store, root, user};
+use crate::fixture::{
+    Fixture, READ, READ_WRITE, in_both_modes, is_root, mode, open_store, root, user,
+};
 use bytes::Bytes;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -36,7 +38,7 @@ const CHANGES: [Change; 8] = [
     Change::Truncate,
 ];
 
-impl Scene {
+impl Fixture {
     /// Changes an open file's data; false where the file system cannot.
     async fn change(&self, who: &Caller, file: &OpenFile, node: &NodeHandle, how: Change) -> bool {
         let store = &self.store;
@@ -194,8 +196,8 @@ fn files_in_memory_follow_the_same_rule() {
     }
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
     let store = open_store(dir.path(), HandleMode::Auto);
-    let s = Arc::new(Scene { dir, store, mode: HandleMode::Auto });
-    crate::scene::block_on(async move {
+    let s = Arc::new(Fixture { dir, store, mode: HandleMode::Auto });
+    crate::fixture::block_on(async move {
         s.prepare().await;
         let bob = user(1002, 2002);
         for how in CHANGES {

@@ -62,7 +62,7 @@ fn exchange_id_keeps_one_record_per_name() {
 fn another_principal_and_a_name_in_use() {
     sessions(|s| {
         s.open();
-        let thief = s.harness.stranger("scene", s.c.minor);
+        let thief = s.harness.stranger("fixture", s.c.minor);
         thief.become_user(1000, 1000);
         assert_eq!(thief.exchange_id(), Err(Status::ClidInuse));
         s.harness.pass_seconds(LEASE + 1);
@@ -75,7 +75,7 @@ fn a_restarted_client_loses_its_state_when_it_confirms() {
     sessions(|s| {
         let opened = s.open();
         let old = s.c.session.get();
-        let reborn = s.harness.stranger("scene", s.c.minor);
+        let reborn = s.harness.stranger("fixture", s.c.minor);
         reborn.verifier.set(2);
         let made = reborn.exchange_id().unwrap();
         assert_eq!(made.flags & CONFIRMED, 0);
@@ -393,7 +393,7 @@ fn a_session_is_used_from_its_clients_hosts_only() {
 #[test]
 fn a_client_that_introduces_itself_from_two_hosts_acts_from_both() {
     sessions(|s| {
-        let trunk = s.harness.stranger("scene", s.c.minor);
+        let trunk = s.harness.stranger("fixture", s.c.minor);
         trunk.address.set(ELSEWHERE);
         let made = trunk.exchange_id().unwrap();
         assert_eq!((made.clientid, made.flags & CONFIRMED), (s.c.id.get(), CONFIRMED));

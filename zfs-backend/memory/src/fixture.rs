@@ -44,11 +44,11 @@ pub(crate) fn size(bytes: u64) -> SetAttr {
 }
 
 /// A store whose root directory is open to all; calls run without waiting.
-pub(crate) struct Scene {
+pub(crate) struct Fixture {
     pub(crate) store: MemoryStore,
 }
 
-impl Scene {
+impl Fixture {
     pub(crate) fn new() -> Self {
         Self { store: MemoryStore::builder().root_mode(0o777).build() }
     }

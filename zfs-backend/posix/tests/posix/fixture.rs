@@ -14,7 +14,7 @@ use zgate_store::{
     BufferPool, Caller, FileStore, NodeHandle, Payload, SetAttr, StoreError, StoreResult,
 };
 
-pub(crate) struct Scene {
+pub(crate) struct Fixture {
     pub(crate) dir: TempDir,
     pub(crate) store: Arc<PosixStore>,
     pub(crate) mode: HandleMode,
@@ -48,17 +48,17 @@ pub(crate) fn open_store(path: &Path, mode: HandleMode) -> Arc<PosixStore> {
     PosixStore::open(path, options(mode)).unwrap()
 }
 
-pub(crate) fn scene(mode: HandleMode) -> Scene {
+pub(crate) fn fixture(mode: HandleMode) -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
     let store = open_store(dir.path(), mode);
-    Scene { dir, store, mode }
+    Fixture { dir, store, mode }
 }
 
 /// Runs a test once per handle mode.
-pub(crate) fn in_both_modes<F: Future<Output = ()>>(test: impl Fn(Arc<Scene>) -> F) {
+pub(crate) fn in_both_modes<F: Future<Output = ()>>(test: impl Fn(Arc<Fixture>) -> F) {
     for mode in [HandleMode::Auto, HandleMode::InTree] {
-        block_on(test(Arc::new(scene(mode))));
+        block_on(test(Arc::new(fixture(mode))));
     }
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn mode(bits: u32) -> SetAttr {
     SetAttr { mode: Some(bits), ..SetAttr::default() }
 }
 
-impl Scene {
+impl Fixture {
     pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
         self.dir.path().join(name)
     }
