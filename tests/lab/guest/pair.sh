@@ -241,12 +241,15 @@ pair_logs() {
     cp /var/log/corosync/corosync.log "$RESULT/corosync-a.log" 2>/dev/null || true
     cp /lab/peer/fencing "$RESULT/fencing" 2>/dev/null || true
     cat /var/log/zgate-*.log >"$RESULT/zgate-a.log" 2>/dev/null || true
+    # What each import watched the disks for, and how long.
+    cat /proc/spl/kstat/zfs/dbgmsg >"$RESULT/zfs-a.log" 2>/dev/null || true
     on_b node_logs || true
 }
 node_logs() {
     cp /var/log/pacemaker/pacemaker.log "$RESULT/pacemaker-b.log"
     cp /var/log/corosync/corosync.log "$RESULT/corosync-b.log"
     cat /var/log/zgate-*.log >"$RESULT/zgate-b.log"
+    cat /proc/spl/kstat/zfs/dbgmsg >"$RESULT/zfs-b.log"
 }
 
 # pair_ends: the cluster's programs, gateways and the pool go from both machines.
