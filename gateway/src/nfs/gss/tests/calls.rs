@@ -1,6 +1,6 @@
 //! Answers to calls.
 
-use super::gateway::{ASKS_AGAIN, REFUSED, Session, World, with_kerberos};
+use super::gateway::{ASKS_AGAIN, REFUSED, Session, TestGateway, with_kerberos};
 use crate::nfs::dispatch::Answer;
 use bytes::Bytes;
 use zgate_nfs_wire::{PROGRAM, v4::COMPOUND};
@@ -35,7 +35,7 @@ fn lookup_of_the_export() -> Vec<u8> {
 }
 
 /// Status of a COMPOUND's results.
-fn status(results: &[u8]) -> u32 {
+pub(super) fn status(results: &[u8]) -> u32 {
     u32::from_be_bytes(*results.first_chunk().unwrap())
 }
 
@@ -48,7 +48,7 @@ fn denied(reply: &[u8]) -> u32 {
 }
 
 /// Checks the verifier of a reply that was accepted; `Ok` are the results, opened.
-fn accepted(
+pub(super) fn accepted(
     session: &Session,
     (sequence, service): (u32, Service),
     reply: &[u8],
@@ -228,7 +228,7 @@ fn contexts_begin_and_end() {
 
 #[test]
 fn a_host_that_no_export_names_gets_no_context() {
-    with_kerberos(EVERY, async |world: &World| {
+    with_kerberos(EVERY, async |world: &TestGateway| {
         let mut init = world.session(0x33, "alice").await.call((0, Service::None), NULL, b"");
         (init.procedure, init.handle) = (Procedure::Init, None);
         let (head, stranger) = (Bytes::from(init.record()), [198, 51, 100, 1].into());
