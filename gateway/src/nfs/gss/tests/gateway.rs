@@ -79,9 +79,9 @@ pub(super) fn with_kerberos(security: &str, test: impl AsyncFnOnce(&TestGateway)
     let offer = Offer::with(Box::new(mechanism), users).unwrap();
     gateway.shared.nfs.kerberos.replace(Some(offer));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let world = TestGateway { gateway, let_go, export: dir.path().to_owned() };
-    LocalSet::new().block_on(&runtime, async { test(&world).await });
-    world.gateway.stop();
+    let gateway = TestGateway { gateway, let_go, export: dir.path().to_owned() };
+    LocalSet::new().block_on(&runtime, async { test(&gateway).await });
+    gateway.gateway.stop();
 }
 
 /// The gateway of a test.
