@@ -171,6 +171,7 @@ fn run(task: Task) -> io::Result<()> {
         Task::Simulate(args) => simulate::run(&args),
         Task::Golden(args) => golden::run(&args),
         Task::Lab(args) => lab::run(&args),
+        Task::Bench(Bench::Nfs(args)) if args.tls => bench::nfs::tls::run(&args),
         Task::Bench(Bench::Nfs(args)) => bench::nfs::run(&args),
         Task::NfsLoad { address, work, size, operations, dir } => {
             let request = bench::nfs::load::LoadRequest { address, work, size, operations, dir };

@@ -27,6 +27,12 @@ pub(crate) const NFS_PEERS: &[Tool] = &[
     Tool { program: "ganesha.nfsd", package: "nfs-ganesha-vfs" },
 ];
 
+/// Further programs that `bench nfs --tls` needs.
+pub(crate) const TLS_PEERS: &[Tool] = &[
+    Tool { program: "stunnel", package: "stunnel4" },
+    Tool { program: "openssl", package: "openssl" },
+];
+
 /// Programs that the iSCSI suites need.
 pub(crate) const ISCSI_TOOLS: &[Tool] = &[
     Tool { program: "iscsi-test-cu", package: "libiscsi-bin" },

@@ -18,6 +18,7 @@ use crate::net::stream::{Ready, ready, received};
 use crate::observe::data_path::Transport;
 use bytes::Bytes;
 use futures_util::FutureExt;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -53,6 +54,10 @@ struct Connection {
     awaits_memory: bool,
     /// Complete records are delayed.
     is_held_back: bool,
+    /// Set during a handover.
+    is_held: bool,
+    /// Set once the event loop has seen that a held connection has nothing left to do.
+    rests: Cell<bool>,
 }
 
 /// Serves a connection until either side closes it.
@@ -74,6 +79,8 @@ pub(crate) async fn serve(stream: TcpStream, peer: Peer, slot: Slot, service: Rc
         patience: Patience::default(),
         awaits_memory: false,
         is_held_back: false,
+        is_held: false,
+        rests: Cell::new(false),
         channel,
         source,
         service,
@@ -110,18 +117,20 @@ impl event_loop::Connection for Connection {
         let requests = &self.requests;
         let mut may_read = false;
         let awaits_memory = self.awaits_memory || self.start_tls.is_under_way();
-        let draining = self.draining;
+        let (draining, is_held) = (self.draining, self.is_held);
         let (host, receiver) = (&mut self.host, &self.receiver);
         let wait = requests.wait(|load| {
             may_read = !awaits_memory && !draining && may_read_more(host, receiver, load);
-            !may_read
+            // A held connection has no other event that would tell it that it rests.
+            !may_read || is_held
         });
         let Some(Wait { load, has_unsent }) = wait else { return Ok(Event::Finished(())) };
         if may_read && self.channel.has_more() {
             requests.wake();
             return Ok(Event::Transport(Ready::Read));
         }
-        let is_over = (draining || self.start_tls.is_asked()) && load.is_idle();
+        let is_awaited = draining || self.start_tls.is_asked() || is_held && !self.rests.get();
+        let is_over = is_awaited && load.is_idle();
         if is_over || (self.is_held_back && may_read) {
             // The last requests ended after the connection had looked.
             requests.wake();
@@ -174,11 +183,15 @@ impl event_loop::Connection for Connection {
         } else {
             silence::hear(socket)?
         };
+        self.is_held = is_held;
+        self.rests.set(false);
         Ok(true)
     }
 
     fn is_idle(&self) -> bool {
-        self.requests.load().is_idle()
+        let is_idle = self.requests.load().is_idle();
+        self.rests.set(is_idle);
+        is_idle
     }
 
     fn check_period(&mut self) -> Option<Duration> {

@@ -8,6 +8,7 @@ use crate::iscsi::settings::IscsiSettings;
 use crate::net::accept::bind;
 use crate::net::connections::{ConnectionLimits, Standing};
 use crate::net::core::Core;
+use crate::net::rdma::fabric::RdmaSettings;
 use crate::nfs::limits::{CHECK_PERIOD, IDLE_CHECK_PERIOD, SILENT_CHECKS, UNNAMED_CHECKS};
 use crate::server::run::Gateway;
 use crate::server::settings::Settings;
@@ -34,7 +35,7 @@ pub(super) fn gateway_for(dir: &std::path::Path, transport: &str) -> Gateway {
 /// A gateway whose export has these keys in its client entry for [`NAMED`].
 pub(crate) fn gateway_with(dir: &std::path::Path, entry: &str) -> Gateway {
     let settings = Settings {
-        rdma: Default::default(),
+        rdma: RdmaSettings { stall: Duration::from_secs(60), ..RdmaSettings::default() },
         memory_max_bytes: 0,
         buffer_bytes: 64 << 20,
         fair_shares: true,
@@ -64,7 +65,7 @@ pub(crate) fn gateway_with(dir: &std::path::Path, entry: &str) -> Gateway {
         max_transfer_bytes: 1 << 20,
         versions: Versions::ALL,
         tcp: true,
-        rdma: false,
+        rdma: true,
         delegations: false,
         delegated_times: false,
         sync_names: false,

@@ -4,7 +4,8 @@
 use crate::crash::lock;
 use serde_json::Value;
 use std::net::TcpStream;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use zgate_nfs_wire::v4::op::open;
 use zgate_test_harness::{Client, Gateway, handles_survive_restarts};
@@ -13,6 +14,8 @@ use zgate_test_harness::{Client, Gateway, handles_survive_restarts};
 const LEASE_SECONDS: u32 = 5;
 /// Time in which a gateway that serves would have answered.
 const SOON: Duration = Duration::from_millis(500);
+/// Clients that write at once.
+const WRITERS: usize = 8;
 /// Longer than the kernel takes to send something again.
 const AGAIN: Duration = Duration::from_secs(60);
 
@@ -63,6 +66,38 @@ fn clients_wait_and_go_on_where_they_were() {
     // The lock has not become anybody's.
     lock(&mut other, &others, false, 105).unwrap_err();
     assert_eq!(gateway.status()["handover_seconds_left"], Value::Null);
+}
+
+#[test]
+fn a_handover_sees_the_end_of_requests_that_it_found_running() {
+    let gateway = Gateway::start(60);
+    let ended = Arc::new(AtomicBool::new(false));
+    let (begun, writes) = mpsc::channel();
+    // Each has a request under way at nearly every moment.
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|n| {
+            let mut client = Client::ready(&gateway, &format!("writer{n}"));
+            let (ended, begun) = (Arc::clone(&ended), begun.clone());
+            std::thread::spawn(move || {
+                let root = client.root.clone();
+                let file = client.create(&root, &format!("file{n}")).unwrap();
+                while !ended.load(Ordering::Relaxed) {
+                    client.write(&file, 0, 2, b"record").unwrap();
+                    begun.send(()).unwrap();
+                }
+            })
+        })
+        .collect();
+    for _ in 0..16 * WRITERS {
+        writes.recv_timeout(AGAIN).unwrap();
+    }
+    let held = hand_over(&gateway, &["--seconds", "300"]);
+    ended.store(true, Ordering::Relaxed);
+    hand_over(&gateway, &["--cancel"]);
+    for writer in writers {
+        writer.join().unwrap();
+    }
+    assert_eq!((&held["unfinished"], &held["undelivered"]), (&0.into(), &0.into()), "{held}");
 }
 
 #[test]

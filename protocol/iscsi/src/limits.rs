@@ -78,6 +78,12 @@ pub const SPARE_PIECES: usize = 256;
 pub const MAX_RETAINED_STATUSES: usize = 4096;
 /// Most attempts to recover data of one task before it is failed.
 pub const MAX_DATA_RECOVERIES: u32 = 16;
+/// Time without Data-Out for a task after which its unfinished sequences count as lost, at
+/// error recovery level 1 and above (RFC 7143 §7.1.4.1: sequence reception timeout). It
+/// doubles as long as nothing arrives: an initiator may be slow, or have much to send first.
+pub const SEQUENCE_RECEPTION_TIMEOUT: Duration = Duration::from_secs(5);
+/// Most sequence reception timeouts of one task in a row before it is failed.
+pub const MAX_SEQUENCE_TIMEOUTS: u32 = 6;
 /// Most queued PDUs on one connection that answer the peer (echoes, rejects,
 /// resent data) rather than a task.
 pub const MAX_UNSOLICITED_ANSWERS: usize = 512;
@@ -98,4 +104,5 @@ const _: () = assert!(MAX_COMMAND_WINDOW < 1 << 31, "serial number arithmetic");
 const _: () = assert!(MAX_RETAINED_STATUSES > MAX_COMMAND_WINDOW as usize);
 const _: () = assert!(SMALL_PIECE_BYTES < COALESCED_PIECE_BYTES);
 const _: () = assert!(CHAP_CHALLENGE_BYTES >= 16 && CHAP_CHALLENGE_BYTES <= MAX_BINARY_BYTES);
+const _: () = assert!(MAX_SEQUENCE_TIMEOUTS < MAX_DATA_RECOVERIES && MAX_SEQUENCE_TIMEOUTS < 32);
 const _: () = assert!(MAX_OUTSTANDING_R2T >= 1 && MAX_OUTSTANDING_R2T <= 65535);

@@ -10,8 +10,8 @@
 use ahash::RandomState;
 use std::future::Future;
 use std::hash::Hash;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Number of counters. Files share counters by their hash; a collision costs a
 /// delegation.
@@ -30,7 +30,8 @@ const ONE: u64 = 1 << 32;
 /// The changes in progress of all files.
 #[derive(Debug)]
 pub struct Changes {
-    counters: Box<[Arc<Counter>]>,
+    /// Made with the first change that they count.
+    counters: Box<[OnceLock<Arc<Counter>>]>,
     /// Changes of names that were not looked up: they may affect any file.
     names: Arc<Counter>,
     hasher: RandomState,
@@ -60,7 +61,7 @@ pub struct ChangeGuard {
 impl Default for Changes {
     fn default() -> Self {
         Self {
-            counters: (0..COUNTERS).map(|_| Arc::default()).collect(),
+            counters: (0..COUNTERS).map(|_| OnceLock::new()).collect(),
             names: Arc::default(),
             hasher: RandomState::new(),
         }
@@ -76,8 +77,17 @@ fn recent(latest: u64, now_seconds: u64) -> bool {
 }
 
 impl Changes {
-    fn counter(&self, file: &impl Hash) -> &Arc<Counter> {
+    fn place(&self, file: &impl Hash) -> &OnceLock<Arc<Counter>> {
         &self.counters[self.hasher.hash_one(file) as usize % COUNTERS]
+    }
+
+    fn counter(&self, file: &impl Hash) -> &Arc<Counter> {
+        self.place(file).get_or_init(Arc::default)
+    }
+
+    /// The counter of a file; absent if it has never changed.
+    fn known(&self, file: &impl Hash) -> Option<&Counter> {
+        self.place(file).get().map(|counter| &**counter)
     }
 
     /// Begins a change of a file that need not be open. To be called before the
@@ -109,18 +119,19 @@ impl Changes {
     /// True if a client other than `client` may be changing the file.
     #[must_use]
     pub fn by_others(&self, file: &impl Hash, client: u64, now_seconds: u64) -> bool {
-        let (counter, mine) = (self.counter(file), mark(Some(client)));
-        let latest = counter.latest.load(Ordering::Acquire);
-        counter.others_run(mine)
-            || self.names.others_run(mine)
-            || recent(latest, now_seconds) && latest & WHO != mine
+        let mine = mark(Some(client));
+        let changes = |counter: &Counter| {
+            let latest = counter.latest.load(Ordering::Acquire);
+            counter.others_run(mine) || recent(latest, now_seconds) && latest & WHO != mine
+        };
+        self.known(file).is_some_and(changes) || self.names.others_run(mine)
     }
 
     /// Number of changes without an open so far. If the number differs from an
     /// earlier one, attributes read in between may be outdated.
     #[must_use]
     pub fn begun(&self, file: &impl Hash) -> u64 {
-        self.counter(file).begun.load(Ordering::Acquire)
+        self.known(file).map_or(0, |counter| counter.begun.load(Ordering::Acquire))
     }
 }
 

@@ -150,6 +150,8 @@ pub struct Harness {
     pub sent: Vec<(usize, Bhs)>,
     /// Decides which PDUs to the initiator are lost.
     pub lose: Box<dyn FnMut(&Bhs) -> bool>,
+    /// Decides which PDUs to the target are lost.
+    pub lose_up: Box<dyn FnMut(&Bhs) -> bool>,
     /// Damages PDUs to the target.
     pub damage: Box<dyn FnMut(&Bhs) -> bool>,
     /// Notices set aside by a test.
@@ -182,6 +184,7 @@ impl Harness {
             events: Vec::new(),
             sent: Vec::new(),
             lose: Box::new(|_| false),
+            lose_up: Box::new(|_| false),
             damage: Box::new(|_| false),
             held: Vec::new(),
         };
@@ -250,6 +253,9 @@ impl Harness {
             moved = true;
             let link = &mut self.links[index];
             let mut frame = carry(&mut link.up.0, &mut link.up.1, pdu);
+            if (self.lose_up)(&frame.bhs) {
+                continue;
+            }
             if (self.damage)(&frame.bhs) {
                 frame.data_digest_ok = false;
             }

@@ -21,12 +21,25 @@ pub struct TlsTunnel {
 impl TlsTunnel {
     /// Starts to listen; `client` makes the client of each connection.
     pub fn to(server: SocketAddr, client: impl Fn() -> ClientConnection + Send + 'static) -> Self {
+        Self::listen(move || begin(server, client()))
+    }
+
+    /// As [`TlsTunnel::to`], to a proxy that expects a handshake as the first
+    /// bytes.
+    pub fn to_proxy(
+        proxy: SocketAddr,
+        client: impl Fn() -> ClientConnection + Send + 'static,
+    ) -> Self {
+        Self::listen(move || begin_at_once(proxy, client()))
+    }
+
+    fn listen(begin: impl Fn() -> io::Result<Secure> + Send + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {
             for plain in listener.incoming().map_while(Result::ok) {
                 // A server that refuses closes the connection; its client sees that.
-                if let Ok(secure) = begin(server, client()) {
+                if let Ok(secure) = begin() {
                     let _ = pass_on(plain, secure);
                 }
             }
@@ -45,7 +58,7 @@ pub struct Secure {
 ///
 /// # Errors
 /// If the server refuses.
-pub fn begin(server: SocketAddr, mut tls: ClientConnection) -> io::Result<Secure> {
+pub fn begin(server: SocketAddr, tls: ClientConnection) -> io::Result<Secure> {
     let mut socket = TcpStream::connect(server)?;
     socket.set_nodelay(true)?;
     let request: Vec<u8> = REQUEST.iter().flat_map(|word| word.to_be_bytes()).collect();
@@ -55,6 +68,20 @@ pub fn begin(server: SocketAddr, mut tls: ClientConnection) -> io::Result<Secure
     if &reply[24..32] != b"STARTTLS" {
         return Err(io::Error::other("TLS is not offered"));
     }
+    shake_hands(socket, tls)
+}
+
+/// Connects and makes the handshake.
+///
+/// # Errors
+/// If the proxy refuses.
+pub fn begin_at_once(proxy: SocketAddr, tls: ClientConnection) -> io::Result<Secure> {
+    let socket = TcpStream::connect(proxy)?;
+    socket.set_nodelay(true)?;
+    shake_hands(socket, tls)
+}
+
+fn shake_hands(mut socket: TcpStream, mut tls: ClientConnection) -> io::Result<Secure> {
     while tls.is_handshaking() {
         tls.complete_io(&mut socket)?;
     }

@@ -175,6 +175,10 @@ for resource in shipped.iter("primitive"):
             value.set("value", "-d /dev/mapper")
         if value.get("name") == "ip":
             value.set("value", os.environ["SERVICE"])
+# An emulated processor is always busy, and Pacemaker then starts one agent at a time,
+# also for the monitor of what the next one waits for.
+tree.SubElement(shipped.find("crm_config/cluster_property_set"), "nvpair",
+                id="pair-options-load-threshold", name="load-threshold", value="10000%")
 # Programs start slowly on an emulated processor: times of the agents by three.
 for operation in shipped.iter("op"):
     operation.set("timeout", f"{int(operation.get('timeout')[:-1]) * 3}s")
@@ -237,12 +241,15 @@ pair_logs() {
     cp /var/log/corosync/corosync.log "$RESULT/corosync-a.log" 2>/dev/null || true
     cp /lab/peer/fencing "$RESULT/fencing" 2>/dev/null || true
     cat /var/log/zgate-*.log >"$RESULT/zgate-a.log" 2>/dev/null || true
+    # What each import watched the disks for, and how long.
+    cat /proc/spl/kstat/zfs/dbgmsg >"$RESULT/zfs-a.log" 2>/dev/null || true
     on_b node_logs || true
 }
 node_logs() {
     cp /var/log/pacemaker/pacemaker.log "$RESULT/pacemaker-b.log"
     cp /var/log/corosync/corosync.log "$RESULT/corosync-b.log"
     cat /var/log/zgate-*.log >"$RESULT/zgate-b.log"
+    cat /proc/spl/kstat/zfs/dbgmsg >"$RESULT/zfs-b.log"
 }
 
 # pair_ends: the cluster's programs, gateways and the pool go from both machines.
@@ -310,8 +317,10 @@ load_start() {
     eventually $((4 * LEASE_SECONDS)) test -e "/tmp/held-$1"
     writer_start "$1" "$2"
 }
+# A pause between two records, or the writers take the emulated processors from the
+# cluster.
 writer_start() {
-    python3 /lab/guest/writer.py "$2/written-$1" "/tmp/notes-$1" 100000 &
+    python3 /lab/guest/writer.py "$2/written-$1" "/tmp/notes-$1" 100000 0.2 &
     echo $! >"/tmp/writer-$1"
     eventually 30 test -s "/tmp/notes-$1"
 }
@@ -388,32 +397,31 @@ checks() {
 watched() { node_watch_ends; on_b node_watch_ends; pool_once; }
 
 # pauses SERVER ROUNDS: planned switches and resets under writers; each writer's
-# longest fsync, as figures.
+# longest fsync, and its part after the address was there, as figures.
 pauses() {
     local n version
-    rm -f /tmp/pauses-*
+    rm -f /tmp/pauses
+    nsenter --net=/run/netns/client-b ip -ts monitor neigh >/tmp/neighbours &
     for n in $(seq "$2"); do
-        for version in $VERSIONS 3; do writer_start "$version" "/mnt/$version"; done
+        writers
         pair_move $NODE_B
         goes_on
         paused planned
-        for version in $VERSIONS 3; do writer_start "$version" "/mnt/$version"; done
+        writers
         power reset
         pair_serves $NODE_A
         goes_on
         paused reset
-        pair_rejoins
+        # The pair is whole again before the next round only.
+        [ "$n" = "$2" ] || pair_rejoins
     done
-    for kind in planned reset; do
-        python3 - "$1" $kind "/tmp/pauses-$kind" >>"$RESULT/figures.tsv" <<'END'
-import sys
-server, kind, path = sys.argv[1:]
-found = sorted(float(line) for line in open(path))
-for name, part in (("median", 0.5), ("p99", 0.99)):
-    value = found[min(len(found) - 1, int(part * len(found)))]
-    print(f"{server}: {kind}, pause of a writer, {name} of {len(found)}\t{value:.2f}\ts")
-END
-    done
+    kill %1
+    python3 /lab/guest/pauses.py "$1" $SERVICE /tmp/neighbours /tmp/pauses >>"$RESULT/figures.tsv"
+    cp /tmp/neighbours /tmp/pauses "$RESULT"
+}
+writers() {
+    local version
+    for version in $VERSIONS 3; do writer_start "$version" "/mnt/$version"; done
 }
 # paused KIND: ends the writers; notes their pauses.
 paused() {
@@ -422,6 +430,6 @@ paused() {
         kill -TERM "$(cat "/tmp/writer-$version")"
         eventually 60 process_ended "/tmp/writer-$version"
         python3 /lab/guest/records.py "/tmp/notes-$version" "/mnt/other/written-$version"
-        longest "$version" >>"/tmp/pauses-$1"
+        echo "$1 $version $(cut -d' ' -f2- "/tmp/notes-$version")" >>/tmp/pauses
     done
 }

@@ -156,6 +156,22 @@ impl Disk {
         (faults.late_upto, faults.late_until) = (server, self.executor.nanos() + nanos);
     }
 
+    /// Waits until the server that runs has its way to the disk.
+    pub async fn way_is_open(&self) {
+        loop {
+            let until = {
+                let faults = lock(&self.faults);
+                if self.is_late(&faults) { faults.late_until } else { 0 }
+            };
+            let now = self.executor.nanos();
+            if now >= until {
+                return;
+            }
+            // It may open earlier: the faults end.
+            self.executor.sleep_until(until.min(now + STEP_NANOS)).await;
+        }
+    }
+
     /// Another machine takes the disk over: calls of servers before this one
     /// fail from now on, those under way included.
     pub fn fence(&self, server: u32) {

@@ -268,11 +268,14 @@ impl Executor {
     fn pass_time(&self) -> bool {
         let due: Vec<Waker> = {
             let mut inside = lock(&self.inside);
-            let Some(((nanos, _), _)) = inside.timers.first_key_value() else { return false };
-            let nanos = *nanos;
+            let Some(((nanos, _), first)) = inside.timers.pop_first() else { return false };
             self.nanos.fetch_max(nanos, Ordering::AcqRel);
-            let later = inside.timers.split_off(&(nanos + 1, 0));
-            std::mem::replace(&mut inside.timers, later).into_values().collect()
+            let mut due = vec![first];
+            while let Some(next) = inside.timers.first_entry().filter(|next| next.key().0 == nanos)
+            {
+                due.push(next.remove());
+            }
+            due
         };
         due.into_iter().for_each(Waker::wake);
         true

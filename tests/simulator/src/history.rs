@@ -7,6 +7,7 @@ use crate::executor::{Executor, lock};
 use crate::invariant::{Invariant, Violation};
 use crate::trace::Trace;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Bytes of a block.
@@ -130,6 +131,9 @@ struct Inside {
     registrations: BTreeMap<usize, u64>,
     /// Values of the compared block that were replaced.
     swapped: BTreeMap<u64, u64>,
+    /// The latest reset of the unit that was complete: when it was sent, and
+    /// when its host knew of its end.
+    reset: Option<(u64, u64)>,
     /// Resets of the unit under way, and the time of the latest one.
     resets: (u32, u64),
     /// A persistent reservation was granted.
@@ -146,6 +150,7 @@ struct Inside {
 pub struct History {
     executor: Arc<Executor>,
     trace: Arc<Trace>,
+    is_violated: AtomicBool,
     inside: Mutex<Inside>,
 }
 
@@ -153,13 +158,20 @@ impl History {
     /// An empty history.
     #[must_use]
     pub fn new(executor: Arc<Executor>, trace: Arc<Trace>) -> Self {
-        Self { executor, trace, inside: Mutex::default() }
+        Self { executor, trace, is_violated: AtomicBool::new(false), inside: Mutex::default() }
     }
 
     /// Notes a violation; the first one counts.
     pub fn fail(&self, invariant: Invariant, text: String) {
         self.trace.note("VIOLATED", format_args!("{}: {text}", invariant.name()));
         lock(&self.inside).violation.get_or_insert(Violation { invariant, text });
+        self.is_violated.store(true, Ordering::Release);
+    }
+
+    /// Returns whether there is a violation; called after every step of a task.
+    #[must_use]
+    pub fn is_violated(&self) -> bool {
+        self.is_violated.load(Ordering::Acquire)
     }
 
     /// The first violation.
@@ -349,6 +361,19 @@ impl History {
     pub fn was_reset_since(&self, nanos: u64) -> bool {
         let (pending, last) = lock(&self.inside).resets;
         pending > 0 || last >= nanos
+    }
+
+    /// A reset of the unit that was sent at this time is complete.
+    pub fn reset_is_complete(&self, sent_at: u64) {
+        lock(&self.inside).reset = Some((sent_at, self.executor.nanos()));
+    }
+
+    /// Returns whether a command was received before the latest reset was sent,
+    /// and began after its end.
+    #[must_use]
+    pub fn is_behind_reset(&self, received: u64, begins: u64) -> bool {
+        let reset = lock(&self.inside).reset;
+        reset.is_some_and(|(sent, ended)| received < sent && begins > ended)
     }
 
     /// A reservation was granted.

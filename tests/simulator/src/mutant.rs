@@ -112,11 +112,16 @@ pub enum Mutant {
     SnackIgnored,
     /// The target moves no task to another connection.
     ReassignIgnored,
+    /// The target never asks by time for Data-Out that was lost.
+    LostDataNotMissed,
+    /// Client records of a server that another machine has replaced still
+    /// change.
+    RecordsUnfenced,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 53] = [
+    pub const ALL: [Self; 55] = [
         Self::CommitSyncsNothing,
         Self::StableWriteUnstable,
         Self::VerifierKeptAtStart,
@@ -170,6 +175,8 @@ impl Mutant {
         Self::ReadAfterAbort,
         Self::SnackIgnored,
         Self::ReassignIgnored,
+        Self::LostDataNotMissed,
+        Self::RecordsUnfenced,
     ];
 
     /// Its name on the command line.
@@ -229,6 +236,8 @@ impl Mutant {
             Self::ReadAfterAbort => "read-after-abort",
             Self::SnackIgnored => "snack-ignored",
             Self::ReassignIgnored => "reassign-ignored",
+            Self::LostDataNotMissed => "lost-data-not-missed",
+            Self::RecordsUnfenced => "records-unfenced",
         }
     }
 

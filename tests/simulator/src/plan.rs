@@ -15,6 +15,9 @@ pub const NAMES_PER_WORKER: u32 = 2;
 pub const LOCK_RANGES: u32 = 3;
 /// Faults begin before this time, in seconds.
 const FAULT_SECONDS: u64 = 45;
+/// Time that a server has no way to its disk in its grace period, at least, and half of
+/// the longest one, in seconds.
+const IN_GRACE_SECONDS: u64 = 6;
 /// Longest pause of a client between two steps, in seconds.
 const PAUSE_SECONDS: u64 = 10;
 
@@ -109,6 +112,9 @@ pub enum Fault {
     PowerLoss { down: u64 },
     /// A client's connection breaks, with requests in flight.
     Cut { client: usize },
+    /// A host's connection breaks so long after its next command has reached the
+    /// target.
+    CutCommand { client: usize, after: u64 },
     /// Nothing passes between a client and the server.
     Partition { client: usize, length: u64 },
     /// All calls of the disk wait until the end.
@@ -138,6 +144,9 @@ pub enum Fault {
     /// Another machine takes over while the server still runs, cut off from its
     /// clients: what it has begun reaches the disk late, or never.
     Takeover { late: u64 },
+    /// The server restarts; in its grace period another machine takes over, and
+    /// restarts in turn when the first one's grace period is over.
+    TakeoverInGrace { down: u64, late: u64 },
     /// Bits of a host's PDUs are flipped, where digests can tell.
     Corrupt { client: usize, length: u64 },
 }
@@ -221,8 +230,16 @@ fn fault(dice: &mut Dice, clients: usize) -> Fault {
     let client = dice.below(clients as u64) as usize;
     let down = dice.spread(50 * MILLISECOND, 12 * SECOND);
     let length = dice.spread(100 * MILLISECOND, 40 * SECOND);
-    match dice.below(34) {
+    match dice.below(39) {
         32..=33 => Fault::Corrupt { client: clients - 1 - dice.below(2) as usize, length },
+        37..=38 => Fault::CutCommand {
+            client: clients - 1 - dice.below(2) as usize,
+            after: dice.spread(MILLISECOND / 100, 20 * MILLISECOND),
+        },
+        34..=36 => {
+            let late = dice.spread(MILLISECOND, IN_GRACE_SECONDS * SECOND);
+            Fault::TakeoverInGrace { down: down / 4, late: late + IN_GRACE_SECONDS * SECOND }
+        }
         26..=27 => Fault::ExportAway { length: length / 2 },
         28..=30 => Fault::Takeover { late: length },
         31 => Fault::Corrupt { client, length },

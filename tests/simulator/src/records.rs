@@ -55,9 +55,12 @@ impl Records {
         }
         let (executor, kept) = (Arc::clone(&self.executor), Arc::clone(&self.kept));
         let disk = Arc::clone(&self.disk);
+        let unfenced = self.mutant == Some(Mutant::RecordsUnfenced);
         self.executor.spawn(domain, async move {
             executor.sleep(before).await;
-            if disk.refuses_current() {
+            // They lie on the disk, too.
+            disk.way_is_open().await;
+            if disk.refuses_current() && !unfenced {
                 return done.report(Err(StoreError::Io));
             }
             effect(&mut lock(&kept));

@@ -84,7 +84,7 @@ pub fn run(plan: &Plan, mutant: Option<Mutant>) -> Outcome {
     });
     let course = Arc::clone(&run);
     executor.spawn(Domain::Outside, async move { course.course().await });
-    let done = || run.over.load(Ordering::Acquire) || history.violation().is_some();
+    let done = || run.over.load(Ordering::Acquire) || history.is_violated();
     let ran = std::panic::catch_unwind(AssertUnwindSafe(|| executor.run(done)));
     match ran {
         Ok(true) => {}
@@ -246,6 +246,11 @@ impl Run {
                     (host, true) => self.wires.cut_host(host),
                     (client, false) => self.network.cut_client(client),
                 },
+                Fault::CutCommand { client, after } => {
+                    if let (host, true) = self.party(client) {
+                        self.wires.cut_next_command(host, after);
+                    }
+                }
                 Fault::Partition { client, length } => {
                     self.network.partition(self.party(client).0, length);
                 }
@@ -261,6 +266,7 @@ impl Run {
                 Fault::ClockJump { seconds } => self.gateway.jump_wall_clock(seconds),
                 Fault::ExportAway { length } => self.export_away(length),
                 Fault::Takeover { late } => self.gateway.take_over(late),
+                Fault::TakeoverInGrace { down, late } => self.take_over_in_grace(down, late),
                 Fault::Corrupt { client, length } => {
                     if let (host, true) = self.party(client) {
                         self.wires.corrupt(host, length);
@@ -287,6 +293,23 @@ impl Run {
         self.executor.spawn(Domain::Outside, async move {
             me.executor.sleep(nanos).await;
             me.gateway.set_away(false);
+        });
+    }
+
+    fn take_over_in_grace(self: &Arc<Self>, down: u64, late: u64) {
+        self.gateway.kill();
+        self.restart_after(down);
+        let me = Arc::clone(self);
+        self.executor.spawn(Domain::Outside, async move {
+            me.executor.sleep(down + SECOND).await;
+            me.gateway.take_over(late);
+            let grace = u64::from(GRACE_SECONDS) * SECOND;
+            me.executor.sleep(grace + late).await;
+            // Nothing may last beyond the end of the faults.
+            if me.executor.elapsed() < FAULTS_END_SECONDS * SECOND {
+                me.gateway.kill();
+                me.restart_after(down);
+            }
         });
     }
 

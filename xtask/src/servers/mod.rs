@@ -4,6 +4,7 @@ pub(crate) mod ganesha;
 pub(crate) mod kdc;
 pub(crate) mod process;
 pub(crate) mod scratch;
+pub(crate) mod stunnel;
 pub(crate) mod tgt;
 pub(crate) mod zgate;
 

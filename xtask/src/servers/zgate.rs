@@ -26,10 +26,23 @@ pub(crate) struct ZgateOptions {
     pub(crate) rdma_port: Option<u16>,
     /// Keys of the gateway: its export then accepts Kerberos, too.
     pub(crate) keytab: Option<PathBuf>,
+    /// Certificate of the gateway: it then accepts TLS, too.
+    pub(crate) tls: Option<TlsOptions>,
     /// Variables of the process.
     pub(crate) environment: Vec<(&'static str, PathBuf)>,
     /// Set if names are written to stable storage before the reply.
     pub(crate) sync_names: bool,
+}
+
+/// Certificate of a gateway.
+#[derive(Clone, Debug)]
+pub(crate) struct TlsOptions {
+    /// The certificate, in PEM.
+    pub(crate) certificate: PathBuf,
+    /// Its key, in PEM.
+    pub(crate) key: PathBuf,
+    /// Set if the kernel may encrypt what is sent.
+    pub(crate) kernel_records: bool,
 }
 
 /// Values of `security` without and with Kerberos.
@@ -45,6 +58,7 @@ impl Default for ZgateOptions {
             log: "warn",
             rdma_port: None,
             keytab: None,
+            tls: None,
             environment: Vec::new(),
             sync_names: true,
         }
@@ -155,6 +169,14 @@ clients = [{{ match = "127.0.0.0/8", access = "rw", squash = "none", security = 
     let kerberos = options.keytab.as_ref().map_or(String::new(), |keytab| {
         format!("\n[kerberos]\nkeytab = \"{}\"\n", keytab.display())
     });
-    fs::write(&config, text + &rdma + &kerberos)?;
+    let tls = options.tls.as_ref().map_or(String::new(), |tls| {
+        format!(
+            "\n[tls]\ncertificate = \"{}\"\nkey = \"{}\"\nkernel_records = {}\n",
+            tls.certificate.display(),
+            tls.key.display(),
+            tls.kernel_records
+        )
+    });
+    fs::write(&config, text + &rdma + &kerberos + &tls)?;
     Ok(config)
 }

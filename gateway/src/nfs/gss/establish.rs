@@ -29,7 +29,7 @@ pub(super) async fn establish(
     let token = InitToken::decode(&mut arguments).ok()?;
     arguments.finish().ok()?;
     let (kerberos, host) = (&nfs.kerberos, HostKey::from(peer.address));
-    let Some(_place) = kerberos.under_way.admit(host) else {
+    let Some(_slot) = kerberos.token_slots.admit(host) else {
         count(&kerberos.counts.overloaded);
         return Some(failed(FAILURE, 0));
     };

@@ -3,7 +3,7 @@
 use super::identity::{ContextIdentity, Users, look_up};
 use super::limits::{EXPIRY_INTERVAL_SECONDS, WORKERS};
 use super::mechanism::{BoxedContext, Mechanism, MitKerberos};
-use super::under_way::UnderWay;
+use super::token_slots::TokenSlots;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -97,7 +97,7 @@ pub(crate) struct Counts {
 pub(crate) struct Kerberos {
     in_effect: RwLock<Option<Arc<Offer>>>,
     pub(super) contexts: Contexts<ClientContext>,
-    pub(super) under_way: Arc<UnderWay>,
+    pub(super) token_slots: Arc<TokenSlots>,
     pub(super) counts: Counts,
     expired_at_seconds: AtomicU64,
 }

@@ -10,7 +10,7 @@ pub(crate) mod identity;
 pub(crate) mod kerberos;
 pub(crate) mod limits;
 pub(crate) mod mechanism;
-mod under_way;
+mod token_slots;
 
 #[cfg(test)]
 mod tests;

@@ -135,6 +135,7 @@ impl Session {
             let r2t_sn = task.next_r2t_sn;
             task.next_r2t_sn += 1;
             task.sequences.push(Sequence::new(ttt, r2t_sn, offset, offset + desired_bytes));
+            task.quiet_since = None;
             let (handle, lun) = (task.conn, task.command.lun);
             if let Some(conn) = self.conn(handle) {
                 let stat_sn = conn.stat_sn;

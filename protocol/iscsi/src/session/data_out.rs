@@ -46,6 +46,7 @@ impl Session {
             }
             return false;
         };
+        (task.quiet_since, task.silences) = (None, 0);
         let mut sequence = task.sequences[at];
         if recovers && Sn(pdu.data_sn).before(Sn(sequence.next_data_sn)) {
             return false; // received before: nothing is lost
@@ -81,6 +82,11 @@ impl Session {
         let whole = sequence.received == sequence.end - sequence.start;
         if pdu.is_final {
             task.sequences.remove(at);
+            if sequence.lossy {
+                // RFC 7143 §13.19: with sequences in order, the target may ask again
+                // for the last one alone, that is, before it asks for further data.
+                task.to_request.clear();
+            }
             if solicited && !sequence.lossy && !whole && task.failure.is_none() {
                 problem = problem.or(Some(Condition::INCORRECT_AMOUNT));
             }

@@ -16,6 +16,7 @@ mod logout;
 mod nop;
 mod notify;
 mod read;
+mod reception;
 mod solicit;
 mod solicited;
 mod task;

@@ -62,7 +62,8 @@ impl Session {
         });
         let logouts = self.conns.iter().filter_map(|conn| conn.logout_deadline);
         let lost = self.lost.iter().map(|lost| lost.deadline);
-        pings.chain(logouts).chain(lost).chain(self.function_deadlines()).chain(self.expiry).min()
+        let ends = pings.chain(logouts).chain(lost).chain(self.function_deadlines());
+        ends.chain(self.reception_deadlines()).chain(self.expiry).min()
     }
 
     /// Handles all timeouts up to `now`.
@@ -108,6 +109,7 @@ impl Session {
         }
         self.expire_lost();
         self.expire_functions();
+        self.expire_receptions();
         self.progress();
     }
 }

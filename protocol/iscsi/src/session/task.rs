@@ -5,6 +5,7 @@ use super::gather::Gather;
 use crate::limits::MAX_GATHERED_BYTES;
 use crate::pdu::{ScsiCommand, TaskAttribute, Ttt};
 use crate::serial::Sn;
+use crate::time::Timestamp;
 use std::collections::VecDeque;
 
 /// Sense key, ASC and ASCQ of conditions that iSCSI itself reports
@@ -99,6 +100,10 @@ pub(crate) struct Task {
     pub(crate) to_request: VecDeque<(u32, u32)>,
     pub(crate) next_r2t_sn: u32,
     pub(crate) recoveries: u32,
+    /// First look at the clock since data of a sequence was requested or arrived.
+    pub(crate) quiet_since: Option<Timestamp>,
+    /// Sequence reception timeouts since data last arrived.
+    pub(crate) silences: u32,
     /// Memory reserved for its data, in bytes.
     pub(crate) reserved_bytes: u64,
     /// Share of the session's `gathering_bytes`, in bytes.
@@ -129,6 +134,8 @@ impl Task {
             to_request: VecDeque::new(),
             next_r2t_sn: 0,
             recoveries: 0,
+            quiet_since: None,
+            silences: 0,
             reserved_bytes: 0,
             counted_bytes: 0,
             orphaned: false,

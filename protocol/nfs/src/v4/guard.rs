@@ -31,7 +31,7 @@ impl StateGuard {
     async fn free(&self, key: FileKey, access: Access) -> bool {
         let Some(server) = self.server() else { return true };
         let state = &server.state;
-        if access.waits_for_grace() && state.grace.active() {
+        if access.waits_for_grace() && state.grace.delays(server.runtime.now().seconds()) {
             return false;
         }
         let modifies = access != Access::Read;

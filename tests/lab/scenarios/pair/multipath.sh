@@ -59,8 +59,9 @@ standby_prepare() {
 }
 standby_configuration() {
     pair_configuration
-    cibadmin -c -M -o configuration -x /lab/deploy/pacemaker/standby.xml
     # Programs start slowly on an emulated processor.
+    sed 's/timeout="[0-9]*s"/timeout="180s"/' /lab/deploy/pacemaker/standby.xml >/tmp/standby.xml
+    cibadmin -c -M -o configuration -x /tmp/standby.xml
     crm_resource --resource tank-standby --meta --set-parameter migration-threshold --parameter-value 100 --quiet
     eventually $CLUSTER_SECONDS serves_somewhere || { pair_state; return 1; }
     pair_move $NODE_A

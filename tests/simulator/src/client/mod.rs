@@ -1,6 +1,7 @@
 //! Clients: what a kernel's client does about time-outs, broken connections,
 //! restarts and lost sessions, without its caches.
 
+mod delegated;
 mod delegations;
 mod owners;
 mod session;

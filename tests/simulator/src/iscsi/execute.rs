@@ -13,6 +13,9 @@ use zgate_scsi::{
 };
 use zgate_store::BlockStore;
 
+/// WRITE (10).
+const WRITE: u8 = 0x2a;
+
 /// Runs a command.
 pub(super) async fn execute(
     target: &Arc<Target>,
@@ -27,6 +30,7 @@ pub(super) async fn execute(
         let status = ScsiStatus::Busy as u8;
         return (task, Completion { status, ..Completion::default() });
     }
+    let received = target.executor.nanos();
     let mut data = Bytes::from(data_out.concat());
     data.truncate(usize::try_from(needed).unwrap_or(usize::MAX));
     let backlog = target.backlog();
@@ -37,6 +41,7 @@ pub(super) async fn execute(
         return (task, completion);
     }
     let own = OwnTask { target, live, task };
+    let (begins, is_write) = (target.executor.nanos(), wire.first() == Some(&WRITE));
     let command = zgate_scsi::Command {
         nexus: Arc::clone(&live.nexus),
         cdb,
@@ -45,7 +50,11 @@ pub(super) async fn execute(
         data_out_offered_bytes: expected_write_bytes.into(),
     };
     let response = target.luns.execute_task(lun.0.to_be_bytes(), command, &own).await;
-    (task, zgate_target::completion(needed, response))
+    let completion = zgate_target::completion(needed, response);
+    if is_write && completion.status == 0 {
+        target.wires.wrote(received, begins);
+    }
+    (task, completion)
 }
 
 /// Planted faults in place of the product's command.
@@ -57,7 +66,7 @@ async fn planted(target: &Arc<Target>, cdb: &[u8], data: &Bytes) -> Option<Compl
     };
     match (target.mutant?, *cdb.first()?) {
         // WRITE (10) without any check.
-        (Mutant::ReservationIgnored, 0x2a) => {
+        (Mutant::ReservationIgnored, WRITE) => {
             let through = cdb.get(1)? & 8 != 0;
             let written = store.write(address(2)?, data.clone(), through).await;
             let status = if written.is_ok() { 0 } else { ScsiStatus::Busy as u8 };

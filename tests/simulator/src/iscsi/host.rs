@@ -478,6 +478,7 @@ impl HostSession {
     /// Checks that a reset, sent at this time, has ended all earlier writes, of
     /// whatever host.
     pub(super) fn check_reset(&self, sent_at: u64) {
+        self.history.reset_is_complete(sent_at);
         if self.wires.writes_since_before(sent_at) {
             let text = format!("{}: a write of before a reset still runs behind it", self.name);
             self.history.fail(Invariant::Fence, text);

@@ -85,7 +85,7 @@ pub struct Target {
     pub(super) luns: LogicalUnits,
     pub(super) disk: Arc<Disk>,
     running: Arc<RunningWrites>,
-    wires: Arc<Wires>,
+    pub(super) wires: Arc<Wires>,
     directory: Mutex<Directory>,
     sessions: Mutex<BTreeMap<u16, Arc<Live>>>,
     next_nexus: AtomicU64,
@@ -540,9 +540,11 @@ impl Target {
     /// Advances time in every session.
     pub fn tick(self: &Arc<Self>) {
         let now = self.now();
+        // With a command under way it is not told the time.
+        let misses_nothing = self.mutant == Some(Mutant::LostDataNotMissed);
         for live in self.sessions() {
             let due = live.ask(|session| session.poll_timeout().is_some_and(|at| at <= now));
-            if due {
+            if due && !(misses_nothing && live.ask(|session| session.task_count() > 0)) {
                 self.drive(&live, |session| session.handle_timeout(now));
             }
             if live.ask(|session| session.is_ended()) && lock(&live.connections).is_empty() {

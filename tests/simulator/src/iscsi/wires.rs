@@ -80,6 +80,9 @@ struct Inside {
     dice: Dice,
     /// One for all: what it allocates for headers is large.
     encoder: Encoder,
+    /// Hosts whose connection breaks so long after their next command has
+    /// reached the target.
+    cuts: BTreeMap<usize, u64>,
     /// Time until which bits of a host's PDUs are flipped.
     corrupt_until: BTreeMap<usize, u64>,
 }
@@ -138,15 +141,12 @@ impl Inside {
         if !digests {
             return plain(carried(&mut self.encoder, pdu));
         }
-        // A target notices lost Data-Out PDUs by the next one alone: the last of
-        // a sequence is never asked for again (docs/SIMULATOR.md, open defects).
-        let is_data = pdu.bhs.opcode() == Opcode::DATA_OUT;
         let mut bytes = encoded(&mut self.encoder, pdu, true);
         let corrupts =
             self.corrupt_until.get(&host).is_some_and(|until| now < *until) && self.dice.once_in(8);
         // A planted fault that takes wrong headers would be another connection.
         let from = if unchecked || recovers { HEAD_BYTES } else { 0 };
-        if corrupts && recovers && !is_data && (self.dice.once_in(2) || bytes.len() <= from) {
+        if corrupts && recovers && (self.dice.once_in(2) || bytes.len() <= from) {
             return Item::Nothing;
         }
         if corrupts && bytes.len() > from {
@@ -181,6 +181,7 @@ impl Wires {
                 next: 1,
                 dice,
                 encoder: Encoder::new(),
+                cuts: BTreeMap::new(),
                 corrupt_until: BTreeMap::new(),
             }),
             mutant,
@@ -203,6 +204,15 @@ impl Wires {
     pub fn writes_since_before(&self, nanos: u64) -> bool {
         let target = self.gateway().and_then(|gateway| gateway.target());
         target.is_some_and(|target| target.writes_since_before(nanos))
+    }
+
+    /// A write that the target received and began at these times has been
+    /// carried out.
+    pub(super) fn wrote(&self, received: u64, begins: u64) {
+        if self.history.is_behind_reset(received, begins) {
+            let text = "a write of before a reset was carried out behind it".to_owned();
+            self.history.fail(Invariant::Fence, text);
+        }
     }
 
     /// Connects a host, as soon as there is a server.
@@ -294,8 +304,17 @@ impl Wires {
                     iser::received(&message)
                 }
             };
+            let is_command = arrived.frame.bhs.opcode() == Opcode::SCSI_COMMAND;
             if deliver.send(arrived).is_err() {
                 break;
+            }
+            let cut = is_command.then(|| lock(&self.inside).cuts.remove(&host)).flatten();
+            if let Some(after) = cut {
+                let me = Arc::clone(&self);
+                self.executor.spawn(Domain::Outside, async move {
+                    me.executor.sleep(after).await;
+                    me.cut(number);
+                });
             }
         }
     }
@@ -380,7 +399,9 @@ impl Wires {
 
     /// The faults are over.
     pub fn heal(&self) {
-        lock(&self.inside).corrupt_until.clear();
+        let mut inside = lock(&self.inside);
+        inside.corrupt_until.clear();
+        inside.cuts.clear();
     }
 
     /// Sends a PDU to the target.
@@ -406,6 +427,12 @@ impl Wires {
             of.map(|(number, _)| *number).collect()
         };
         links.into_iter().for_each(|link| self.cut(link));
+    }
+
+    /// Breaks the connection on which a host sends its next command, so long
+    /// after the command has reached the target.
+    pub fn cut_next_command(&self, host: usize, after: u64) {
+        lock(&self.inside).cuts.insert(host, after);
     }
 
     /// Breaks a connection: the host knows at once, the target later.

@@ -4,6 +4,7 @@
 pub(crate) mod load;
 mod metadata;
 mod report;
+pub(crate) mod tls;
 pub(crate) mod work;
 
 use crate::bench::chart;
@@ -11,6 +12,7 @@ use crate::bench::{BEFORE, default_out, sendfile, stats::median};
 use crate::servers::{Scratch, ServerProcess, ganesha, scratch, zgate};
 use clap::Args;
 use report::{Figure, Report};
+use serde_json::Value;
 use std::fs;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -48,8 +50,16 @@ pub(crate) struct BenchArgs {
     /// both
     #[arg(long)]
     sync_names: bool,
+    /// Over TLS, beside the same in the clear, beside stunnel before both
+    /// servers, and beside this machine's speed of AES-GCM; reads and writes of
+    /// 1 MiB only
+    #[arg(long, conflicts_with_all = ["before", "only", "sync_names"])]
+    pub(crate) tls: bool,
+    /// Measure this binary of zgate instead of building one
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
     /// File for the JSON result [default: docs/bench/nfs.json; with --before
-    /// target/bench/nfs-before.json]
+    /// target/bench/nfs-before.json, with --tls docs/bench/nfs-tls.json]
     #[arg(long)]
     out: Option<PathBuf>,
     /// Print JSON instead of the table
@@ -63,7 +73,7 @@ pub(crate) struct BenchArgs {
 /// A message naming what is missing or failed.
 pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
     crate::packages::ensure(crate::packages::NFS_PEERS)?;
-    let binary = zgate::build_as_packaged()?;
+    let binary = binary(args)?;
     let scratch = Scratch::new((args.size_mib * 5 + 1024) << 20)?;
     if !args.alone && args.before.is_none() && !scratch.is_mounted() {
         let need = "the peer needs a file system of its own: run as root, or with --alone";
@@ -102,18 +112,36 @@ pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
     for server in servers.iter().chain([&limit]) {
         report.peak_memory.insert(server.name, server.peak_memory_bytes()?);
     }
-    let json = report.to_json();
-    let out = args.out.clone().unwrap_or_else(|| default_out("nfs", args.before.is_some()));
+    tell(args, "nfs", &report.to_json(), || report.table())
+}
+
+fn binary(args: &BenchArgs) -> io::Result<PathBuf> {
+    args.binary.as_ref().map_or_else(zgate::build_as_packaged, fs::canonicalize)
+}
+
+/// Writes the JSON result and its chart, and prints the result.
+fn tell(
+    args: &BenchArgs,
+    bench: &str,
+    json: &Value,
+    table: impl FnOnce() -> String,
+) -> io::Result<()> {
+    let out = args.out.clone().unwrap_or_else(|| default_out(bench, args.before.is_some()));
     if let Some(dir) = out.parent() {
         fs::create_dir_all(dir)?;
     }
-    fs::write(&out, serde_json::to_vec_pretty(&json)?)?;
+    fs::write(&out, serde_json::to_vec_pretty(json)?)?;
     chart::draw(&out)?;
-    let text = if args.json { serde_json::to_string_pretty(&json)? } else { report.table() };
+    let text = if args.json { serde_json::to_string_pretty(json)? } else { table() };
     writeln!(io::stdout(), "{text}")
 }
 
-fn prepare(args: &BenchArgs, scratch: &Scratch, servers: &[ServerProcess]) -> io::Result<()> {
+/// Creates the directory and the big file of each server.
+fn prepare<'a>(
+    args: &BenchArgs,
+    scratch: &Scratch,
+    servers: impl IntoIterator<Item = &'a ServerProcess>,
+) -> io::Result<()> {
     let mut block = vec![0u8; 1 << 20];
     for server in servers {
         let dir = scratch.export().join(server.name);
@@ -139,16 +167,29 @@ fn start_limit(scratch: &Scratch) -> io::Result<ServerProcess> {
 }
 
 fn measure(args: &BenchArgs, server: &ServerProcess, work: Work) -> io::Result<Figure> {
+    measure_at(args, (server.address, server.name), work, &[server])
+}
+
+/// Runs a load at an address, in a directory of the export, and takes the CPU
+/// time of these processes.
+fn measure_at(
+    args: &BenchArgs,
+    (address, dir): (SocketAddr, &str),
+    work: Work,
+    processes: &[&ServerProcess],
+) -> io::Result<Figure> {
     let operations = match work {
         Work::RandomRead => args.random,
         Work::RandomReadOne => args.random / 4,
         Work::Readdir => args.files * 20,
         _ => args.files,
     };
-    let before = server.cpu_seconds()?;
+    let cpu_seconds =
+        || processes.iter().map(|process| process.cpu_seconds()).sum::<io::Result<f64>>();
+    let before = cpu_seconds()?;
     let output = Command::new(std::env::current_exe()?)
         .arg("nfs-load")
-        .args(["--address", &server.address.to_string(), "--dir", server.name])
+        .args(["--address", &address.to_string(), "--dir", dir])
         .args(["--size", &(args.size_mib << 20).to_string()])
         .args(["--operations", &operations.to_string()])
         .arg("--work")
@@ -157,10 +198,10 @@ fn measure(args: &BenchArgs, server: &ServerProcess, work: Work) -> io::Result<F
                 .map_or(String::new(), |v| v.get_name().into()),
         )
         .output()?;
-    let cpu_seconds = server.cpu_seconds()? - before;
+    let cpu_seconds = cpu_seconds()? - before;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(io::Error::other(format!("{} on {}: {said}", work.name(), server.name)));
+        return Err(io::Error::other(format!("{} on {dir}: {said}", work.name())));
     }
     Ok(Figure::new(serde_json::from_slice(&output.stdout)?, cpu_seconds))
 }

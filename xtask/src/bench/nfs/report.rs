@@ -13,7 +13,7 @@ const OURS: &str = "zgate";
 /// One measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
-    load: LoadReport,
+    pub(super) load: LoadReport,
     cpu_seconds: f64,
 }
 
@@ -26,7 +26,7 @@ impl Figure {
         self.load.bytes as f64 / 1e6 / self.load.seconds
     }
 
-    fn rate(&self, unit: Unit) -> f64 {
+    pub(super) fn rate(&self, unit: Unit) -> f64 {
         match unit {
             Unit::Megabytes => self.megabytes(),
             Unit::Operations => self.load.operations as f64 / self.load.seconds,
@@ -34,7 +34,7 @@ impl Figure {
     }
 
     /// Returns the server CPU: seconds per GiB, or microseconds per operation.
-    fn cost(&self, unit: Unit) -> f64 {
+    pub(super) fn cost(&self, unit: Unit) -> f64 {
         match unit {
             Unit::Megabytes => self.cpu_seconds / (self.load.bytes as f64 / (1u64 << 30) as f64),
             Unit::Operations => self.cpu_seconds * 1e6 / self.load.operations as f64,

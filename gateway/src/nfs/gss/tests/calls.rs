@@ -1,6 +1,6 @@
 //! Answers to calls.
 
-use super::gateway::{ASKS_AGAIN, REFUSED, Session, World, with_kerberos};
+use super::gateway::{ASKS_AGAIN, REFUSED, Session, TestGateway, with_kerberos};
 use crate::nfs::dispatch::Answer;
 use bytes::Bytes;
 use zgate_nfs_wire::{PROGRAM, v4::COMPOUND};
@@ -35,7 +35,7 @@ fn lookup_of_the_export() -> Vec<u8> {
 }
 
 /// Status of a COMPOUND's results.
-fn status(results: &[u8]) -> u32 {
+pub(super) fn status(results: &[u8]) -> u32 {
     u32::from_be_bytes(*results.first_chunk().unwrap())
 }
 
@@ -48,7 +48,7 @@ fn denied(reply: &[u8]) -> u32 {
 }
 
 /// Checks the verifier of a reply that was accepted; `Ok` are the results, opened.
-fn accepted(
+pub(super) fn accepted(
     session: &Session,
     (sequence, service): (u32, Service),
     reply: &[u8],
@@ -79,16 +79,16 @@ fn every_service_serves_and_exports_decide_by_it() {
         (r#"["krb5i", "sys"]"#, [false, true, false]),
         (r#"["sys"]"#, [false, false, false]),
     ] {
-        with_kerberos(security, async |world| {
-            let session = world.session(0x33, "alice").await;
+        with_kerberos(security, async |gateway| {
+            let session = gateway.session(0x33, "alice").await;
             for (service, allowed) in Service::ALL.into_iter().zip(allowed) {
                 let sequence = 10 + service as u32;
                 let null = session.call((sequence, service), NULL, b"");
-                let reply = world.ask(&null).await.unwrap();
+                let reply = gateway.ask(&null).await.unwrap();
                 assert_eq!(accepted(&session, (sequence, service), &reply).as_deref(), Ok(&[][..]));
                 let (sequence, lookup) = (sequence + 10, lookup_of_the_export());
                 let call = session.call((sequence, service), COMPOUND4, &lookup);
-                let reply = world.ask(&call).await.unwrap();
+                let reply = gateway.ask(&call).await.unwrap();
                 let results = accepted(&session, (sequence, service), &reply).unwrap();
                 // NFS4ERR_WRONGSEC
                 let expected = if allowed { 0 } else { 10016 };
@@ -100,17 +100,17 @@ fn every_service_serves_and_exports_decide_by_it() {
 
 #[test]
 fn a_call_is_run_once_and_dropped_the_second_time() {
-    with_kerberos(EVERY, async |world| {
-        let session = world.session(0x33, "alice").await;
+    with_kerberos(EVERY, async |gateway| {
+        let session = gateway.session(0x33, "alice").await;
         let call = |sequence| session.call((sequence, Service::Privacy), NULL, b"");
         let far = 3 * SEQUENCE_WINDOW;
-        assert!(world.ask(&call(far)).await.is_some());
-        assert!(world.ask(&call(far)).await.is_none(), "repeated");
-        assert!(world.ask(&call(far - SEQUENCE_WINDOW)).await.is_none(), "below the window");
-        assert!(world.ask(&call(far - SEQUENCE_WINDOW + 1)).await.is_some(), "within it");
-        let exhausted = world.ask(&call(MAX_SEQUENCE + 1)).await.unwrap();
+        assert!(gateway.ask(&call(far)).await.is_some());
+        assert!(gateway.ask(&call(far)).await.is_none(), "repeated");
+        assert!(gateway.ask(&call(far - SEQUENCE_WINDOW)).await.is_none(), "below the window");
+        assert!(gateway.ask(&call(far - SEQUENCE_WINDOW + 1)).await.is_some(), "within it");
+        let exhausted = gateway.ask(&call(MAX_SEQUENCE + 1)).await.unwrap();
         assert_eq!(denied(&exhausted), CONTEXT_PROBLEM);
-        let refused = world.gateway.shared.nfs.kerberos.refused();
+        let refused = gateway.gateway.shared.nfs.kerberos.refused();
         assert!(refused.contains(&("sequence", 3)), "{refused:?}");
     });
 }
@@ -118,8 +118,8 @@ fn a_call_is_run_once_and_dropped_the_second_time() {
 /// Each bit of a call, changed: it is refused, and does not run.
 #[test]
 fn no_changed_call_runs() {
-    with_kerberos(EVERY, async |world| {
-        let session = world.session(0x33, "alice").await;
+    with_kerberos(EVERY, async |gateway| {
+        let session = gateway.session(0x33, "alice").await;
         let lookup = lookup_of_the_export();
         let mut sequence = 1;
         for service in [Service::Integrity, Service::Privacy] {
@@ -128,7 +128,7 @@ fn no_changed_call_runs() {
                 sequence += 1;
                 let mut raw = session.call((sequence, service), COMPOUND4, &lookup).record();
                 raw[at / 8] ^= 1 << (at % 8);
-                let Answer::Reply(reply) = world.raw(raw).await else { continue };
+                let Answer::Reply(reply) = gateway.raw(raw).await else { continue };
                 let reply = reply.flatten().unwrap();
                 let words: Vec<u32> = reply
                     .chunks_exact(4)
@@ -148,98 +148,98 @@ fn no_changed_call_runs() {
 
 #[test]
 fn who_is_wrong_is_told_so() {
-    with_kerberos(EVERY, async |world| {
-        let session = world.session(0x33, "alice").await;
+    with_kerberos(EVERY, async |gateway| {
+        let session = gateway.session(0x33, "alice").await;
         let data = |session: Session| session.call((5, Service::None), NULL, b"");
         let unknown = Session { handle: Some(Handle(4711)), ..session };
-        assert_eq!(denied(&world.ask(&data(unknown)).await.unwrap()), CREDENTIAL_PROBLEM);
+        assert_eq!(denied(&gateway.ask(&data(unknown)).await.unwrap()), CREDENTIAL_PROBLEM);
         let none = Session { handle: None, ..session };
-        assert_eq!(denied(&world.ask(&data(none)).await.unwrap()), CREDENTIAL_PROBLEM);
+        assert_eq!(denied(&gateway.ask(&data(none)).await.unwrap()), CREDENTIAL_PROBLEM);
         let other_key = Session { context: FakeContext { key: 0x34 }, ..session };
-        assert_eq!(denied(&world.ask(&data(other_key)).await.unwrap()), CREDENTIAL_PROBLEM);
+        assert_eq!(denied(&gateway.ask(&data(other_key)).await.unwrap()), CREDENTIAL_PROBLEM);
         // The sequence number of a call that was refused is not used up.
-        assert!(world.ask(&data(session)).await.is_some());
+        assert!(gateway.ask(&data(session)).await.is_some());
         // Arguments of another service.
         let mut call = session.call((6, Service::None), COMPOUND4, b"");
         call.service = Service::Integrity;
         let mut raw = call.record();
         raw.truncate(raw.len() - 4);
-        let Answer::Reply(reply) = world.raw(raw).await else { panic!() };
+        let Answer::Reply(reply) = gateway.raw(raw).await else { panic!() };
         let reply = reply.flatten().unwrap();
         assert_eq!(accepted(&session, (6, Service::Integrity), &reply), Err(GARBAGE));
         // INIT beside the rules of RFC 2203 §5.2.2.
         let mut init = session.call((0, Service::None), [9, PROGRAM, 4, 0], b"\0\0\0\x04\x33bob");
         init.procedure = Procedure::Init;
-        assert_eq!(denied(&world.ask(&init).await.unwrap()), BAD_CREDENTIAL, "with a handle");
+        assert_eq!(denied(&gateway.ask(&init).await.unwrap()), BAD_CREDENTIAL, "with a handle");
         init.handle = None;
         init.words[3] = 1;
-        assert_eq!(denied(&world.ask(&init).await.unwrap()), BAD_CREDENTIAL, "of COMPOUND");
+        assert_eq!(denied(&gateway.ask(&init).await.unwrap()), BAD_CREDENTIAL, "of COMPOUND");
         init.words[3] = 0;
         let mut raw = init.record();
         // The verifier stands behind 8 words and the credential of 5.
         raw[13 * 4 + 3] = 6;
-        let Answer::Reply(reply) = world.raw(raw).await else { panic!() };
+        let Answer::Reply(reply) = gateway.raw(raw).await else { panic!() };
         assert_eq!(denied(&reply.flatten().unwrap()), BAD_VERIFIER);
     });
 }
 
 #[test]
 fn contexts_begin_and_end() {
-    with_kerberos(EVERY, async |world| {
-        let kerberos = &world.gateway.shared.nfs.kerberos;
+    with_kerberos(EVERY, async |gateway| {
+        let kerberos = &gateway.gateway.shared.nfs.kerberos;
         let first = (Procedure::Init, None);
-        let (told, verifier) = world.token(first, &[REFUSED]).await;
+        let (told, verifier) = gateway.token(first, &[REFUSED]).await;
         assert_eq!(told, InitResult::failed(9 << 16, 7));
         assert_eq!(verifier, OpaqueAuth::none());
-        let (told, _) = world.token((Procedure::ContinueInit, Some(Handle(1))), &[0x33]).await;
+        let (told, _) = gateway.token((Procedure::ContinueInit, Some(Handle(1))), &[0x33]).await;
         assert_eq!(told, InitResult::failed(NO_CONTEXT, 0));
         assert_eq!(kerberos.context_count(), 0);
 
         // Two tokens.
-        let (told, verifier) = world.token(first, &[ASKS_AGAIN]).await;
+        let (told, verifier) = gateway.token(first, &[ASKS_AGAIN]).await;
         assert!(told.needs_more() && verifier == OpaqueAuth::none());
         let unfinished = Session { context: FakeContext { key: ASKS_AGAIN }, handle: told.handle };
-        let early = world.ask(&unfinished.call((1, Service::None), NULL, b"")).await.unwrap();
+        let early = gateway.ask(&unfinished.call((1, Service::None), NULL, b"")).await.unwrap();
         assert_eq!(denied(&early), CREDENTIAL_PROBLEM);
-        let (told, _) = world.token((Procedure::ContinueInit, told.handle), &[ASKS_AGAIN]).await;
+        let (told, _) = gateway.token((Procedure::ContinueInit, told.handle), &[ASKS_AGAIN]).await;
         assert!(told.is_complete());
         assert_eq!(kerberos.context_count(), 1);
 
         // DESTROY, by whoever has the key.
-        let session = world.session(0x33, "alice").await;
+        let session = gateway.session(0x33, "alice").await;
         let mut destroy = session.call((3, Service::None), NULL, b"");
         destroy.procedure = Procedure::Destroy;
         destroy.context = FakeContext { key: 0x34 };
-        assert_eq!(denied(&world.ask(&destroy).await.unwrap()), CREDENTIAL_PROBLEM);
+        assert_eq!(denied(&gateway.ask(&destroy).await.unwrap()), CREDENTIAL_PROBLEM);
         destroy.context = session.context;
-        let reply = world.ask(&destroy).await.unwrap();
+        let reply = gateway.ask(&destroy).await.unwrap();
         assert!(accepted(&session, (3, Service::None), &reply).is_ok());
         let after = session.call((4, Service::None), NULL, b"");
-        assert_eq!(denied(&world.ask(&after).await.unwrap()), CREDENTIAL_PROBLEM);
+        assert_eq!(denied(&gateway.ask(&after).await.unwrap()), CREDENTIAL_PROBLEM);
 
         // A reload without Kerberos.
-        let session = world.session(0x33, "alice").await;
+        let session = gateway.session(0x33, "alice").await;
         kerberos.replace(None);
         let after = session.call((4, Service::None), NULL, b"");
-        assert_eq!(denied(&world.ask(&after).await.unwrap()), REJECTED);
+        assert_eq!(denied(&gateway.ask(&after).await.unwrap()), REJECTED);
         assert_eq!(kerberos.context_count(), 0);
     });
 }
 
 #[test]
 fn a_host_that_no_export_names_gets_no_context() {
-    with_kerberos(EVERY, async |world: &World| {
-        let mut init = world.session(0x33, "alice").await.call((0, Service::None), NULL, b"");
+    with_kerberos(EVERY, async |gateway: &TestGateway| {
+        let mut init = gateway.session(0x33, "alice").await.call((0, Service::None), NULL, b"");
         (init.procedure, init.handle) = (Procedure::Init, None);
         let (head, stranger) = (Bytes::from(init.record()), [198, 51, 100, 1].into());
         let received =
             crate::nfs::record::Received { head, bulk: None, head_copies: 1, copied_bytes: 0 };
-        let source = world.source(stranger);
+        let source = gateway.source(stranger);
         let Answer::Reply(reply) = crate::nfs::dispatch::answer(&source, false, received).await
         else {
             panic!()
         };
         assert_eq!(denied(&reply.flatten().unwrap()), TOO_WEAK);
-        assert_eq!(world.gateway.shared.nfs.kerberos.context_count(), 1);
+        assert_eq!(gateway.gateway.shared.nfs.kerberos.context_count(), 1);
     });
 }

@@ -11,15 +11,15 @@ const NULL: [u32; 4] = [9, PROGRAM, 4, 0];
 
 #[test]
 fn a_host_that_begins_contexts_without_end_keeps_its_share() {
-    with_kerberos(r#"["krb5"]"#, async |world| {
+    with_kerberos(r#"["krb5"]"#, async |gateway| {
         for _ in 0..MAX_CONTEXTS_PER_HOST + 20 {
-            world.session(0x44, "alice").await;
+            gateway.session(0x44, "alice").await;
         }
-        let kerberos = &world.gateway.shared.nfs.kerberos;
+        let kerberos = &gateway.gateway.shared.nfs.kerberos;
         assert_eq!(kerberos.context_count(), MAX_CONTEXTS_PER_HOST);
         assert_eq!(kerberos.established(), MAX_CONTEXTS_PER_HOST as u64 + 20);
         for _ in 0..1000 {
-            let (told, _) = world.token((Procedure::Init, None), &[REFUSED]).await;
+            let (told, _) = gateway.token((Procedure::Init, None), &[REFUSED]).await;
             assert!(told.handle.is_none());
         }
         assert_eq!(kerberos.context_count(), MAX_CONTEXTS_PER_HOST);
@@ -30,41 +30,41 @@ fn a_host_that_begins_contexts_without_end_keeps_its_share() {
 /// refused instead of kept.
 #[test]
 fn tokens_that_hang_hold_up_no_other_call() {
-    with_kerberos(r#"["krb5"]"#, async |world| {
-        let session = world.session(0x33, "alice").await;
+    with_kerberos(r#"["krb5"]"#, async |gateway| {
+        let session = gateway.session(0x33, "alice").await;
         let hanging = (0..MAX_ESTABLISHING_PER_HOST)
-            .map(|_| world.token((Procedure::Init, None), &[HANGS, b'x']));
+            .map(|_| gateway.token((Procedure::Init, None), &[HANGS, b'x']));
         let hanging = join_all(hanging);
         let meanwhile = async {
             // All of them are under way once they were polled.
             tokio::task::yield_now().await;
-            let (told, _) = world.token((Procedure::Init, None), &[0x55]).await;
+            let (told, _) = gateway.token((Procedure::Init, None), &[0x55]).await;
             assert_eq!((told.handle, told.major), (None, FAILURE));
             let call = session.call((1, Service::None), NULL, b"");
-            assert!(world.ask(&call).await.is_some());
+            assert!(gateway.ask(&call).await.is_some());
             for _ in 0..MAX_ESTABLISHING_PER_HOST {
-                world.let_go.send(()).unwrap();
+                gateway.let_go.send(()).unwrap();
             }
         };
         let (told, ()) = futures_util::future::join(hanging, meanwhile).await;
         assert_eq!(told.len(), MAX_ESTABLISHING_PER_HOST);
-        assert!(world.session(0x66, "alice").await.handle.is_some());
+        assert!(gateway.session(0x66, "alice").await.handle.is_some());
     });
 }
 
 #[test]
 fn long_bodies_are_opened_by_workers() {
-    with_kerberos(r#"["krb5i", "krb5p"]"#, async |world| {
-        let session = world.session(0x33, "alice").await;
+    with_kerberos(r#"["krb5i", "krb5p"]"#, async |gateway| {
+        let session = gateway.session(0x33, "alice").await;
         let long = vec![0x5a; 4 * WORKER_BODY_BYTES];
         for (sequence, service) in [(1, Service::Integrity), (2, Service::Privacy)] {
             let call = session.call((sequence, service), NULL, &long);
-            assert!(world.ask(&call).await.is_some());
+            assert!(gateway.ask(&call).await.is_some());
             let call = session.call((sequence + 10, service), NULL, &long);
             let mut raw = call.record();
             let last = raw.len() - 1;
             raw[last] ^= 1;
-            let Answer::Reply(reply) = world.raw(raw).await else { panic!() };
+            let Answer::Reply(reply) = gateway.raw(raw).await else { panic!() };
             let reply = reply.flatten().unwrap();
             // GARBAGE_ARGS
             assert_eq!(reply.last(), Some(&4), "{service:?}");

@@ -12,6 +12,7 @@ use crate::nfs::tcp::tests::{NAMED, gateway_with};
 use crate::server::run::Gateway;
 use bytes::Bytes;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
 use tokio::task::LocalSet;
@@ -69,7 +70,7 @@ fn look_up(name: &str) -> std::io::Result<Option<Caller>> {
 }
 
 /// Runs `test` with a gateway whose export accepts these flavours.
-pub(super) fn with_kerberos(security: &str, test: impl AsyncFnOnce(&World)) {
+pub(super) fn with_kerberos(security: &str, test: impl AsyncFnOnce(&TestGateway)) {
     let dir = tempfile::tempdir().unwrap();
     let gateway = gateway_with(dir.path(), &format!("security = {security}"));
     let (let_go, gate) = mpsc::channel();
@@ -78,14 +79,16 @@ pub(super) fn with_kerberos(security: &str, test: impl AsyncFnOnce(&World)) {
     let offer = Offer::with(Box::new(mechanism), users).unwrap();
     gateway.shared.nfs.kerberos.replace(Some(offer));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let world = World { gateway, let_go };
-    LocalSet::new().block_on(&runtime, async { test(&world).await });
-    world.gateway.stop();
+    let gateway = TestGateway { gateway, let_go, export: dir.path().to_owned() };
+    LocalSet::new().block_on(&runtime, async { test(&gateway).await });
+    gateway.gateway.stop();
 }
 
 /// The gateway of a test.
-pub(super) struct World {
+pub(super) struct TestGateway {
     pub(super) gateway: Gateway,
+    /// The exported directory.
+    pub(super) export: PathBuf,
     /// Lets one token go that hangs.
     pub(super) let_go: mpsc::Sender<()>,
 }
@@ -97,12 +100,18 @@ pub(super) struct Session {
     pub(super) handle: Option<Handle>,
 }
 
-impl World {
-    pub(super) fn source(&self, address: IpAddr) -> Arc<CallSource> {
+impl TestGateway {
+    /// Returns the service of a core.
+    pub(super) fn service(&self) -> Rc<Service> {
         let shared = &self.gateway.shared;
         let core = Rc::new(Core::new(0, Arc::clone(&shared.network)));
-        let (home, _returning) = Home::new(tokio::runtime::Handle::current());
-        let service = Service::new(Arc::clone(&shared.nfs), core, home);
+        let (home, returning) = Home::new(tokio::runtime::Handle::current());
+        tokio::task::spawn_local(returning.run());
+        Service::new(Arc::clone(&shared.nfs), core, home)
+    }
+
+    pub(super) fn source(&self, address: IpAddr) -> Arc<CallSource> {
+        let service = self.service();
         let peer = Peer { address, port: 700, connection: ConnectionId(1), rdma: false };
         service.call_source(peer, Protected::default())
     }

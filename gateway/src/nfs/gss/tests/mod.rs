@@ -4,3 +4,4 @@
 mod calls;
 mod floods;
 mod gateway;
+mod rdma;

@@ -27,7 +27,7 @@ impl Rule for Lockt {
                 state.minor_zero_client(&mut tables, args.owner.clientid, now)?.id
             }
         };
-        if state.grace.active() {
+        if state.grace.delays(cx.now.seconds()) {
             return Err(Status::Grace.into());
         }
         let owner = LockOwnerId { client, name: Arc::from(args.owner.owner.0.as_slice()) };

@@ -29,7 +29,8 @@ impl Rule for Remove {
 /// # Errors
 /// [`Status::Grace`].
 pub(super) fn check_grace(cx: &Cx<'_>) -> Result<(), Status> {
-    if cx.server.state.grace.active() { Err(Status::Grace) } else { Ok(()) }
+    let delays = cx.server.state.grace.delays(cx.now.seconds());
+    if delays { Err(Status::Grace) } else { Ok(()) }
 }
 
 /// Recalls the delegations of a name's object before the name changes; the

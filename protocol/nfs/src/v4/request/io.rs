@@ -158,7 +158,7 @@ async fn open_anonymous(
     access: IoAccess,
 ) -> Result<OpenFile, Status> {
     let state = &cx.server.state;
-    if state.grace.active() {
+    if state.grace.delays(cx.now.seconds()) {
         return Err(Status::Grace);
     }
     let file = object.file_key();

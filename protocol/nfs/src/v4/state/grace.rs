@@ -1,5 +1,10 @@
 //! The grace period: clients with state from before a restart reclaim it, and
 //! no client gets state that another one may reclaim (RFC 8881 §8.4.2).
+//!
+//! Its time counts from the first client that asks for something, not from the
+//! start: the address of a pair may arrive later than the gateway, and a period
+//! that ended before would have taken the state of all clients. Nobody waits for
+//! the end of a period that nobody has seen.
 
 use super::recovery::KeptRecords;
 use crate::limits::RECLAIM_PAUSE_SECONDS;
@@ -41,9 +46,13 @@ pub struct Grace {
     /// the period does not end early.
     damaged: bool,
     unfinished: Mutex<Unfinished>,
-    ends_seconds: u64,
-    /// Latest end of the period, even while clients reclaim.
-    ends_at_last_seconds: u64,
+    started_seconds: u64,
+    seconds: u64,
+    /// Greatest length of the period, even while clients reclaim; also the longest
+    /// wait for the first client.
+    max_seconds: u64,
+    /// The second after the first client asked for something; 0: none has.
+    after_first_client: AtomicU64,
     /// The second after the latest reclaim; 0: there was none.
     after_last_reclaim: AtomicU64,
     phase: AtomicU8,
@@ -61,8 +70,10 @@ impl Grace {
             unfinished: Unfinished { clients: eligible.clone(), removals: Vec::new() }.into(),
             eligible,
             damaged: kept.damaged,
-            ends_seconds: started_seconds + u64::from(period.seconds),
-            ends_at_last_seconds: started_seconds + u64::from(longest),
+            started_seconds,
+            seconds: period.seconds.into(),
+            max_seconds: longest.into(),
+            after_first_client: AtomicU64::new(0),
             after_last_reclaim: AtomicU64::new(0),
             phase: AtomicU8::new(if over { OVER } else { RUNNING }),
         }
@@ -78,10 +89,36 @@ impl Grace {
         self.phase.load(Ordering::Acquire) != OVER
     }
 
+    /// True if a client must wait, because others may still reclaim what it asks
+    /// for.
+    #[must_use]
+    pub fn delays(&self, now_seconds: u64) -> bool {
+        let delays = self.active();
+        if delays {
+            self.asked(now_seconds);
+        }
+        delays
+    }
+
+    /// Records that a client is there.
+    fn asked(&self, now_seconds: u64) {
+        let first = &self.after_first_client;
+        // Another client may have been the first one.
+        let _ = first.compare_exchange(0, now_seconds + 1, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Returns when the period began, or now, if no client has come yet.
+    fn began_seconds(&self, now_seconds: u64) -> u64 {
+        let after_first = self.after_first_client.load(Ordering::Relaxed);
+        let first = after_first.checked_sub(1).unwrap_or(now_seconds);
+        first.min(self.started_seconds + self.max_seconds)
+    }
+
     /// True if a client of this name, which registers now, had state before the
     /// restart and may still reclaim it.
     #[must_use]
     pub fn may_reclaim(&self, name: &[u8], now_seconds: u64) -> bool {
+        self.asked(now_seconds);
         let running = self.phase.load(Ordering::Acquire) == RUNNING;
         let eligible = running && self.eligible.contains(name);
         if eligible {
@@ -98,7 +135,8 @@ impl Grace {
     fn due(&self, now_seconds: u64) -> bool {
         let after_last = self.after_last_reclaim.load(Ordering::Relaxed);
         let reclaiming = after_last > 0 && now_seconds < after_last + RECLAIM_PAUSE_SECONDS;
-        now_seconds >= self.ends_at_last_seconds || now_seconds >= self.ends_seconds && !reclaiming
+        let lasted_seconds = now_seconds.saturating_sub(self.began_seconds(now_seconds));
+        lasted_seconds >= self.max_seconds || lasted_seconds >= self.seconds && !reclaiming
     }
 
     /// Records that a client has reclaimed everything; with the last client
@@ -152,12 +190,9 @@ impl Grace {
         if !self.active() {
             return 0;
         }
-        let end = if now_seconds < self.ends_seconds {
-            self.ends_seconds
-        } else {
-            self.ends_at_last_seconds
-        };
-        end.saturating_sub(now_seconds)
+        let lasted_seconds = now_seconds.saturating_sub(self.began_seconds(now_seconds));
+        let length = if lasted_seconds < self.seconds { self.seconds } else { self.max_seconds };
+        length.saturating_sub(lasted_seconds)
     }
 }
 
@@ -188,8 +223,26 @@ mod tests {
     }
 
     #[test]
+    fn grace_counts_from_the_first_client_whose_wait_is_bounded() {
+        let late = grace(&["a"], 10, 90, 270);
+        assert!(late.tick(150).is_none(), "the address may not be here yet");
+        assert_eq!(late.remaining_seconds(150), 90);
+        assert!(late.may_reclaim(b"a", 200));
+        assert!(!late.may_reclaim(b"b", 250), "the first one counts");
+        assert_eq!(late.remaining_seconds(250), 40);
+        assert!(late.tick(289).is_none() && late.tick(290).is_some());
+        let waited_for = grace(&["a"], 10, 90, 270);
+        assert!(waited_for.delays(100), "also a client that has no state");
+        assert!(waited_for.tick(189).is_none() && waited_for.tick(190).is_some());
+        let nobody = grace(&["a"], 10, 90, 270);
+        assert!(nobody.tick(369).is_none());
+        assert_eq!(nobody.tick(370), Some(vec![b"a".to_vec()]));
+    }
+
+    #[test]
     fn grace_ends_in_time_and_names_who_stayed_away() {
         let period = grace(&["a"], 10, 90, 270);
+        assert!(period.delays(10));
         assert!(period.tick(99).is_none());
         assert_eq!(period.tick(100), Some(vec![b"a".to_vec()]));
         assert!(period.active(), "until their records are gone");
@@ -203,6 +256,7 @@ mod tests {
     #[test]
     fn grace_ends_when_the_last_record_of_who_stayed_away_is_gone() {
         let grace = grace(&["a", "b"], 0, 10, 30);
+        assert!(grace.delays(0));
         assert!(grace.tick(10).is_some());
         let removal = WorkGuard::default();
         grace.close(vec![removal.pending()]);
@@ -217,6 +271,7 @@ mod tests {
     #[test]
     fn grace_waits_for_clients_in_the_middle_of_their_reclaims_but_not_forever() {
         let period = grace(&["a", "b"], 0, 10, 30);
+        assert!(period.delays(0));
         for now in (0..30).step_by(RECLAIM_PAUSE_SECONDS as usize) {
             period.reclaiming(now);
             assert!(period.tick(now).is_none(), "{now}");
@@ -224,6 +279,7 @@ mod tests {
         period.reclaiming(30);
         assert_eq!(period.tick(30).map(|left| left.len()), Some(2));
         let period = grace(&["a"], 0, 10, 60);
+        assert!(period.delays(0));
         period.reclaiming(10);
         assert!(period.tick(10 + RECLAIM_PAUSE_SECONDS).is_none());
         assert!(period.tick(11 + RECLAIM_PAUSE_SECONDS).is_some());
@@ -233,7 +289,7 @@ mod tests {
     fn unreadable_records_mean_the_whole_period() {
         let period = GracePeriod { seconds: 90, max_seconds: 270 };
         let unknown = Grace::new(kept(&[], true), 0, period);
-        assert!(unknown.active() && !unknown.may_reclaim(b"a", 1));
+        assert!(unknown.active() && !unknown.may_reclaim(b"a", 0));
         assert!(unknown.tick(89).is_none());
         assert_eq!(unknown.tick(90), Some(Vec::new()));
         let some = Grace::new(kept(&["a"], true), 0, period);

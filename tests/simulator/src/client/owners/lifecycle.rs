@@ -1,19 +1,18 @@
 //! Restarts of an NFSv4.0 client, share reservations, and delegations over
 //! restarts of the server.
 
+use super::super::delegated::Delegated;
 use super::super::delegations::OwnDelegation;
-use super::super::{Kind, LockEnd};
+use super::super::{Delegations, Kind, LockEnd, Wire};
 use super::requests::{Open40, file_name, unlocked};
 use super::{IdLost, Inside, OwnerClient, asks_for_patience, open_owner};
 use crate::executor::lock;
-use crate::history::Register;
+use crate::history::History;
+use bytes::Bytes;
 use zgate_nfs_wire::v4::op::*;
-use zgate_nfs_wire::v4::{Fh, StableHow, Stateid, Status};
-use zgate_test_harness::nfs::Ops;
+use zgate_nfs_wire::v4::{Fh, StableHow, Status};
+use zgate_test_harness::nfs::{Ops, Reply};
 
-/// Kinds of delegation in a CLAIM_PREVIOUS.
-const DELEGATE_READ: u32 = 1;
-const DELEGATE_WRITE: u32 = 2;
 /// Owner of opens that reclaim delegations.
 const OWNER: &str = "delegated";
 
@@ -36,9 +35,7 @@ impl OwnerClient {
                 self.history.unlocked(self.wire.client, worker, range);
             }
         }
-        for block in self.delegations.give_all_up(false) {
-            self.history.uncached(Register { client: self.wire.client, block });
-        }
+        self.lose_cached();
         self.wire.break_connections();
     }
 
@@ -78,40 +75,22 @@ impl OwnerClient {
             }
         }
     }
+}
 
-    /// Asks a new server for the delegations of before.
-    pub(super) async fn reclaim_delegations(&self) -> Result<(), IdLost> {
-        let mut former = self.delegations.former();
-        let mut own = std::mem::take(&mut former.own).into_iter();
-        for (file, fh) in std::mem::take(&mut former.read) {
-            if let Some(again) = self.reclaim_one(&fh, DELEGATE_READ).await? {
-                self.delegations.read_again(file, again, &mut former);
-            }
-        }
-        while let Some(held) = own.next() {
-            match self.reclaim_one(&held.fh, DELEGATE_WRITE).await {
-                Ok(Some((fh, stateid, recall))) => {
-                    let again = OwnDelegation { fh, stateid, dirty: held.dirty };
-                    self.delegations.write_again(again, recall);
-                }
-                Ok(None) => {
-                    for block in held.dirty.into_keys() {
-                        self.history.uncached(Register { client: self.wire.client, block });
-                    }
-                }
-                Err(lost) => {
-                    // Another server has to be asked.
-                    self.delegations.write_again(held, false);
-                    own.for_each(|held| self.delegations.write_again(held, false));
-                    return Err(lost);
-                }
-            }
-        }
-        Ok(())
+impl Delegated for OwnerClient {
+    type Server = ();
+    type Lost = IdLost;
+
+    fn parts(&self) -> (&Wire, &History, &Delegations) {
+        (&self.wire, &self.history, &self.delegations)
     }
 
-    async fn reclaim_one(&self, fh: &Fh, kind: u32) -> Result<Option<(Fh, Stateid, bool)>, IdLost> {
-        let access = if kind == DELEGATE_WRITE { 3 } else { 1 };
+    async fn reclaim_open_of(
+        &self,
+        (): (),
+        fh: &Fh,
+        (kind, access): (u32, u32),
+    ) -> Result<Option<open::Delegated>, IdLost> {
         let ops = |inside: &Inside| {
             let claim = open::Claim::Previous(kind);
             Ops::new().at(fh).op::<Open>(&inside.open_args(OWNER, (access, 0), claim))
@@ -128,41 +107,12 @@ impl OwnerClient {
             Ops::new().at(fh).op::<Close>(&args)
         };
         self.reclaiming(OWNER, ops).await?;
-        Ok(match opened.delegated {
-            open::Delegated::Read { stateid, recall, .. } if kind == DELEGATE_READ => {
-                Some((fh.clone(), stateid, recall))
-            }
-            open::Delegated::Write { stateid, recall, .. } if kind == DELEGATE_WRITE => {
-                Some((fh.clone(), stateid, recall))
-            }
-            _ => None,
-        })
+        Ok(Some(opened.delegated))
     }
 
-    /// Writes what lies in the cache under a delegation that is to be returned.
-    pub(super) async fn flush(&self, held: &OwnDelegation) {
-        if held.dirty.is_empty() {
-            return;
-        }
-        let _alone = self.delegations.writing.lock().await;
-        for (block, (version, data)) in &held.dirty {
-            let register = Register { client: self.wire.client, block: *block };
-            if self.history.sent(register) != *version {
-                // A newer version has gone to the server meanwhile.
-                continue;
-            }
-            let offset = register.offset();
-            let ops =
-                || Ops::new().at(&held.fh).write(held.stateid, offset, data, StableHow::FileSync);
-            let reply = self.run(ops).await;
-            let name = &self.wire.name;
-            self.wire.trace.note(name, format_args!("writes back {version}: {:?}", reply.status));
-            let whole =
-                reply.status == Status::Ok && reply.get::<Write>().count as usize == data.len();
-            match whole {
-                true => self.history.written_back(register, *version),
-                false => self.history.uncached(register),
-            }
-        }
+    async fn write_back(&self, held: &OwnDelegation, offset: u64, data: &Bytes) -> Reply {
+        let write =
+            || Ops::new().at(&held.fh).write(held.stateid, offset, data, StableHow::FileSync);
+        self.run(write).await
     }
 }

@@ -4,6 +4,7 @@
 mod lifecycle;
 mod requests;
 
+use super::delegated::Delegated;
 use super::{Delegations, Files, Kind, Wire, lock_type};
 use crate::executor::{SECOND, lock};
 use crate::gateway::{Gateway, LEASE_SECONDS};
@@ -30,7 +31,7 @@ const PLAIN_SHARE: (u32, u32) = (3, 0);
 /// The server does not know the client id any more: it must be registered
 /// again.
 #[derive(Clone, Copy, Debug)]
-struct IdLost;
+pub(super) struct IdLost;
 
 /// An open file of a worker, with its locks.
 #[derive(Clone, Debug)]
@@ -300,7 +301,7 @@ impl OwnerClient {
                 None => inside.opens.remove(&(worker, kind)),
             };
         }
-        self.reclaim_delegations().await
+        self.reclaim_delegations(()).await
     }
 
     /// Sends one COMPOUND of a reclaim; `owner` is whose number it has.

@@ -1,5 +1,6 @@
 //! Requests of an NFSv4.0 client, each until it has ended.
 
+use super::super::delegated::Delegated;
 use super::super::{Kind, LockEnd, NameChange, Named, Written, lock_type};
 use super::{
     Inside, Opened, OwnerClient, PLAIN_SHARE, RANGE_BYTES, RETURN_NANOS, asks_for_patience,

@@ -1,18 +1,16 @@
 //! Restarts of a client and ends of its session, share reservations, and
 //! delegations over restarts of the server.
 
+use super::super::delegated::Delegated;
 use super::super::delegations::OwnDelegation;
-use super::super::{Kind, LockEnd};
+use super::super::{Delegations, Kind, LockEnd, Wire};
 use super::{RETURN_SLOT, SessionClient, SessionLost, loses_session, loses_state};
 use crate::executor::lock;
-use crate::history::Register;
+use crate::history::History;
+use bytes::Bytes;
 use zgate_nfs_wire::v4::op::*;
-use zgate_nfs_wire::v4::{Fh, SessionId, StableHow, Stateid, Status};
-use zgate_test_harness::nfs::Ops;
-
-/// Kinds of delegation in a CLAIM_PREVIOUS.
-const DELEGATE_READ: u32 = 1;
-const DELEGATE_WRITE: u32 = 2;
+use zgate_nfs_wire::v4::{Fh, SessionId, StableHow, Status};
+use zgate_test_harness::nfs::{Ops, Reply};
 
 impl SessionClient {
     /// The client restarts: it has another verifier, and nothing of before.
@@ -34,12 +32,6 @@ impl SessionClient {
         }
         self.lose_cached();
         self.wire.break_connections();
-    }
-
-    fn lose_cached(&self) {
-        for block in self.delegations.give_all_up(false) {
-            self.history.uncached(Register { client: self.wire.client, block });
-        }
     }
 
     /// DESTROY_SESSION; the next request makes a new session for the same
@@ -100,47 +92,22 @@ impl SessionClient {
             status => panic!("CLOSE of a share: {status:?}"),
         }
     }
+}
 
-    /// Asks a new server for the delegations of before.
-    pub(super) async fn reclaim_delegations(&self, session: SessionId) -> Result<(), SessionLost> {
-        let mut former = self.delegations.former();
-        let mut own = std::mem::take(&mut former.own).into_iter();
-        for (file, fh) in std::mem::take(&mut former.read) {
-            if let Some(again) = self.reclaim_one(session, &fh, DELEGATE_READ).await? {
-                self.delegations.read_again(file, again, &mut former);
-            }
-        }
-        while let Some(held) = own.next() {
-            match self.reclaim_one(session, &held.fh, DELEGATE_WRITE).await {
-                Ok(Some((fh, stateid, recall))) => {
-                    let again = OwnDelegation { fh, stateid, dirty: held.dirty };
-                    self.delegations.write_again(again, recall);
-                }
-                Ok(None) => self.lose_blocks(&held),
-                Err(lost) => {
-                    // Another server has to be asked.
-                    self.delegations.write_again(held, false);
-                    own.for_each(|held| self.delegations.write_again(held, false));
-                    return Err(lost);
-                }
-            }
-        }
-        Ok(())
+impl Delegated for SessionClient {
+    type Server = SessionId;
+    type Lost = SessionLost;
+
+    fn parts(&self) -> (&Wire, &History, &Delegations) {
+        (&self.wire, &self.history, &self.delegations)
     }
 
-    fn lose_blocks(&self, held: &OwnDelegation) {
-        for block in held.dirty.keys() {
-            self.history.uncached(Register { client: self.wire.client, block: *block });
-        }
-    }
-
-    async fn reclaim_one(
+    async fn reclaim_open_of(
         &self,
         session: SessionId,
         fh: &Fh,
-        kind: u32,
-    ) -> Result<Option<(Fh, Stateid, bool)>, SessionLost> {
-        let access = if kind == DELEGATE_WRITE { 3 } else { 1 };
+        (kind, access): (u32, u32),
+    ) -> Result<Option<open::Delegated>, SessionLost> {
         let owner = self.owner("delegated", 0);
         let claim = open::Claim::Previous(kind);
         let args = open::Args { owner, ..self.open_args(0, (access, 0), claim) };
@@ -154,41 +121,12 @@ impl SessionClient {
         let opened = reply.get::<Open>();
         let args = close::Args { seqid: 0, stateid: opened.stateid };
         self.reclaiming(session, || Ops::new().at(fh).op::<Close>(&args)).await?;
-        Ok(match opened.delegated {
-            open::Delegated::Read { stateid, recall, .. } if kind == DELEGATE_READ => {
-                Some((fh.clone(), stateid, recall))
-            }
-            open::Delegated::Write { stateid, recall, .. } if kind == DELEGATE_WRITE => {
-                Some((fh.clone(), stateid, recall))
-            }
-            _ => None,
-        })
+        Ok(Some(opened.delegated))
     }
 
-    /// Writes what lies in the cache under a delegation that is to be returned.
-    pub(super) async fn flush(&self, held: &OwnDelegation) {
-        if held.dirty.is_empty() {
-            return;
-        }
-        let _alone = self.delegations.writing.lock().await;
-        for (block, (version, data)) in &held.dirty {
-            let register = Register { client: self.wire.client, block: *block };
-            if self.history.sent(register) != *version {
-                // A newer version has gone to the server meanwhile.
-                continue;
-            }
-            let offset = register.offset();
-            let ops =
-                || Ops::new().at(&held.fh).write(held.stateid, offset, data, StableHow::FileSync);
-            let reply = self.run(RETURN_SLOT, ops).await;
-            let name = &self.wire.name;
-            self.wire.trace.note(name, format_args!("writes back {version}: {:?}", reply.status));
-            let whole =
-                reply.status == Status::Ok && reply.get::<Write>().count as usize == data.len();
-            match whole {
-                true => self.history.written_back(register, *version),
-                false => self.history.uncached(register),
-            }
-        }
+    async fn write_back(&self, held: &OwnDelegation, offset: u64, data: &Bytes) -> Reply {
+        let write =
+            || Ops::new().at(&held.fh).write(held.stateid, offset, data, StableHow::FileSync);
+        self.run(RETURN_SLOT, write).await
     }
 }

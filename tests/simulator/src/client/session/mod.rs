@@ -4,6 +4,7 @@
 mod lifecycle;
 mod requests;
 
+use super::delegated::Delegated;
 use super::{Delegations, Files, Kind, Wire, lock_type};
 use crate::executor::{SECOND, lock};
 use crate::gateway::LEASE_SECONDS;

@@ -1,5 +1,6 @@
 //! Requests of a client with a session, each until it has ended.
 
+use super::super::delegated::Delegated;
 use super::super::{Kind, LockEnd, NameChange, Named, Written, lock_type};
 use super::{
     OWN_SLOT, PLAIN_SHARE, RANGE_BYTES, RETURN_NANOS, RETURN_SLOT, SessionClient, loses_session,

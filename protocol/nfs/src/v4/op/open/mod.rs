@@ -142,7 +142,7 @@ fn check_grace(cx: &Cx<'_>, client: ClientId, claim: &Claim) -> Result<(), Statu
         state.grace.reclaiming(cx.now.seconds());
         return Ok(());
     }
-    if state.grace.active() || cx.minor > 0 && !complete {
+    if state.grace.delays(cx.now.seconds()) || cx.minor > 0 && !complete {
         return Err(Status::Grace);
     }
     Ok(())

@@ -11,24 +11,24 @@ struct Counts {
     of_hosts: HashMap<HostKey, usize>,
 }
 
-/// Tokens under way.
+/// Tokens that are being worked on.
 #[derive(Debug, Default)]
-pub(super) struct UnderWay(Mutex<Counts>);
+pub(super) struct TokenSlots(Mutex<Counts>);
 
 /// Right to one token; returned on drop.
 #[derive(Debug)]
-pub(super) struct Place {
-    all: Arc<UnderWay>,
+pub(super) struct TokenSlot {
+    all: Arc<TokenSlots>,
     host: HostKey,
 }
 
-impl UnderWay {
+impl TokenSlots {
     fn lock(&self) -> MutexGuard<'_, Counts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Admits a token of a host; `None`: too many are under way.
-    pub(super) fn admit(self: &Arc<Self>, host: HostKey) -> Option<Place> {
+    /// Admits a token of a host; `None`: too many are being worked on.
+    pub(super) fn admit(self: &Arc<Self>, host: HostKey) -> Option<TokenSlot> {
         let mut counts = self.lock();
         let own = counts.of_hosts.get(&host).copied().unwrap_or_default();
         if counts.total >= MAX_ESTABLISHING || own >= MAX_ESTABLISHING_PER_HOST {
@@ -36,11 +36,11 @@ impl UnderWay {
         }
         counts.total += 1;
         counts.of_hosts.insert(host, own + 1);
-        Some(Place { all: Arc::clone(self), host })
+        Some(TokenSlot { all: Arc::clone(self), host })
     }
 }
 
-impl Drop for Place {
+impl Drop for TokenSlot {
     fn drop(&mut self) {
         let mut counts = self.all.lock();
         counts.total -= 1;
@@ -57,8 +57,8 @@ mod tests {
     use std::net::IpAddr;
 
     #[test]
-    fn a_host_cannot_take_all_places() {
-        let all = Arc::new(UnderWay::default());
+    fn a_host_cannot_take_all_slots() {
+        let all = Arc::new(TokenSlots::default());
         let host = |last: u8| HostKey::from(IpAddr::from([10, 0, 0, last]));
         let of = |last| std::iter::from_fn(|| all.admit(host(last))).collect::<Vec<_>>();
         let one = of(1);
