@@ -76,9 +76,8 @@ impl Scratch {
             self.metrics
         );
         let target = format!(
-            "[[target]]\nname = \"iqn.2026-11.test:vm\"\n\
-             [[target.lun]]\nnumber = 0\npath = \"{root}/vm1\"\n\
-             [[target.initiator]]\nname = \"iqn.*\"\n"
+            "[[target]]\nname = \"iqn.2026-11.test:vm\"\nallow_any_initiator = true\n\
+             [[target.lun]]\nnumber = 0\npath = \"{root}/vm1\"\n"
         );
         text.replace("[server]\n", &server)
             .replace("0.0.0.0:2049", &format!("127.0.0.1:{}", self.nfs))
