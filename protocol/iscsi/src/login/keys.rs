@@ -66,7 +66,8 @@ use Rule::{And, Choice, Declare, DeclareBoolean, Fixed, Maximum, Minimum, Note, 
 use Scope::{Connection, Session};
 
 /// All operational keys, in the order of negotiation: FirstBurstLength after
-/// MaxBurstLength, which it must not exceed.
+/// MaxBurstLength, which it must not exceed, and MaxOutstandingR2T after the keys that
+/// make it 1.
 pub(super) static KEYS: &[KeySpec] = &[
     key(
         "HeaderDigest",
@@ -127,17 +128,6 @@ pub(super) static KEYS: &[KeySpec] = &[
         true,
     ),
     key(
-        "MaxOutstandingR2T",
-        Minimum(
-            1,
-            65535,
-            |o| o.max_outstanding_r2t.min(MAX_OUTSTANDING_R2T),
-            |p, v| p.max_outstanding_r2t = v,
-        ),
-        Session,
-        false,
-    ),
-    key(
         "DataPDUInOrder",
         Or(|o| o.data_pdu_in_order, |p, v| p.data_pdu_in_order = v),
         Session,
@@ -154,6 +144,17 @@ pub(super) static KEYS: &[KeySpec] = &[
         Minimum(0, 2, |o| o.error_recovery_level, |p, v| p.error_recovery_level = v),
         Session,
         true,
+    ),
+    key(
+        "MaxOutstandingR2T",
+        Minimum(
+            1,
+            65535,
+            |o| o.max_outstanding_r2t.min(MAX_OUTSTANDING_R2T),
+            |p, v| p.max_outstanding_r2t = v,
+        ),
+        Session,
+        false,
     ),
     key(
         "iSCSIProtocolLevel",

@@ -165,6 +165,9 @@ impl Negotiation {
                 if spec.name == "FirstBurstLength" {
                     agreed = agreed.min(result.max_burst_bytes);
                 }
+                if spec.name == "MaxOutstandingR2T" && result.requests_one_sequence() {
+                    agreed = 1;
+                }
                 store(result, agreed);
                 Ok(Some(agreed.to_string()))
             }
@@ -267,6 +270,30 @@ mod tests {
             settle(&[("FirstBurstLength", "262144"), ("MaxBurstLength", "65536")], LEADING)
                 .unwrap();
         assert_eq!((result.first_burst_bytes, result.max_burst_bytes), (65536, 65536));
+    }
+
+    /// RFC 7143 §13.19.
+    #[test]
+    fn with_error_recovery_one_sequence_is_requested_at_a_time() {
+        let r2ts = ("MaxOutstandingR2T", "4");
+        for (level, outstanding) in [("0", 4), ("1", 1), ("2", 1)] {
+            for pairs in
+                [[r2ts, ("ErrorRecoveryLevel", level)], [("ErrorRecoveryLevel", level), r2ts]]
+            {
+                let (text, result) = settle(&pairs, LEADING).unwrap();
+                let answer = format!("MaxOutstandingR2T={outstanding};");
+                assert!(text.contains(&answer), "{level}: {text}");
+                assert_eq!(result.outstanding_r2ts(), outstanding);
+            }
+        }
+        // The level comes in a later exchange: the answer stands, one is used.
+        let mut negotiation = Negotiation::default();
+        let mut out = TextWriter::default();
+        for pair in [r2ts, ("ErrorRecoveryLevel", "1")] {
+            negotiation.handle(&[pair], &Offer::default(), LEADING, &mut out).unwrap();
+        }
+        let result = negotiation.result;
+        assert_eq!((result.max_outstanding_r2t, result.outstanding_r2ts()), (4, 1));
     }
 
     #[test]

@@ -140,6 +140,20 @@ pub struct Operational {
     pub iser_hello: bool,
 }
 
+impl Operational {
+    /// RFC 7143 §13.19: above error recovery level 0, sequences in order leave the target
+    /// the last R2T alone to repeat, and MaxOutstandingR2T must be 1.
+    pub(crate) fn requests_one_sequence(&self) -> bool {
+        self.error_recovery_level > 0 && self.data_sequence_in_order
+    }
+
+    /// Most R2Ts of one task at a time; fewer than agreed if MaxOutstandingR2T was
+    /// negotiated before the error recovery level.
+    pub(crate) fn outstanding_r2ts(&self) -> u32 {
+        if self.requests_one_sequence() { 1 } else { self.max_outstanding_r2t }
+    }
+}
+
 impl Default for Operational {
     fn default() -> Self {
         Self {

@@ -124,7 +124,7 @@ impl Session {
         loop {
             let ttt = self.fresh_ttt();
             let Some(task) = self.tasks.get_mut(&itt) else { return };
-            if task.sequences.len() >= self.params.max_outstanding_r2t as usize {
+            if task.sequences.len() >= self.params.outstanding_r2ts() as usize {
                 return;
             }
             let Some((offset, len)) = task.to_request.pop_front() else { return };
