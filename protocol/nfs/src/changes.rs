@@ -58,16 +58,6 @@ pub struct ChangeGuard {
     in_store: AtomicBool,
 }
 
-impl Default for Changes {
-    fn default() -> Self {
-        Self {
-            counters: (0..COUNTERS).map(|_| OnceLock::new()).collect(),
-            names: Arc::default(),
-            hasher: RandomState::new(),
-        }
-    }
-}
-
 fn mark(client: Option<u64>) -> u64 {
     client.map_or(NOBODY, |client| (client & WHO).max(1))
 }
@@ -77,6 +67,16 @@ fn recent(latest: u64, now_seconds: u64) -> bool {
 }
 
 impl Changes {
+    /// No changes. `secret` decides which files share a counter: clients must not know.
+    #[must_use]
+    pub fn new(secret: u64) -> Self {
+        Self {
+            counters: (0..COUNTERS).map(|_| OnceLock::new()).collect(),
+            names: Arc::default(),
+            hasher: RandomState::with_seed(secret as usize),
+        }
+    }
+
     fn place(&self, file: &impl Hash) -> &OnceLock<Arc<Counter>> {
         &self.counters[self.hasher.hash_one(file) as usize % COUNTERS]
     }
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_change_without_an_open_keeps_others_waiting_until_it_ends_and_a_while_longer() {
-        let changes = Changes::default();
+        let changes = Changes::new(1);
         assert!(!changes.by_others(&FILE, A, 100));
         let change = changes.begin(&FILE, Some(A), 100);
         assert!(!changes.by_others(&FILE, A, 100));
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn changes_by_several_keep_all_waiting() {
-        let changes = Changes::default();
+        let changes = Changes::new(1);
         let one = changes.begin_under_state(&FILE, Some(A));
         assert!(!changes.by_others(&FILE, A, 100) && changes.by_others(&FILE, B, 100));
         let other = changes.begin_under_state(&FILE, Some(B));
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_name_that_nobody_looked_up_may_be_of_any_file() {
-        let changes = Changes::default();
+        let changes = Changes::new(1);
         let change = changes.begin_of_name(Some(A));
         assert!(!changes.by_others(&FILE, A, 100) && changes.by_others(&FILE, B, 100));
         drop(change);
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn those_without_an_open_are_numbered() {
-        let changes = Changes::default();
+        let changes = Changes::new(1);
         let before = changes.begun(&FILE);
         drop(changes.begin_under_state(&FILE, Some(A)));
         assert_eq!(changes.begun(&FILE), before);
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn what_is_given_up_while_storage_works_never_ends() {
-        let changes = Changes::default();
+        let changes = Changes::new(1);
         let change = changes.begin_under_state(&FILE, None);
         let mut work = Box::pin(change.in_store(std::future::pending::<()>()));
         let waker = std::task::Waker::noop();

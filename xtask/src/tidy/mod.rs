@@ -36,7 +36,10 @@ pub(crate) fn run(outcome: &mut Outcome) -> io::Result<()> {
         ("types have names of the field", wording::private_names(&tree)),
         ("crates use only crates below them", layers::manifests(&tree)),
         ("products do not use tests", layers::test_crates(&tree)),
-        ("protocol code has no sockets, files, clock or threads", layers::impure(sources)),
+        (
+            "protocol code has no sockets, files, clock, threads or randomness",
+            layers::impure(sources),
+        ),
         ("rooms of the gateway use only rooms below them", rooms::upwards(&imports)),
         ("folders of a crate use only folders below them", order::upwards(&imports)),
         ("no import circle of more than two files", circles::circles(&imports)),

@@ -77,7 +77,7 @@ impl State {
             lease_seconds,
             hosts: Default::default(),
             back: BackChannels::new(Arc::clone(&runtime)),
-            changes: Default::default(),
+            changes: Changes::new(runtime.random()),
             copies: Default::default(),
             runtime,
         }
