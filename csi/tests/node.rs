@@ -40,6 +40,9 @@ struct Machine {
     /// Somebody uses the mounts.
     in_use: bool,
     rdma_fails: bool,
+    multipathd: bool,
+    /// The disk is a multipath device.
+    has_map: bool,
     /// A killed `iscsiadm` has left its lock.
     locked: bool,
     /// Logins that end with status 19.
@@ -102,6 +105,14 @@ impl Told {
                 machine.logged_in = false;
                 done
             }
+            ("multipathd", ["show", "daemon"]) if machine.multipathd => {
+                Some(Ok("pid 77 idle\n".to_owned()))
+            }
+            ("multipathd", _) => Some(Err(failed("multipathd", 1))),
+            ("multipath", _) => {
+                machine.has_map = true;
+                done
+            }
             ("blkid", _) if machine.formatted => Some(Ok("ext4\n".to_owned())),
             ("blkid", _) => Some(Err(failed("blkid", 2))),
             ("mkfs.ext4", _) => {
@@ -150,7 +161,8 @@ impl Host for Told {
     }
 
     fn multipath(&self, _: &str) -> Option<Disk> {
-        None
+        let disk = Disk { device: PathBuf::from("/dev/dm-0"), size_bytes: 1 << 30 };
+        self.0.lock().unwrap().has_map.then_some(disk)
     }
 
     fn has_session(&self, _: &str) -> bool {
@@ -210,13 +222,17 @@ impl Fixture {
     }
 
     async fn stage(&self, protocol: &str) -> Result<(), Status> {
+        self.stage_at(protocol, "tcp=10.0.0.9:2049,rdma=10.0.0.9:20049").await
+    }
+
+    async fn stage_at(&self, protocol: &str, portals: &str) -> Result<(), Status> {
         let pairs = [
             ("protocol", protocol),
             ("path", "/k8s/a"),
             ("target", "iqn.2026-11.io.zgate:a"),
             ("lun", "0"),
             ("naa", NAA),
-            ("portals", "tcp=10.0.0.9:2049,rdma=10.0.0.9:20049"),
+            ("portals", portals),
             ("readOnly", "false"),
         ];
         let context: HashMap<String, String> =
@@ -376,6 +392,20 @@ async fn the_lock_of_a_killed_iscsiadm_stops_nobody_for_ever() {
     assert_eq!(fixture.unstage().await.unwrap_err().code(), Code::Internal);
     assert!(begun.elapsed() < UNSTAGE_SECONDS);
     fixture.unstage().await.unwrap();
+}
+
+/// Without the daemon nobody would bring a path back that has failed.
+#[tokio::test(start_paused = true)]
+async fn two_portals_are_a_multipath_device_where_multipathd_runs() {
+    for (multipathd, device) in [(true, "/dev/dm-0"), (false, "/dev/sdx")] {
+        let fixture = Fixture::new();
+        fixture.tell(|machine| machine.multipathd = multipathd);
+        fixture.stage_at("iscsi", "tcp=10.0.0.9:3260,tcp=10.0.1.9:3260").await.unwrap();
+        assert_eq!(fixture.count("multipath -v1"), usize::from(multipathd));
+        let commands = fixture.machine.0.lock().unwrap().commands.clone();
+        let made = commands.iter().find(|command| command.starts_with("mkfs.ext4")).unwrap();
+        assert!(made.ends_with(device), "{made}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

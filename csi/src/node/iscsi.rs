@@ -136,6 +136,10 @@ async fn disk(host: &dyn Host, naa: &str, sessions: usize) -> Result<Disk, Statu
     if sessions < 2 {
         return Ok(host.multipath(naa).unwrap_or(path));
     }
+    if !multipathd_runs(host).await {
+        tracing::warn!(naa, "no multipathd: one path is used; start it for several");
+        return Ok(host.multipath(naa).unwrap_or(path));
+    }
     let device = path.device.to_string_lossy().into_owned();
     if let Err(error) = host.run("multipath", &["-v1", &device], COMMAND_SECONDS).await {
         tracing::warn!(%error, "multipath");
@@ -143,10 +147,17 @@ async fn disk(host: &dyn Host, naa: &str, sessions: usize) -> Result<Disk, Statu
     match until(MULTIPATH_SECONDS, || host.multipath(naa)).await {
         Some(disk) => Ok(disk),
         None => {
-            tracing::warn!(naa, "no multipath device: one path is used; start multipathd");
+            tracing::warn!(naa, "no multipath device: one path is used; see `multipath -v3`");
             Ok(path)
         }
     }
+}
+
+/// Returns whether somebody looks after multipath devices. `multipath` makes them without
+/// the daemon, too; then a path that has failed never comes back.
+async fn multipathd_runs(host: &dyn Host) -> bool {
+    let said = host.run("multipathd", &["show", "daemon"], COMMAND_SECONDS).await;
+    said.is_ok_and(|said| said.trim_start().starts_with("pid"))
 }
 
 async fn until<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {

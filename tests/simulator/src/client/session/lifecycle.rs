@@ -4,7 +4,7 @@
 use super::super::delegated::Delegated;
 use super::super::delegations::OwnDelegation;
 use super::super::{Delegations, Kind, LockEnd, Wire};
-use super::{RETURN_SLOT, SessionClient, SessionLost, loses_session, loses_state};
+use super::{RETURN_SLOT, SessionClient, SessionLost, loses_session};
 use crate::executor::lock;
 use crate::history::History;
 use bytes::Bytes;
@@ -82,14 +82,9 @@ impl SessionClient {
     pub async fn unshare(&self, worker: u32) {
         self.history.unshared(self.wire.client, worker);
         let key = (worker, Kind::Shares);
-        let Some(opened) = lock(&self.inside).opens.get(&key).cloned() else { return };
-        let args = close::Args { seqid: 0, stateid: opened.stateid };
-        let ops = || Ops::new().at(&opened.fh).op::<Close>(&args);
-        let reply = self.run(worker as usize, ops).await;
-        match reply.status {
-            Status::Ok => self.forget(worker, Kind::Shares, opened.stateid),
-            status if loses_state(status) => self.refused("CLOSE", key, &opened, status),
-            status => panic!("CLOSE of a share: {status:?}"),
+        let opened = lock(&self.inside).opens.get(&key).cloned();
+        if let Some(opened) = opened {
+            self.close_open(key, &opened).await;
         }
     }
 }

@@ -3,8 +3,8 @@
 use super::super::delegated::Delegated;
 use super::super::{Kind, LockEnd, NameChange, Named, Written, lock_type};
 use super::{
-    OWN_SLOT, PLAIN_SHARE, RANGE_BYTES, RETURN_NANOS, RETURN_SLOT, SessionClient, loses_session,
-    loses_state,
+    OWN_SLOT, Opened, PLAIN_SHARE, RANGE_BYTES, RETURN_NANOS, RETURN_SLOT, SessionClient,
+    loses_session, loses_state,
 };
 use crate::executor::{SECOND, lock};
 use crate::gateway::LEASE_SECONDS;
@@ -45,18 +45,40 @@ impl SessionClient {
 
     /// CLOSE of a worker's open of the client's own file, if there is one.
     pub async fn close(&self, worker: u32) {
-        let Some(opened) = lock(&self.inside).opens.get(&(worker, Kind::Own)).cloned() else {
-            return;
-        };
+        let key = (worker, Kind::Own);
+        let opened = lock(&self.inside).opens.get(&key).cloned();
+        if let Some(opened) = opened {
+            self.close_open(key, &opened).await;
+        }
+    }
+
+    /// CLOSE of an open. The server keeps the reply: an attempt that ran twice would find
+    /// no open.
+    pub(super) async fn close_open(&self, (worker, kind): (u32, Kind), opened: &Opened) {
         let args = close::Args { seqid: 0, stateid: opened.stateid };
         let ops = || Ops::new().at(&opened.fh).op::<Close>(&args);
-        let reply = self.run(worker as usize, ops).await;
-        match reply.status {
-            Status::Ok => self.forget(worker, Kind::Own, opened.stateid),
-            status if loses_state(status) => {
-                self.refused("CLOSE", (worker, Kind::Own), &opened, status);
-            }
-            status => panic!("CLOSE: {status:?}"),
+        // By an attempt whose session was lost with its reply.
+        let mut may_be_closed = false;
+        loop {
+            let reply = match self.request(worker as usize, true, ops).await {
+                Ok(reply) => reply,
+                Err(lost) => {
+                    may_be_closed |= lost.unknown;
+                    continue;
+                }
+            };
+            return match reply.status {
+                Status::Ok => self.forget(worker, kind, opened.stateid),
+                Status::BadStateid if may_be_closed => self.forget(worker, kind, opened.stateid),
+                Status::Delay | Status::Grace => {
+                    self.wire.pause().await;
+                    continue;
+                }
+                status if loses_state(status) => {
+                    self.refused("CLOSE", (worker, kind), opened, status);
+                }
+                status => panic!("CLOSE: {status:?}"),
+            };
         }
     }
 
