@@ -133,11 +133,7 @@ async fn disk(host: &dyn Host, naa: &str, sessions: usize) -> Result<Disk, Statu
     let Some(path) = found.await else {
         return Err(ours("no disk", &format!("{naa} did not appear after the login")));
     };
-    if sessions < 2 {
-        return Ok(host.multipath(naa).unwrap_or(path));
-    }
-    if !multipathd_runs(host).await {
-        tracing::warn!(naa, "no multipathd: one path is used; start it for several");
+    if sessions < 2 || !multipathd_runs(host, naa).await {
         return Ok(host.multipath(naa).unwrap_or(path));
     }
     let device = path.device.to_string_lossy().into_owned();
@@ -155,9 +151,13 @@ async fn disk(host: &dyn Host, naa: &str, sessions: usize) -> Result<Disk, Statu
 
 /// Returns whether somebody looks after multipath devices. `multipath` makes them without
 /// the daemon, too; then a path that has failed never comes back.
-async fn multipathd_runs(host: &dyn Host) -> bool {
+async fn multipathd_runs(host: &dyn Host, naa: &str) -> bool {
     let said = host.run("multipathd", &["show", "daemon"], COMMAND_SECONDS).await;
-    said.is_ok_and(|said| said.trim_start().starts_with("pid"))
+    let runs = said.is_ok_and(|said| said.trim_start().starts_with("pid"));
+    if !runs {
+        tracing::warn!(naa, "no multipathd: one path is used; start it for several");
+    }
+    runs
 }
 
 async fn until<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
