@@ -522,12 +522,20 @@ mod tests {
 
     #[test]
     fn opens_that_exclude_each_other_are_seen() {
-        for (second, conflict) in [((1, 0), false), ((2, 0), true), ((1, 1), true)] {
+        let lasting = 2000 * SECOND;
+        for (leases, second, conflict) in [
+            ([lasting, lasting], (1, 0), false),
+            ([lasting, lasting], (2, 0), true),
+            ([lasting, lasting], (1, 1), true),
+            ([0, lasting], (2, 0), false),
+            ([lasting, 0], (2, 0), false),
+        ] {
             let history = history();
-            history.leased(0, 2000 * SECOND);
+            history.leased(0, leases[0]);
+            history.leased(1, leases[1]);
             history.shared(0, 0, (1, 2));
             history.shared(1, 0, second);
-            assert_eq!(violated(&history).is_some(), conflict, "{second:?}");
+            assert_eq!(violated(&history).is_some(), conflict, "{leases:?} {second:?}");
         }
     }
 
@@ -550,19 +558,25 @@ mod tests {
     }
 
     #[test]
-    fn conflicting_locks_are_seen_while_the_lease_lasts() {
-        for (lease, conflict) in [(2000 * SECOND, true), (0, false)] {
+    fn conflicting_locks_are_seen_while_both_leases_last() {
+        let lasting = 2000 * SECOND;
+        for (leases, conflict) in
+            [([lasting, lasting], true), ([0, lasting], false), ([lasting, 0], false)]
+        {
             let history = history();
-            history.leased(0, lease);
+            history.leased(0, leases[0]);
+            history.leased(1, leases[1]);
             history.locked(0, 0, 1, false);
             history.locked(1, 0, 2, true);
             history.locked(1, 1, 1, false);
+            history.unlocked(1, 1, 1);
             assert_eq!(violated(&history), None);
             history.locked(1, 0, 1, true);
             assert_eq!(violated(&history).is_some(), conflict);
         }
         let history = history();
-        history.leased(0, 2000 * SECOND);
+        history.leased(0, lasting);
+        history.leased(1, lasting);
         history.locked(0, 0, 1, true);
         history.unlocked(0, 0, 1);
         history.locked(1, 0, 1, true);

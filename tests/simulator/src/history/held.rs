@@ -73,14 +73,18 @@ impl History {
     }
 
     /// Notes that the server granted an open with these access and deny modes,
-    /// and checks it against those of others.
+    /// and checks it against those of others. A grant that arrives after the
+    /// client's lease has ended may have been given to others meanwhile: the
+    /// client does not rely on it.
     pub fn shared(&self, client: usize, worker: u32, share: (u32, u32)) {
         let now = self.executor.nanos();
+        let relied_on = self.lease_is_valid(client);
         let conflict = {
             let mut inside = lock(&self.inside);
             let conflict = inside
                 .shares
                 .iter()
+                .filter(|_| relied_on)
                 .filter(|((holder, by), held)| {
                     let other = *holder != client || *by != worker;
                     let valid = inside.leases.get(holder).is_some_and(|until| now < *until);
@@ -122,14 +126,16 @@ impl History {
     }
 
     /// Notes that the server granted a lock, and checks it against those that
-    /// other clients hold at this moment.
+    /// other clients hold at this moment, if the client's lease is still valid.
     pub fn locked(&self, client: usize, worker: u32, range: u32, write: bool) {
         let now = self.executor.nanos();
+        let relied_on = self.lease_is_valid(client);
         let conflict = {
             let mut inside = lock(&self.inside);
             let conflict = inside
                 .locks
                 .iter()
+                .filter(|_| relied_on)
                 .filter(|((of, holder, by), held)| {
                     let other = *holder != client || *by != worker;
                     let valid = inside.leases.get(holder).is_some_and(|until| now < *until);
