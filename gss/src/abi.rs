@@ -52,8 +52,17 @@ pub(crate) type Name = *mut c_void;
 pub(crate) type CredentialId = *mut c_void;
 pub(crate) type ContextId = *mut c_void;
 
+/// krb5_context, krb5_ccache: likewise. They are those of libkrb5, on which the
+/// library is built; its functions are found with the library's own.
+pub(crate) type Krb5Context = *mut c_void;
+pub(crate) type Krb5Cache = *mut c_void;
+
+/// GSS_C_INITIATE.
+pub(crate) const INITIATE: c_int = 1;
 /// GSS_C_ACCEPT.
 pub(crate) const ACCEPT: c_int = 2;
+/// GSS_C_MUTUAL_FLAG: the other side proves itself, too.
+pub(crate) const MUTUAL: u32 = 2;
 /// GSS_C_INDEFINITE.
 pub(crate) const INDEFINITE: u32 = u32::MAX;
 /// GSS_C_GSS_CODE and GSS_C_MECH_CODE.

@@ -2,12 +2,13 @@
 
 use crate::abi::{
     ACCEPT, BufferDesc, CONTINUE_NEEDED, CredentialId, ERROR_BITS, INDEFINITE, KeyValueDesc,
-    KeyValueSetDesc, Name, OidDesc, OidSetDesc,
+    KeyValueSetDesc, OidDesc, OidSetDesc,
 };
 use crate::buffer::Filled;
 use crate::context::Context;
 use crate::error::GssError;
 use crate::library::Functions;
+use crate::name::OwnedName;
 use std::ffi::CString;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -53,6 +54,8 @@ pub struct Client {
     pub local_user: Option<String>,
     /// Time until its ticket ends, in seconds.
     pub lifetime_seconds: u64,
+    /// The principal of this side that the ticket is for, with its realm.
+    pub acceptor: String,
 }
 
 /// Result of a token.
@@ -66,52 +69,8 @@ pub struct Accepted {
     pub client: Option<Client>,
 }
 
-fn c_string(setting: &'static str, bytes: &[u8]) -> Result<CString, GssError> {
+pub(crate) fn c_string(setting: &'static str, bytes: &[u8]) -> Result<CString, GssError> {
     CString::new(bytes).map_err(|_| GssError::Nul(setting))
-}
-
-/// A name of the library; released when dropped.
-struct OwnedName {
-    functions: &'static Functions,
-    raw: Name,
-}
-
-impl Drop for OwnedName {
-    fn drop(&mut self) {
-        if !self.raw.is_null() {
-            let mut minor = 0;
-            // SAFETY: the name is the library's, and is used no more.
-            unsafe { (self.functions.release_name)(&mut minor, &mut self.raw) };
-        }
-    }
-}
-
-impl OwnedName {
-    fn import(functions: &'static Functions, text: &str, form: &OidDesc) -> Result<Self, GssError> {
-        let mut name = Self { functions, raw: ptr::null_mut() };
-        let (mut minor, text) = (0, BufferDesc::of(text.as_bytes()));
-        // SAFETY: text and form are only read, and outlive the call.
-        let major = unsafe { (functions.import_name)(&mut minor, &text, form, &mut name.raw) };
-        if major == 0 { Ok(name) } else { Err(GssError::of(functions, major, minor)) }
-    }
-
-    fn text(&self) -> Option<String> {
-        let (major, _, text) = Filled::by(self.functions, |minor, text| {
-            // SAFETY: the name is the library's; the form of the name is not
-            // asked for.
-            unsafe { (self.functions.display_name)(minor, self.raw, text, ptr::null_mut()) }
-        });
-        (major == 0).then(|| text.text())
-    }
-
-    fn local_user(&self) -> Option<String> {
-        let mechanism = OidDesc::kerberos();
-        let (major, _, user) = Filled::by(self.functions, |minor, user| {
-            // SAFETY: the name is the library's; the mechanism outlives the call.
-            unsafe { (self.functions.localname)(minor, self.raw, &mechanism, user) }
-        });
-        (major == 0).then(|| user.text())
-    }
 }
 
 impl Acceptor {
@@ -168,7 +127,7 @@ impl Acceptor {
     pub fn accept(&self, context: Option<Context>, token: &[u8]) -> Result<Accepted, GssError> {
         let functions = self.functions;
         let context = context.unwrap_or_else(|| Context::empty(functions));
-        let mut source = OwnedName { functions, raw: ptr::null_mut() };
+        let mut source = OwnedName::empty(functions);
         let (token, mut lifetime) = (BufferDesc::of(token), 0_u32);
         let (major, minor, reply) = {
             let mut raw = context.lock();
@@ -202,7 +161,8 @@ impl Acceptor {
         }
         let principal = source.text().unwrap_or_default();
         let lifetime_seconds = if lifetime == INDEFINITE { u64::MAX } else { lifetime.into() };
-        let client = Client { principal, local_user: source.local_user(), lifetime_seconds };
+        let (local_user, acceptor) = (source.local_user(), context.acceptor().unwrap_or_default());
+        let client = Client { principal, local_user, lifetime_seconds, acceptor };
         Ok(Accepted { context, token, client: Some(client) })
     }
 }

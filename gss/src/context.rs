@@ -3,6 +3,7 @@
 use crate::abi::{BufferDesc, ContextId, ERROR_BITS, Status};
 use crate::buffer::Filled;
 use crate::library::Functions;
+use crate::name::OwnedName;
 use std::ffi::c_int;
 use std::fmt;
 use std::ptr;
@@ -42,6 +43,29 @@ impl Context {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, RawContext> {
         self.raw.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the principal of the side that has accepted the context.
+    pub(crate) fn acceptor(&self) -> Option<String> {
+        let raw = self.lock();
+        let (mut minor, mut name) = (0, OwnedName::empty(self.functions));
+        let none = ptr::null_mut();
+        // SAFETY: the context is the library's, established and locked; other
+        // results are not asked for.
+        let major = unsafe {
+            (self.functions.inquire_context)(
+                &mut minor,
+                raw.0,
+                ptr::null_mut(),
+                &mut name.raw,
+                ptr::null_mut(),
+                ptr::null_mut(),
+                ptr::null_mut(),
+                none,
+                none,
+            )
+        };
+        if is_error(major) { None } else { name.text() }
     }
 
     /// Returns whether `mic` is the peer's code over `message`.

@@ -28,6 +28,9 @@ pub enum GssError {
     /// A setting contains a byte that C strings cannot.
     #[error("{0} contains a NUL byte")]
     Nul(&'static str),
+    /// The other side of a context has not proven itself.
+    #[error("the other side has not authenticated itself")]
+    OneSided,
 }
 
 impl GssError {

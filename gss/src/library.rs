@@ -1,11 +1,12 @@
 //! The library: loaded at the first use, and never unloaded.
 
 use crate::abi::{
-    BufferDesc, ContextId, CredentialId, KeyValueSetDesc, Name, OidDesc, OidSetDesc, Status,
+    BufferDesc, ContextId, CredentialId, KeyValueSetDesc, Krb5Cache, Krb5Context, Name, OidDesc,
+    OidSetDesc, Status,
 };
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use std::error::Error as _;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::sync::OnceLock;
 use thiserror::Error;
@@ -26,9 +27,13 @@ pub enum LoadError {
 /// Declares the table of functions and its loader.
 macro_rules! functions {
     ($($name:ident = $symbol:literal ($($arg:ty),* $(,)?);)*) => {
-        /// The functions in use; each returns the major status.
+        /// The functions in use; each returns the major status, or the status of
+        /// Kerberos, 0 for success.
+        #[derive(Debug)]
         pub(crate) struct Functions {
             $(pub(crate) $name: unsafe extern "C" fn($($arg),*) -> Status,)*
+            /// krb5_free_context.
+            pub(crate) krb5_free_context: unsafe extern "C" fn(Krb5Context),
         }
 
         impl Functions {
@@ -45,6 +50,9 @@ macro_rules! functions {
                     // names these signatures.
                     $($name: *unsafe { library.get($symbol) }
                         .map_err(|_| LoadError::Function($symbol))?,)*
+                    // SAFETY: as above.
+                    krb5_free_context: *unsafe { library.get("krb5_free_context") }
+                        .map_err(|_| LoadError::Function("krb5_free_context"))?,
                 })
             }
         }
@@ -69,6 +77,17 @@ functions! {
         Minor, *mut ContextId, CredentialId, *const BufferDesc, *mut c_void, *mut Name,
         *mut *const OidDesc, *mut BufferDesc, *mut u32, *mut u32, *mut CredentialId,
     );
+    init_sec_context = "gss_init_sec_context" (
+        Minor, CredentialId, *mut ContextId, Name, *const OidDesc, u32, u32, *mut c_void,
+        *const BufferDesc, *mut *const OidDesc, *mut BufferDesc, *mut u32, *mut u32,
+    );
+    inquire_context = "gss_inquire_context" (
+        Minor, ContextId, *mut Name, *mut Name, *mut u32, *mut *const OidDesc, *mut u32,
+        *mut c_int, *mut c_int,
+    );
+    krb5_init_context = "krb5_init_context" (*mut Krb5Context);
+    krb5_cc_resolve = "krb5_cc_resolve" (Krb5Context, *const c_char, *mut Krb5Cache);
+    krb5_cc_destroy = "krb5_cc_destroy" (Krb5Context, Krb5Cache);
     delete_sec_context = "gss_delete_sec_context" (Minor, *mut ContextId, *mut BufferDesc);
     get_mic = "gss_get_mic" (Minor, ContextId, u32, *const BufferDesc, *mut BufferDesc);
     verify_mic = "gss_verify_mic" (

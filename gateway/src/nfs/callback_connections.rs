@@ -28,6 +28,7 @@ struct Host {
 #[derive(Debug)]
 pub(crate) struct CallbackConnections {
     all: Arc<Semaphore>,
+    per_host: usize,
     /// Hosts with pending callbacks.
     hosts: Mutex<HashMap<IpAddr, Weak<Host>>>,
 }
@@ -43,11 +44,16 @@ pub(crate) struct Leave {
 
 impl Default for CallbackConnections {
     fn default() -> Self {
-        Self { all: Arc::new(Semaphore::new(MAX_CALLBACK_CONNECTIONS)), hosts: Mutex::default() }
+        Self::new(MAX_CALLBACK_CONNECTIONS, MAX_CALLBACK_CONNECTIONS_PER_HOST)
     }
 }
 
 impl CallbackConnections {
+    /// Permits of the same kind for something else that callbacks need.
+    pub(crate) fn new(all: usize, per_host: usize) -> Self {
+        Self { all: Arc::new(Semaphore::new(all)), per_host, hosts: Mutex::default() }
+    }
+
     /// Waits for a permit for one more connection to the host; `None` if too
     /// many callbacks wait for that host already.
     pub(crate) async fn leave(&self, address: IpAddr) -> Option<Leave> {
@@ -66,7 +72,7 @@ impl CallbackConnections {
         hosts.retain(|_, host| host.strong_count() > 0);
         let host = Arc::new(Host {
             callbacks: Arc::new(Semaphore::new(MAX_CALLBACKS_PER_HOST)),
-            connections: Arc::new(Semaphore::new(MAX_CALLBACK_CONNECTIONS_PER_HOST)),
+            connections: Arc::new(Semaphore::new(self.per_host)),
         });
         hosts.insert(address, Arc::downgrade(&host));
         host

@@ -3,6 +3,7 @@
 pub(crate) mod answer;
 pub(crate) mod back_channels;
 pub(crate) mod callback_connections;
+mod callback_stream;
 pub(crate) mod counters;
 pub(crate) mod dispatch;
 pub(crate) mod gss;

@@ -2,6 +2,9 @@
 
 use super::back_channels::BackChannels;
 use super::callback_connections::CallbackConnections;
+use super::callback_stream::CallbackStream;
+use super::gss::callbacks::ProtectedClient;
+use super::gss::kerberos::Kerberos;
 use super::name_service::NameService;
 use crate::net::boundary;
 use crate::net::connections::Connections;
@@ -9,23 +12,18 @@ use crate::net::peer;
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::fs::File;
-use std::io::Read;
-use std::net::SocketAddr;
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use zgate_nfs::runtime::{
     BoxedFuture, CallbackFailure, CallbackPath, ConnectionId, Names, Now, Runtime,
 };
-use zgate_rpc::record::{MARKER_BYTES, Marker};
 use zgate_store::Timestamp;
 use zgate_xdr::Message;
 
 /// Time limit of a callback, including the wait for a connection and the
 /// connect if it needs its own.
-const CALLBACK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest callback reply accepted, in bytes.
-const MAX_CALLBACK_REPLY_BYTES: usize = 64 << 10;
+pub(crate) const CALLBACK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The gateway's [`Runtime`].
 #[derive(Debug)]
@@ -34,6 +32,7 @@ pub(crate) struct GatewayRuntime {
     connections: Arc<Connections>,
     back_channels: Arc<BackChannels>,
     callbacks: Arc<CallbackConnections>,
+    kerberos: Arc<Kerberos>,
     random: File,
     /// Names and groups of users.
     pub name_service: NameService,
@@ -45,13 +44,15 @@ impl GatewayRuntime {
     pub(crate) fn new(
         connections: Arc<Connections>,
         back_channels: Arc<BackChannels>,
-    ) -> std::io::Result<Self> {
+        kerberos: Arc<Kerberos>,
+    ) -> io::Result<Self> {
         let random = File::open("/dev/urandom")?;
         Ok(Self {
             started: Instant::now(),
             connections,
             back_channels,
             callbacks: Arc::default(),
+            kerberos,
             random,
             name_service: NameService::new(),
         })
@@ -103,27 +104,31 @@ impl Runtime for GatewayRuntime {
         xid: u32,
         call: Message,
     ) -> BoxedFuture<Result<Bytes, CallbackFailure>> {
-        let back_channels = Arc::clone(&self.back_channels);
         let callbacks = Arc::clone(&self.callbacks);
-        Box::pin(async move {
-            let exchange = async {
-                match path {
-                    CallbackPath::Connection(id) => {
-                        let reply = back_channels
-                            .call(peer::ConnectionId(id.0), xid, call)
-                            .ok_or(CallbackFailure::Unreachable)?;
-                        reply.await.map_err(|_| CallbackFailure::Unreachable)
-                    }
-                    CallbackPath::Address(address) => {
-                        let leave = callbacks.leave(address.ip()).await;
-                        let _leave = leave.ok_or(CallbackFailure::Unreachable)?;
-                        call_address(address, &call).await.map_err(|_| CallbackFailure::Unreachable)
-                    }
-                }
-            };
-            let timed = tokio::time::timeout(CALLBACK_TIMEOUT, exchange).await;
-            timed.unwrap_or(Err(CallbackFailure::TimedOut))
-        })
+        match path {
+            CallbackPath::Connection(id) => {
+                let back_channels = Arc::clone(&self.back_channels);
+                Box::pin(timed(async move {
+                    let reply = back_channels.call(peer::ConnectionId(id.0), xid, call);
+                    reply.ok_or(CallbackFailure::Unreachable)?.await.map_err(unreachable)
+                }))
+            }
+            CallbackPath::Address(address) => Box::pin(timed(async move {
+                let leave = callbacks.leave(address.ip()).await;
+                let _leave = leave.ok_or(CallbackFailure::Unreachable)?;
+                let call = call.flatten().ok_or(CallbackFailure::Unreachable)?;
+                let mut stream = CallbackStream::connect(address).await.map_err(unreachable)?;
+                stream.exchange(&call).await.map_err(unreachable)
+            })),
+            CallbackPath::Protected(address, security) => {
+                let (kerberos, started) = (Arc::clone(&self.kerberos), self.started);
+                Box::pin(async move {
+                    let (security, connections) = (&*security, &*callbacks);
+                    let client = ProtectedClient { address, security, connections, started };
+                    kerberos.call_client(client, xid, &call).await
+                })
+            }
+        }
     }
 
     fn sleep(&self, milliseconds: u64) -> BoxedFuture<()> {
@@ -151,28 +156,13 @@ impl Runtime for GatewayRuntime {
     }
 }
 
-/// Sends one call over its own connection: callbacks of minor version 0 are
-/// rare.
-async fn call_address(address: SocketAddr, call: &Message) -> std::io::Result<Bytes> {
-    let invalid = || std::io::Error::from(std::io::ErrorKind::InvalidData);
-    let mut stream = tokio::net::TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
-    let body = call.flatten().ok_or_else(invalid)?;
-    let marker = Marker::whole(body.len()).ok_or_else(invalid)?;
-    stream.write_all(&[&marker[..], &body].concat()).await?;
-    let mut reply = Vec::new();
-    loop {
-        let mut raw = [0; MARKER_BYTES];
-        stream.read_exact(&mut raw).await?;
-        let marker = Marker::parse(raw);
-        let at = reply.len();
-        if at + marker.len > MAX_CALLBACK_REPLY_BYTES {
-            return Err(invalid());
-        }
-        reply.resize(at + marker.len, 0);
-        stream.read_exact(&mut reply[at..]).await?;
-        if marker.last {
-            return Ok(Bytes::from(reply));
-        }
-    }
+async fn timed(
+    exchange: impl Future<Output = Result<Bytes, CallbackFailure>>,
+) -> Result<Bytes, CallbackFailure> {
+    let timed = tokio::time::timeout(CALLBACK_TIMEOUT, exchange).await;
+    timed.unwrap_or(Err(CallbackFailure::TimedOut))
+}
+
+fn unreachable<E>(_: E) -> CallbackFailure {
+    CallbackFailure::Unreachable
 }

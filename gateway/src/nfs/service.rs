@@ -32,7 +32,7 @@ pub(crate) struct Nfs {
     pub v3: zgate_nfs::v3::Server,
     pub mount: zgate_nfs::mount::Server,
     pub replies: ReplyCache,
-    pub kerberos: Kerberos,
+    pub kerberos: Arc<Kerberos>,
     pub runtime: Arc<GatewayRuntime>,
     pub back_channels: Arc<BackChannels>,
     pub metrics: Arc<Counters>,
@@ -67,8 +67,12 @@ impl Nfs {
         data: Arc<DataPath>,
     ) -> io::Result<Self> {
         let back_channels = Arc::<BackChannels>::default();
-        let runtime =
-            Arc::new(GatewayRuntime::new(Arc::clone(connections), Arc::clone(&back_channels))?);
+        let kerberos = Arc::<Kerberos>::default();
+        let runtime = Arc::new(GatewayRuntime::new(
+            Arc::clone(connections),
+            Arc::clone(&back_channels),
+            Arc::clone(&kerberos),
+        )?);
         let metrics = Arc::new(Counters::counting_data(data, runtime.started()));
         let NfsOptions {
             identity,
@@ -113,7 +117,7 @@ impl Nfs {
             v4,
             mount: zgate_nfs::mount::Server::new(source),
             replies: ReplyCache::new(),
-            kerberos: Kerberos::default(),
+            kerberos,
             runtime,
             back_channels,
             metrics,

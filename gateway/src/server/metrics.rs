@@ -39,6 +39,8 @@ metrics! {
     GSS_CONTEXTS "zgate_kerberos_contexts" Gauge "Security contexts of Kerberos clients";
     GSS_ESTABLISHED "zgate_kerberos_contexts_established_total" Counter "Security contexts established with a Kerberos ticket";
     GSS_REFUSED "zgate_kerberos_refused_total" Counter ["reason"] "Kerberos tickets and calls that were refused or dropped, by reason";
+    GSS_CALLBACK_CONTEXTS "zgate_kerberos_callback_contexts_established_total" Counter "Security contexts that the gateway established for callbacks to NFSv4.0 clients with Kerberos";
+    GSS_CALLBACKS_FAILED "zgate_kerberos_callbacks_failed_total" Counter ["reason"] "Callbacks to NFSv4.0 clients with Kerberos that had no result, by reason";
     CLIENTS "zgate_nfs_clients" Gauge "Confirmed NFSv4 clients";
     COURTESY "zgate_nfs_courtesy_clients" Gauge "Clients whose lease ran out and who keep state by courtesy";
     SESSIONS "zgate_nfs_sessions" Gauge "NFSv4.1 sessions";
@@ -108,6 +110,11 @@ fn kerberos(page: &mut Page<'_>, kerberos: &Kerberos) -> fmt::Result {
     page.single(GSS_ESTABLISHED, kerberos.established())?;
     let mut samples = page.metric(GSS_REFUSED)?;
     for (reason, count) in kerberos.refused() {
+        samples.add(&[("reason", reason)], count)?;
+    }
+    page.single(GSS_CALLBACK_CONTEXTS, kerberos.callback_contexts())?;
+    let mut samples = page.metric(GSS_CALLBACKS_FAILED)?;
+    for (reason, count) in kerberos.failed_callbacks() {
         samples.add(&[("reason", reason)], count)?;
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! Environment of the protocol: callers, clocks, and a way to continue work
 //! after a reply.
 
+use crate::callback_security::CallbackSecurity;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
@@ -194,6 +195,9 @@ pub enum CallbackPath {
     /// An address named by the client (NFSv4.0), parsed from the universal
     /// address.
     Address(std::net::SocketAddr),
+    /// Such an address of a client that is known by Kerberos: the runtime puts
+    /// calls under a security context, and takes replies out of it.
+    Protected(std::net::SocketAddr, Arc<CallbackSecurity>),
 }
 
 /// Reason of a callback without a reply.

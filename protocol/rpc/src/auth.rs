@@ -116,6 +116,8 @@ pub struct GssCaller {
 pub struct GssIdentity {
     /// Its principal, with the realm.
     pub principal: Arc<str>,
+    /// The principal of this server that it has called, with the realm.
+    pub acceptor: Arc<str>,
     /// The user and groups that it is here; `None`: no user of this server.
     pub user: Option<Caller>,
 }

@@ -232,6 +232,16 @@ pub enum ReplyError {
 /// # Errors
 /// [`ReplyError`] with the transaction id where there is one.
 pub fn decode_reply(d: &mut Decoder<'_>) -> Result<u32, (Option<u32>, ReplyError)> {
+    decode_verified_reply(d).map(|(xid, _)| xid)
+}
+
+/// Reads the header of a reply likewise, and returns the server's verifier, too.
+///
+/// # Errors
+/// As [`decode_reply`].
+pub fn decode_verified_reply(
+    d: &mut Decoder<'_>,
+) -> Result<(u32, OpaqueAuth), (Option<u32>, ReplyError)> {
     let lost = |_: XdrError| (None, ReplyError::NotAReply);
     let xid = d.u32().map_err(lost)?;
     let short = |_: XdrError| (Some(xid), ReplyError::NotAReply);
@@ -244,9 +254,9 @@ pub fn decode_reply(d: &mut Decoder<'_>) -> Result<u32, (Option<u32>, ReplyError
             _ => Err((Some(xid), ReplyError::AuthRefused(d.u32().map_err(short)?))),
         };
     }
-    OpaqueAuth::decode(d).map_err(short)?;
+    let verifier = OpaqueAuth::decode(d).map_err(short)?;
     match d.u32().map_err(short)? {
-        0 => Ok(xid),
+        0 => Ok((xid, verifier)),
         stat => Err((Some(xid), ReplyError::NotRun(stat))),
     }
 }

@@ -263,7 +263,7 @@ impl Network {
                 CallbackPath::Connection(number) => {
                     inside.links.get(&number.0).ok_or(CallbackFailure::Unreachable)?.client
                 }
-                CallbackPath::Address(address) => {
+                CallbackPath::Address(address) | CallbackPath::Protected(address, _) => {
                     let known = inside.callbacks.keys().copied();
                     known
                         .into_iter()
@@ -280,13 +280,13 @@ impl Network {
                 CallbackPath::Connection(number) => {
                     inside.links.get(&number.0).is_some_and(|link| link.alive)
                 }
-                CallbackPath::Address(_) => true,
+                CallbackPath::Address(_) | CallbackPath::Protected(..) => true,
             };
             let by_rdma = match path {
                 CallbackPath::Connection(number) => {
                     inside.links.get(&number.0).is_some_and(|link| link.nic.is_some())
                 }
-                CallbackPath::Address(_) => false,
+                CallbackPath::Address(_) | CallbackPath::Protected(..) => false,
             };
             let answer = inside.callbacks.get(&client).filter(|_| alive).cloned();
             answer.map(|answer| (answer, by_rdma))

@@ -73,14 +73,14 @@ fn accept(
 ) -> Result<Step<ClientContext>, TokenRefused> {
     let TokenResult { context, token, client } = offer.mechanism.accept(context, token)?;
     let Some(client) = client else {
-        let identity = ContextIdentity::new(&offer.users, "", None, now_seconds);
+        let identity = ContextIdentity::new(&offer.users, ("", ""), None, now_seconds);
         return Ok(Step::Continue {
             context: ClientContext { security: context, identity },
             token,
         });
     };
-    let by_rules = client.local_user.as_deref();
-    let identity = ContextIdentity::new(&offer.users, &client.principal, by_rules, now_seconds);
+    let (names, by_rules) = ((&*client.principal, &*client.acceptor), client.local_user.as_deref());
+    let identity = ContextIdentity::new(&offer.users, names, by_rules, now_seconds);
     let context = ClientContext { security: context, identity };
     Ok(Step::Complete { context, token, lifetime_seconds: client.lifetime_seconds })
 }

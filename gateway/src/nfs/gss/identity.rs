@@ -54,12 +54,13 @@ impl ContextIdentity {
     /// up is none until the next attempt.
     pub(crate) fn new(
         users: &Users,
-        principal: &str,
+        (principal, acceptor): (&str, &str),
         by_rules: Option<&str>,
         now_seconds: u64,
     ) -> Arc<Self> {
         let local_user = users.local_user(principal, by_rules);
-        let unknown = GssIdentity { principal: principal.into(), user: None };
+        let unknown =
+            GssIdentity { principal: principal.into(), acceptor: acceptor.into(), user: None };
         let identity = Arc::new(Self {
             local_user,
             look_up: users.look_up,
@@ -88,8 +89,7 @@ impl ContextIdentity {
             Ok(user) => {
                 let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
                 if current.user != user {
-                    let principal = Arc::clone(&current.principal);
-                    *current = Arc::new(GssIdentity { principal, user });
+                    *current = Arc::new(GssIdentity { user, ..(**current).clone() });
                 }
             }
             Err(error) => {
@@ -135,7 +135,7 @@ mod tests {
         }
         let engine = IoEngine::new(zgate_io::EngineChoice::Threads, 1).unwrap();
         let users = Users { by_principal: BTreeMap::new(), look_up };
-        let identity = ContextIdentity::new(&users, "root@R", Some("root"), 0);
+        let identity = ContextIdentity::new(&users, ("root@R", "nfs/s@R"), Some("root"), 0);
         let uid = |now| identity.current(&engine, now).user.as_ref().map(|user| user.uid);
         assert_eq!(uid(IDENTITY_SECONDS - 1), Some(0));
         assert_eq!(uid(IDENTITY_SECONDS), Some(0));
@@ -147,7 +147,7 @@ mod tests {
         // A directory that does not answer takes nobody's identity away, and gives
         // nobody one.
         let users = Users { by_principal: BTreeMap::new(), look_up: unavailable };
-        let unknown = ContextIdentity::new(&users, "x@R", Some("x"), 0);
+        let unknown = ContextIdentity::new(&users, ("x@R", "nfs/s@R"), Some("x"), 0);
         assert_eq!(unknown.current(&engine, 0).user, None);
     }
 }

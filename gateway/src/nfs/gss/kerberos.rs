@@ -1,10 +1,13 @@
 //! Kerberos of the process: the server's keys, the contexts, and counts.
 
+use super::callbacks::Callbacks;
 use super::identity::{ContextIdentity, Users, look_up};
-use super::limits::{EXPIRY_INTERVAL_SECONDS, WORKERS};
+use super::limits::{EXPIRY_INTERVAL_SECONDS, TICKET_WORKERS, WORKERS};
 use super::mechanism::{BoxedContext, Mechanism, MitKerberos};
+use super::tickets::{CallbackMechanism, MitTickets};
 use super::token_slots::TokenSlots;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,6 +34,9 @@ pub(crate) struct Offer {
     pub(super) users: Users,
     /// Workers for calls that block, and for long bodies.
     pub(super) engine: IoEngine,
+    pub(super) callback_mechanism: Arc<dyn CallbackMechanism>,
+    /// Workers for it.
+    pub(super) ticket_engine: IoEngine,
     /// Settings that all of it is made of; `None`: those of a test.
     settings: Option<KerberosSettings>,
 }
@@ -62,15 +68,23 @@ impl Offer {
             io::Error::new(io::ErrorKind::InvalidInput, problem)
         })?;
         let users = Users { by_principal: settings.users.clone(), look_up };
-        let offer = Self::with(Box::new(mechanism), users)?;
+        let tickets = MitTickets::new(settings.keytab.clone());
+        let offer = Self::with(Box::new(mechanism), Arc::new(tickets), users)?;
         Ok(Self { settings: Some(settings.clone()), ..offer })
     }
 
-    pub(super) fn with(mechanism: Box<dyn Mechanism>, users: Users) -> io::Result<Self> {
+    pub(super) fn with(
+        mechanism: Box<dyn Mechanism>,
+        callback_mechanism: Arc<dyn CallbackMechanism>,
+        users: Users,
+    ) -> io::Result<Self> {
         // Callers may wait for a directory as long as they like, but not hold up
         // others: the engine refuses calls once all of its workers hang.
         let engine = IoEngine::new(EngineChoice::Threads, WORKERS)?;
-        Ok(Self { mechanism, users, engine, settings: None })
+        // Its calls are as many as its workers: none waits, and none is refused.
+        let ticket_engine = IoEngine::new(EngineChoice::Threads, TICKET_WORKERS)?.patient();
+        let settings = None;
+        Ok(Self { mechanism, users, engine, callback_mechanism, ticket_engine, settings })
     }
 }
 
@@ -99,7 +113,14 @@ pub(crate) struct Kerberos {
     pub(super) contexts: Contexts<ClientContext>,
     pub(super) token_slots: Arc<TokenSlots>,
     pub(super) counts: Counts,
+    pub(super) callbacks: Callbacks,
     expired_at_seconds: AtomicU64,
+}
+
+impl fmt::Debug for Kerberos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Kerberos")
+    }
 }
 
 impl Kerberos {
@@ -139,6 +160,16 @@ impl Kerberos {
     /// Returns the number of contexts established since the start.
     pub(crate) fn established(&self) -> u64 {
         self.counts.established.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of contexts for callbacks established since the start.
+    pub(crate) fn callback_contexts(&self) -> u64 {
+        self.callbacks.counts.established()
+    }
+
+    /// Returns the number of callbacks without results, by reason.
+    pub(crate) fn failed_callbacks(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.callbacks.counts.failed().into_iter()
     }
 
     /// Returns what was refused, by reason.

@@ -1,6 +1,9 @@
 //! Bounds on work for clients of Kerberos. Those on contexts and tokens are in
 //! `zgate_rpc::gss`.
 
+use crate::nfs::runtime::CALLBACK_TIMEOUT;
+use std::time::Duration;
+
 /// Worker threads for calls that may block, and as many for long bodies.
 pub(crate) const WORKERS: usize = 8;
 /// Tokens of new contexts that are being worked on or wait for a worker.
@@ -16,6 +19,34 @@ pub(crate) const IDENTITY_SECONDS: u64 = 600;
 /// Interval between removals of contexts that are over, in seconds.
 pub(crate) const EXPIRY_INTERVAL_SECONDS: u64 = 60;
 
+/// Workers that ask the KDC for tickets to clients, and most such questions at a
+/// time. They share nothing with the workers above: a KDC that is silent holds up
+/// no client's token.
+pub(crate) const TICKET_WORKERS: usize = 4;
+/// Those for clients of one host.
+pub(crate) const TICKETS_PER_HOST: usize = 2;
+/// Time in which a ticket must be there, including the wait for a worker;
+/// otherwise the client has no callback path.
+pub(crate) const TICKET_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit of a callback under Kerberos as a whole: a ticket, and twice the call
+/// if the client has lost the context.
+pub(crate) const PROTECTED_CALLBACK_TIMEOUT: Duration = Duration::from_secs(20);
+/// Contexts for callbacks that are kept for the next call, one for each client at
+/// most. Without one, a callback begins its own.
+pub(crate) const MAX_KEPT_CALLBACK_CONTEXTS: usize = 4096;
+/// Principals of the gateway with tickets: clients choose them from the keytab.
+pub(crate) const MAX_CALLBACK_PRINCIPALS: usize = 16;
+/// Tickets to clients that a principal's cache holds before it is replaced: the
+/// library searches it from one end to the other.
+pub(crate) const MAX_TICKETS_PER_CREDENTIAL: usize = 1024;
+/// Pause between attempts to renew a ticket that is still valid.
+pub(crate) const TICKET_RETRY: Duration = Duration::from_secs(60);
+
+const _: () = assert!(TICKETS_PER_HOST < TICKET_WORKERS);
+const _: () = assert!(
+    TICKET_TIMEOUT.as_secs() + 2 * CALLBACK_TIMEOUT.as_secs()
+        <= PROTECTED_CALLBACK_TIMEOUT.as_secs()
+);
 const _: () = assert!(MAX_ESTABLISHING_PER_HOST <= MAX_ESTABLISHING / 4);
 // Memory of tokens that wait.
 const _: () = assert!(MAX_ESTABLISHING * zgate_rpc::gss::MAX_TOKEN_BYTES <= 32 << 20);

@@ -16,6 +16,8 @@ pub(crate) struct Client {
     pub local_user: Option<String>,
     /// Time for which the context is valid, in seconds.
     pub lifetime_seconds: u64,
+    /// The server's principal that it has called, with its realm.
+    pub acceptor: String,
 }
 
 /// Result of a token that was not refused.
@@ -84,6 +86,7 @@ impl Mechanism for MitKerberos {
             principal: client.principal,
             local_user: client.local_user,
             lifetime_seconds: client.lifetime_seconds,
+            acceptor: client.acceptor,
         });
         Ok(TokenResult { context: Box::new(MitContext(context)), token, client })
     }
@@ -93,13 +96,13 @@ fn refused(error: GssError) -> TokenRefused {
     let reason = error.to_string();
     let (major, minor) = match error {
         GssError::Failed { major, minor, .. } => (major, minor),
-        GssError::Load(_) | GssError::Nul(_) => (FAILURE, 0),
+        GssError::Load(_) | GssError::Nul(_) | GssError::OneSided => (FAILURE, 0),
     };
     TokenRefused { major, minor, reason }
 }
 
 /// Context of MIT Kerberos.
-struct MitContext(Context);
+pub(super) struct MitContext(pub(super) Context);
 
 impl SecurityContext for MitContext {
     fn verifies(&self, message: &[u8], mic: &[u8]) -> bool {

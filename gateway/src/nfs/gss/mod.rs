@@ -5,11 +5,13 @@
 //! cache, the names of users) and long bodies go to worker threads of their own.
 
 pub(crate) mod call;
+pub(crate) mod callbacks;
 mod establish;
 pub(crate) mod identity;
 pub(crate) mod kerberos;
 pub(crate) mod limits;
 pub(crate) mod mechanism;
+pub(crate) mod tickets;
 mod token_slots;
 
 #[cfg(test)]

@@ -92,7 +92,11 @@ pub fn enter(export: &Export, call: &Call) -> Result<Entry, MountStatus> {
 /// A credential of a flavour for somebody who is nobody here.
 fn nobody(flavor: Flavor) -> Credential {
     let by_kerberos = |service| {
-        let identity = Arc::new(GssIdentity { principal: "nobody".into(), user: None });
+        let identity = Arc::new(GssIdentity {
+            principal: "nobody".into(),
+            acceptor: "nfs/server@R".into(),
+            user: None,
+        });
         Credential::Gss(GssCaller { service, identity })
     };
     match flavor {

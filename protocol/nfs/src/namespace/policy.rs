@@ -431,7 +431,11 @@ mod tests {
     }
 
     fn by_kerberos(service: Service, user: Option<Caller>) -> Credential {
-        let identity = Arc::new(GssIdentity { principal: "someone@REALM".into(), user });
+        let identity = Arc::new(GssIdentity {
+            principal: "someone@REALM".into(),
+            acceptor: "nfs/server@R".into(),
+            user,
+        });
         Credential::Gss(GssCaller { service, identity })
     }
 

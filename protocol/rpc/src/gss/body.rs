@@ -24,19 +24,26 @@ pub fn open_arguments(
     record: &Bytes,
     at: usize,
 ) -> Result<Bytes, AcceptError> {
-    let garbage = AcceptError::GarbageArguments;
-    let protected = record.get(at..).ok_or(garbage)?;
-    let opened = match credential.service {
-        Service::None => return Ok(record.slice(at..)),
-        Service::Integrity => signed_part(context, protected).map(|part| record.slice_ref(part)),
-        Service::Privacy => encrypted_part(context, protected).map(Bytes::from),
+    let numbers = (credential.service, credential.sequence);
+    open_body(context, numbers, record, at).ok_or(AcceptError::GarbageArguments)
+}
+
+/// Returns the part of a message from `at` without its protection; `None` if the
+/// other side has not protected it, or for a call with another sequence number.
+pub(super) fn open_body(
+    context: &(impl SecurityContext + ?Sized),
+    (service, sequence): (Service, u32),
+    record: &Bytes,
+    at: usize,
+) -> Option<Bytes> {
+    let protected = record.get(at..)?;
+    let opened = match service {
+        Service::None => return Some(record.slice(at..)),
+        Service::Integrity => record.slice_ref(signed_part(context, protected)?),
+        Service::Privacy => Bytes::from(encrypted_part(context, protected)?),
     };
-    let opened = opened.ok_or(garbage)?;
-    let sequence = opened.first_chunk().ok_or(garbage)?;
-    if u32::from_be_bytes(*sequence) != credential.sequence {
-        return Err(garbage);
-    }
-    Ok(opened.slice(sequence.len()..))
+    let number = opened.first_chunk()?;
+    (u32::from_be_bytes(*number) == sequence).then(|| opened.slice(number.len()..))
 }
 
 /// rpc_gss_integ_data: the data, and the code over it.
@@ -70,25 +77,36 @@ pub fn seal_results(
     credential: &GssCredential,
     results: Message,
 ) -> Result<Message, AcceptError> {
-    if credential.service == Service::None {
-        return Ok(results);
+    let numbers = (credential.service, credential.sequence);
+    seal_body(context, numbers, results).ok_or(AcceptError::SystemError)
+}
+
+/// Protects arguments or results; `None` if the context no longer can, or part of
+/// them lies in a file.
+pub(super) fn seal_body(
+    context: &(impl SecurityContext + ?Sized),
+    (service, sequence): (Service, u32),
+    body: Message,
+) -> Option<Message> {
+    if service == Service::None {
+        return Some(body);
     }
-    let mut out = with_sequence(credential, &results).ok_or(AcceptError::SystemError)?;
+    let mut out = with_sequence(sequence, &body)?;
     let data = &out[LENGTH_BYTES..];
-    if credential.service == Service::Privacy {
-        let token = context.wrap(data).ok_or(AcceptError::SystemError)?;
+    if service == Service::Privacy {
+        let token = context.wrap(data)?;
         out.clear();
         out.extend(length(&token));
         out.extend(token);
     } else {
-        let (len, mic) = (length(data), context.mic(data).ok_or(AcceptError::SystemError)?);
+        let (len, mic) = (length(data), context.mic(data)?);
         out[..LENGTH_BYTES].copy_from_slice(&len);
         pad(&mut out);
         out.extend(length(&mic));
         out.extend(mic);
     }
     pad(&mut out);
-    Ok(Message::from(Bytes::from(out)))
+    Some(Message::from(Bytes::from(out)))
 }
 
 const LENGTH_BYTES: usize = 4;
@@ -104,13 +122,13 @@ fn pad(out: &mut Vec<u8>) {
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-/// Room for a length, the sequence number, and the results; `None` if part of
-/// them lies in a file.
-fn with_sequence(credential: &GssCredential, results: &Message) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(2 * LENGTH_BYTES + results.len() + MIC_ROOM_BYTES);
+/// Room for a length, the sequence number, and the body; `None` if part of it
+/// lies in a file.
+fn with_sequence(sequence: u32, body: &Message) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(2 * LENGTH_BYTES + body.len() + MIC_ROOM_BYTES);
     out.extend([0; LENGTH_BYTES]);
-    out.extend(credential.sequence.to_be_bytes());
-    for segment in &results.segments {
+    out.extend(sequence.to_be_bytes());
+    for segment in &body.segments {
         match segment {
             Segment::Bytes(bytes) | Segment::Payload(Payload::Bytes(bytes)) => out.extend(bytes),
             Segment::Payload(Payload::Span(_)) => return None,

@@ -102,6 +102,21 @@ impl Encode for GssCredential {
     }
 }
 
+/// Builds the credential of a call to a server whose handles have any length.
+pub(super) fn write_credential(
+    procedure: Procedure,
+    (service, sequence): (Service, u32),
+    handle: &[u8],
+) -> OpaqueAuth {
+    let mut e = Encoder::new();
+    for word in [VERSION, procedure as u32, sequence, service as u32] {
+        e.u32(word);
+    }
+    e.opaque(handle);
+    let body = e.finish_bytes().map(|body| body.to_vec()).unwrap_or_default();
+    OpaqueAuth { flavor: RPCSEC_GSS, body }
+}
+
 /// Returns the bytes that the verifier of a call covers: from the transaction
 /// id to the end of the credential (RFC 2203 §5.3.1).
 #[must_use]

@@ -38,6 +38,14 @@ pub const MAX_PENDING_PER_HOST: usize = 16;
 /// Time that a client has for its next token, in seconds.
 pub const PENDING_SECONDS: u64 = 30;
 
+/// Most exchanges of tokens in which the server begins a context with a client's
+/// callback service. Kerberos needs one.
+pub const MAX_INIT_EXCHANGES: u32 = 4;
+
+/// Smallest window of a callback service that is used. Calls in progress are
+/// fewer; implementations have 32 and more.
+pub const MIN_OUTGOING_WINDOW: u32 = 8;
+
 const _: () = assert!(SEQUENCE_WINDOW.is_multiple_of(64));
 const _: () = assert!(SEQUENCE_WINDOW < MAX_SEQUENCE / 2);
 const _: () = assert!(MAX_CONTEXTS_PER_HOST <= MAX_CONTEXTS / 4);

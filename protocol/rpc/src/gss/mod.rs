@@ -9,6 +9,7 @@ mod contexts;
 mod control;
 mod credential;
 mod limits;
+mod outgoing;
 mod service;
 mod window;
 
@@ -17,8 +18,13 @@ pub use contexts::{Contexts, Established, Handle};
 pub use control::{InitResult, InitToken, Step};
 pub use credential::{GssCredential, Procedure, signed_header};
 pub use limits::{
-    CONTEXT_IDLE_SECONDS, MAX_CONTEXTS, MAX_CONTEXTS_PER_HOST, MAX_HANDLE_BYTES, MAX_PENDING,
-    MAX_PENDING_PER_HOST, MAX_SEQUENCE, MAX_TOKEN_BYTES, PENDING_SECONDS, SEQUENCE_WINDOW,
+    CONTEXT_IDLE_SECONDS, MAX_CONTEXTS, MAX_CONTEXTS_PER_HOST, MAX_HANDLE_BYTES,
+    MAX_INIT_EXCHANGES, MAX_PENDING, MAX_PENDING_PER_HOST, MAX_SEQUENCE, MAX_TOKEN_BYTES,
+    MIN_OUTGOING_WINDOW, PENDING_SECONDS, SEQUENCE_WINDOW,
+};
+pub use outgoing::{
+    BoxedSecurityContext, Establishing, OutgoingContext, OutgoingFault, ProtectedCall, ServerStep,
+    WindowProof,
 };
 pub use service::Service;
 pub use window::{SequenceFault, SequenceWindow};

@@ -6,6 +6,7 @@ use crate::nfs::dispatch::{Answer, answer};
 use crate::nfs::gss::identity::Users;
 use crate::nfs::gss::kerberos::Offer;
 use crate::nfs::gss::mechanism::{BoxedContext, Client, Mechanism, TokenRefused, TokenResult};
+use crate::nfs::gss::tickets::MitTickets;
 use crate::nfs::record::Received;
 use crate::nfs::service::{CallSource, Protected, Service};
 use crate::nfs::tcp::tests::{NAMED, gateway_with};
@@ -55,6 +56,7 @@ impl Mechanism for TestMechanism {
             principal: format!("{}@TEST", String::from_utf8_lossy(user)),
             local_user: Some(String::from_utf8_lossy(user).into_owned()),
             lifetime_seconds: 3600,
+            acceptor: "nfs/server@TEST".to_owned(),
         };
         let asks_again = key == ASKS_AGAIN && context.is_none();
         let security: BoxedContext = Box::new(FakeContext { key });
@@ -76,7 +78,8 @@ pub(super) fn with_kerberos(security: &str, test: impl AsyncFnOnce(&TestGateway)
     let (let_go, gate) = mpsc::channel();
     let mechanism = TestMechanism { gate: Mutex::new(gate) };
     let users = Users { by_principal: Default::default(), look_up };
-    let offer = Offer::with(Box::new(mechanism), users).unwrap();
+    let tickets = Arc::new(MitTickets::new("/nonexistent".into()));
+    let offer = Offer::with(Box::new(mechanism), tickets, users).unwrap();
     gateway.shared.nfs.kerberos.replace(Some(offer));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let gateway = TestGateway { gateway, let_go, export: dir.path().to_owned() };

@@ -79,8 +79,7 @@ impl CallbackTarget {
             To::Address(callback) => {
                 let xid = channels.next_xid();
                 let call = encode_call(xid, &address_header(callback), callback.ident, None, ops);
-                let path = CallbackPath::Address(callback.address);
-                let raw = channels.runtime.callback(path, xid, call).await?;
+                let raw = channels.runtime.callback(callback.path(), xid, call).await?;
                 decode_reply(&raw).map_err(|_| CallbackFailure::Unreachable)
             }
             To::Sessions(sessions) => {
@@ -271,12 +270,17 @@ impl BackChannels {
         }));
     }
 
-    /// True if a minor-0 client's callback address answers CB_NULL.
-    pub(super) async fn answers_null(&self, callback: &Callback40) -> bool {
-        let xid = self.next_xid();
-        let call = encode_null(xid, &address_header(callback));
-        let path = CallbackPath::Address(callback.address);
-        self.runtime.callback(path, xid, call).await.is_ok()
+    /// True if a minor-0 client's callback address answers CB_NULL. With Kerberos,
+    /// a CB_COMPOUND without operations: many clients do not check before that
+    /// whether it is their server that calls.
+    pub(super) async fn answers(&self, callback: &Callback40) -> bool {
+        let (xid, header) = (self.next_xid(), address_header(callback));
+        let call = match &callback.security {
+            None => encode_null(xid, &header),
+            Some(_) => encode_call(xid, &header, callback.ident, None, &[]),
+        };
+        let answer = self.runtime.callback(callback.path(), xid, call).await;
+        answer.is_ok_and(|raw| callback.security.is_none() || decode_reply(&raw).is_ok())
     }
 }
 

@@ -14,7 +14,7 @@ impl BackChannels {
         let (channels, mut running) = (self.clone(), RunningProbe::new(probe));
         self.runtime.spawn(Box::pin(async move {
             while let Some(callback) = running.next() {
-                let answers = channels.answers_null(&callback).await;
+                let answers = channels.answers(&callback).await;
                 callback.up.store(answers, Ordering::Release);
             }
         }));

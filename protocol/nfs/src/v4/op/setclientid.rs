@@ -1,6 +1,7 @@
 //! SETCLIENTID (RFC 7530 §16.33), minor version 0 only.
 
 use super::Rule;
+use crate::callback_security::CallbackSecurity;
 use crate::runtime::Protection;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
@@ -60,19 +61,19 @@ impl Rule for Setclientid {
     }
 }
 
-/// The callback path that a client requests; `None` if the client uses TLS or
-/// Kerberos, or the path leads to another host: the server does not connect to a third party on behalf of a client.
-/// See docs/spec-exceptions/callback-address.md.
+/// The callback path that a client requests; `None` if the client uses TLS, or the
+/// path leads to another host: the server does not connect to a third party on
+/// behalf of a client. See docs/spec-exceptions/callback-address.md.
 fn callback_path(cx: &Cx<'_>, args: &Args) -> Option<Callback40> {
     if cx.call.peer.protection > Protection::Plain {
         // A new connection in the clear would carry what the client protects.
         return None;
     }
-    if matches!(cx.call.credential, Credential::Gss(_)) {
-        // Callbacks would need RPCSEC_GSS (RFC 7530 §3.3.3), for which the server
-        // would have to be a client of Kerberos.
-        return None;
-    }
+    // Nothing less than what the client calls with (RFC 7530 §3.3.3).
+    let security = match &cx.call.credential {
+        Credential::Gss(caller) => Some(Arc::new(CallbackSecurity::of(caller)?)),
+        Credential::None | Credential::Sys(_) => None,
+    };
     let (address, host) = (args.callback_address.to_socket()?, cx.call.peer.address);
     if address.ip().to_canonical() != host.to_canonical() {
         cx.server.foreign_callbacks.note(host, address, cx.now.seconds());
@@ -83,12 +84,14 @@ fn callback_path(cx: &Cx<'_>, args: &Args) -> Option<Callback40> {
         ident: args.callback_ident,
         address,
         credential: callback_credential(&cx.call.credential),
+        security,
         up: Arc::default(),
     })
 }
 
 /// Callbacks carry the flavour with which the client id was acquired (RFC 7530
-/// §3.3.3); Linux refuses AUTH_NONE for all calls except CB_NULL.
+/// §3.3.3); Linux refuses AUTH_NONE for all calls except CB_NULL. The credential of
+/// RPCSEC_GSS is made for each call.
 fn callback_credential(acquired_with: &Credential) -> OpaqueAuth {
     let of_the_server =
         || AuthSys { stamp: 0, machine: b"zgate".to_vec(), uid: 0, gid: 0, groups: Vec::new() };

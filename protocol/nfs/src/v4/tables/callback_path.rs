@@ -1,5 +1,7 @@
 //! Callback path of minor version 0, and the check that it answers.
 
+use crate::callback_security::CallbackSecurity;
+use crate::runtime::CallbackPath;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// NFSv4.0 callback path.
@@ -11,10 +13,22 @@ pub struct Callback40 {
     pub ident: u32,
     /// Address of the client's callback service.
     pub address: std::net::SocketAddr,
-    /// Credential of callbacks.
+    /// Credential of callbacks without security.
     pub credential: zgate_rpc::auth::OpaqueAuth,
+    /// Security of callbacks, to a client that is known by Kerberos.
+    pub security: Option<Arc<CallbackSecurity>>,
     /// True if CB_NULL was answered.
     pub up: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Callback40 {
+    /// Returns the destination of calls.
+    pub(in crate::v4) fn path(&self) -> CallbackPath {
+        match &self.security {
+            None => CallbackPath::Address(self.address),
+            Some(security) => CallbackPath::Protected(self.address, Arc::clone(security)),
+        }
+    }
 }
 
 /// The probes of one client: one at a time, then the latest address.

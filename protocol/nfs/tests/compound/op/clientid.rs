@@ -10,6 +10,12 @@ use zgate_nfs_wire::v4::op::setclientid::NetAddress;
 use zgate_nfs_wire::v4::op::SetclientidConfirm;
 use zgate_nfs_wire::v4::op::{setclientid, setclientid_confirm};
 use zgate_nfs_wire::v4::{ClientId, Status};
+use std::sync::Arc;
+use zgate_nfs::callback_security::CallbackSecurity;
+use zgate_nfs::runtime::CallbackPath;
+use zgate_rpc::Credential;
+use zgate_rpc::auth::{GssCaller, GssIdentity};
+use zgate_rpc::gss::Service;
 
 fn renew(c: &Client) -> Status {
     let args = renew::Args { clientid: c.id.get() };
@@ -170,4 +176,65 @@ fn a_callback_address_is_probed_once_at_a_time() {
     harness.pass_seconds(1);
     assert_eq!(harness.simulation.inbox().calls, 3);
     assert_eq!(harness.simulation.inbox().nulls, 1);
+}
+
+/// RFC 7530 §3.3.3: from the principal that the client called to the client's own,
+/// in its service.
+#[test]
+fn a_client_of_kerberos_is_called_under_its_principal() {
+    let harness = Harness::new();
+    for (number, service) in Service::ALL.into_iter().enumerate() {
+        let c = harness.stranger(&format!("c{number}"), 0);
+        let identity = GssIdentity {
+            principal: "nfs/c@R".into(),
+            acceptor: "nfs/server@R".into(),
+            user: None,
+        };
+        let caller = GssCaller { service, identity: Arc::new(identity) };
+        let CallbackPath::Address(address) = c.path() else { panic!("{:?}", c.path()) };
+        let security = Arc::new(CallbackSecurity::of(&caller).unwrap());
+        assert_eq!(security.service, service);
+        let path = CallbackPath::Protected(address, security);
+        let before = harness.simulation.inbox().calls;
+        let sys = c.credential.replace(Credential::Gss(caller));
+        c.introduce(true);
+        harness.pass_seconds(1);
+        let calls = harness.simulation.inbox().calls;
+        assert_eq!((calls - before, harness.simulation.inbox().nulls), (1, 0), "one empty compound");
+
+        // Opens by a user of the export, which asks for no Kerberos.
+        c.credential.replace(sys);
+        let name = format!("file{number}");
+        let other = harness.client(&format!("other{number}"), 1);
+        other.file(&other.export(), &name, b"");
+        let opened = c.open(&OpenRequest::name(&c.export(), &name)).unwrap();
+        assert_ne!(opened.delegated, Delegated::None, "{service:?}");
+        let _ = other.open(&OpenRequest { access: 2, ..OpenRequest::name(&other.export(), &name) });
+        harness.pass_seconds(1);
+        assert_eq!(harness.simulation.callbacks(&path).len(), 1, "{service:?}: recalled");
+    }
+}
+
+#[test]
+fn a_client_of_kerberos_that_does_not_answer_gets_no_delegation() {
+    let harness = Harness::new();
+    let c = harness.stranger("c", 0);
+    let identity =
+        GssIdentity { principal: "nfs/c@R".into(), acceptor: "nfs/s@R".into(), user: None };
+    let caller = GssCaller { service: Service::Integrity, identity: Arc::new(identity) };
+    let CallbackPath::Address(address) = c.path() else { panic!("{:?}", c.path()) };
+    let security = Arc::new(CallbackSecurity::of(&caller).unwrap());
+    let path = CallbackPath::Protected(address, security);
+    harness.simulation.set_callback_behavior(path, CallbackBehavior::Unreachable);
+    let sys = c.credential.replace(Credential::Gss(caller.clone()));
+    c.introduce(true);
+    harness.pass_seconds(1);
+    c.credential.replace(sys);
+    harness.client("other", 1).file(&c.export(), "file", b"");
+    let opened = c.open(&OpenRequest::name(&c.export(), "file")).unwrap();
+    assert_eq!(opened.delegated, Delegated::None);
+    // Nobody knows as whom the server was called: as whom would it call back?
+    let nameless = GssIdentity { acceptor: "".into(), ..(*caller.identity).clone() };
+    let caller = GssCaller { identity: Arc::new(nameless), ..caller };
+    assert_eq!(CallbackSecurity::of(&caller), None);
 }

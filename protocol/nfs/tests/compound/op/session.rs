@@ -103,7 +103,7 @@ fn protection_needs_gss() {
 }
 
 fn by_kerberos(principal: &str, service: Service) -> Credential {
-    let identity = Arc::new(GssIdentity { principal: principal.into(), user: None });
+    let identity = Arc::new(GssIdentity { principal: principal.into(), acceptor: "nfs/server@R".into(), user: None });
     Credential::Gss(GssCaller { service, identity })
 }
 
