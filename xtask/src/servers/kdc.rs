@@ -15,6 +15,8 @@ const REALM: &str = "ZGATE.TEST";
 const SERVERS: [&str; 2] = ["nfs/127.0.0.1", "nfs/localhost"];
 /// A service whose keys the gateway does not have.
 const OTHER_SERVICE: &str = "host/127.0.0.1";
+/// Principals of clients' machines, which the gateway calls back.
+const CLIENTS: [&str; 2] = ["nfs/client.zgate.test", "nfs/other.zgate.test"];
 /// Principals of users: one that is a local user everywhere.
 const USERS: [&str; 1] = ["root"];
 const START_TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,10 +39,12 @@ impl Kdc {
         write_settings(dir.path(), port)?;
         let at = dir.path();
         run(on(at, "kdb5_util").args(["create", "-s", "-r", REALM, "-P", "of the tests"]))?;
-        for principal in SERVERS.iter().chain(&USERS).chain(&[OTHER_SERVICE]) {
+        for principal in SERVERS.iter().chain(&USERS).chain(&CLIENTS).chain(&[OTHER_SERVICE]) {
             admin(at, &format!("addprinc -randkey {principal}"))?;
         }
         admin(at, &format!("ktadd -k {} {}", server_keytab(at).display(), SERVERS.join(" ")))?;
+        let clients = client_keytab(at);
+        admin(at, &format!("ktadd -k {} {}", clients.display(), CLIENTS.join(" ")))?;
         let users = at.join("users.keytab");
         admin(at, &format!("ktadd -k {} {}", users.display(), USERS.join(" ")))?;
         let mut daemon = on(at, "krb5kdc");
@@ -69,6 +73,16 @@ impl Kdc {
         server_keytab(self.dir.path())
     }
 
+    /// Returns the file with the keys of clients' machines.
+    pub(crate) fn client_keytab(&self) -> PathBuf {
+        client_keytab(self.dir.path())
+    }
+
+    /// Returns the id of the KDC's process.
+    pub(crate) fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Returns the environment of programs of this realm: of the gateway and of
     /// clients that use the ticket.
     pub(crate) fn environment(&self) -> [(&'static str, PathBuf); 2] {
@@ -87,6 +101,10 @@ impl Drop for Kdc {
 
 fn server_keytab(dir: &Path) -> PathBuf {
     dir.join("server.keytab")
+}
+
+fn client_keytab(dir: &Path) -> PathBuf {
+    dir.join("clients.keytab")
 }
 
 /// A program of Kerberos that knows this realm only. Those of administrators are

@@ -2,7 +2,7 @@
 //! repository.
 
 pub(crate) mod checkout;
-mod hostile;
+mod kerberos_clients;
 mod known;
 mod report;
 mod runs;
@@ -85,9 +85,11 @@ pub(crate) fn run(
     if let Some(kdc) = &kdc
         && only.is_empty()
     {
-        totals.run("a hostile client of Kerberos", |outcome| {
-            hostile::run(binary, &checkout, kdc, outcome)
-        });
+        for script in kerberos_clients::SCRIPTS {
+            totals.run(script.name, |outcome| {
+                kerberos_clients::run(script, binary, &checkout, kdc, outcome)
+            });
+        }
     }
     let results = std::thread::scope(|scope| {
         let halves = [MINOR_ZERO, MINOR_ONE_AND_TWO].map(|runs| {

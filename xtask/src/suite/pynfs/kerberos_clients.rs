@@ -1,4 +1,5 @@
-//! A client of Kerberos that breaks the rules: `tests/kerberos/hostile.py`.
+//! Clients of Kerberos of our own, with MIT's library: one that breaks the rules, and
+//! one that is called back (`tests/kerberos`).
 
 use super::checkout::Checkout;
 use crate::servers::kdc::Kdc;
@@ -7,15 +8,26 @@ use crate::totals::Outcome;
 use std::io;
 use std::path::Path;
 
-const SCRIPT: &str = "tests/kerberos/hostile.py";
-/// Least number of checks; fewer are a failure.
-const LEAST: usize = 8;
+/// A client: its script, and the least number of its checks; fewer are a failure.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Script {
+    pub(super) name: &'static str,
+    path: &'static str,
+    least: usize,
+}
 
-/// Runs the client against a gateway of its own.
+/// All of them.
+pub(super) const SCRIPTS: [Script; 2] = [
+    Script { name: "a hostile client of Kerberos", path: "tests/kerberos/hostile.py", least: 8 },
+    Script { name: "callbacks under Kerberos", path: "tests/kerberos/callbacks.py", least: 7 },
+];
+
+/// Runs a client against a gateway of its own.
 ///
 /// # Errors
 /// If the gateway does not start, or the client cannot be started.
 pub(super) fn run(
+    script: Script,
     binary: &Path,
     checkout: &Checkout,
     kdc: &Kdc,
@@ -29,7 +41,9 @@ pub(super) fn run(
     };
     let server = zgate::start(binary, &scratch, &options)?;
     let mut command = checkout.python();
-    command.arg(SCRIPT).arg(server.address.port().to_string()).envs(kdc.environment());
+    command.arg(script.path).arg(server.address.port().to_string());
+    command.arg(kdc.process_id().to_string());
+    command.envs(kdc.environment()).env("CLIENT_KEYTAB", kdc.client_keytab());
     let output = command.output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let mut checks = 0;
@@ -39,9 +53,9 @@ pub(super) fn run(
         outcome.check(name, if verdict == "PASS" { Ok(()) } else { Err(said()) });
         checks += 1;
     }
-    if checks < LEAST {
+    if checks < script.least {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        outcome.failed.push(format!("only {checks} of {LEAST} checks ran: {said}"));
+        outcome.failed.push(format!("only {checks} of {} checks ran: {said}", script.least));
     }
     server.stop()
 }
