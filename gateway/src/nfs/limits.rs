@@ -8,6 +8,9 @@
 
 use std::time::Duration;
 
+/// Time limit of a callback, including the wait for a connection and the
+/// connect if it needs its own.
+pub(crate) const CALLBACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most supplementary groups of a user; the kernel's limit (NGROUPS_MAX).
 pub(crate) const MAX_GROUPS: usize = 65_536;
 /// Time in which the name service says which user a client certificate names; a

@@ -5,6 +5,7 @@ use super::callback_connections::CallbackConnections;
 use super::callback_stream::CallbackStream;
 use super::gss::callbacks::ProtectedClient;
 use super::gss::kerberos::Kerberos;
+use super::limits::CALLBACK_TIMEOUT;
 use super::name_service::NameService;
 use crate::net::boundary;
 use crate::net::connections::Connections;
@@ -20,10 +21,6 @@ use zgate_nfs::runtime::{
 };
 use zgate_store::Timestamp;
 use zgate_xdr::Message;
-
-/// Time limit of a callback, including the wait for a connection and the
-/// connect if it needs its own.
-pub(crate) const CALLBACK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The gateway's [`Runtime`].
 #[derive(Debug)]

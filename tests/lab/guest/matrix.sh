@@ -129,8 +129,8 @@ cell_seen() {
     as $ALICE rm /mnt/a/ball
 }
 # Returned by both clients since they mounted. The server of 4.0 calls back over a
-# connection of its own, which would be neither protected nor signed: a client with
-# TLS or Kerberos gets no delegation.
+# connection of its own: without TLS, so a client with TLS gets no delegation; and with
+# Kerberos only to clients that take tickets, which these do not (`krb5-callbacks`).
 cell_delegations() {
     local returned
     returned=$(awk '$1 == "DELEGRETURN:" { sum += $2 } END { print sum + 0 }' /proc/self/mountstats)

@@ -26,6 +26,7 @@ const ORDERS: &[Order] = &[
             "changes",
             "write_verifier",
             "runtime",
+            "callback_security",
             "limits",
         ],
     },

@@ -10,7 +10,7 @@ use super::mechanism::BoxedContext;
 use super::tickets::{BegunContext, Progress};
 use crate::nfs::callback_connections::CallbackConnections;
 use crate::nfs::callback_stream::CallbackStream;
-use crate::nfs::runtime::CALLBACK_TIMEOUT;
+use crate::nfs::limits::CALLBACK_TIMEOUT;
 use crate::observe::throttle::warn_seldom;
 use bytes::Bytes;
 use std::net::SocketAddr;
@@ -83,7 +83,7 @@ pub(super) struct CallbackCounts {
     failed: [AtomicU64; REASONS.len()],
 }
 
-/// What the callbacks of all clients share.
+/// State that the callbacks of all clients share.
 #[derive(Debug)]
 pub(super) struct Callbacks {
     /// Tickets that are being asked for; each has a worker until the library

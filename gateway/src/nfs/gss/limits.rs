@@ -1,7 +1,7 @@
 //! Bounds on work for clients of Kerberos. Those on contexts and tokens are in
 //! `zgate_rpc::gss`.
 
-use crate::nfs::runtime::CALLBACK_TIMEOUT;
+use crate::nfs::limits::CALLBACK_TIMEOUT;
 use std::time::Duration;
 
 /// Worker threads for calls that may block, and as many for long bodies.

@@ -5,7 +5,25 @@ use crate::v4::tables::callback_path::{Callback40, CallbackProbe, RunningProbe};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Time after which a client with Kerberos whose probe failed is probed again, in
+/// seconds: the KDC was silent, for example.
+const PROBE_AGAIN_SECONDS: u64 = 60;
+
 impl BackChannels {
+    /// Probes a client with Kerberos again, if it could have a delegation now.
+    pub(crate) fn probe_again(
+        &self,
+        probe: &Arc<CallbackProbe>,
+        callback: &Callback40,
+        now_seconds: u64,
+    ) {
+        let probed = callback.probed_seconds.load(Ordering::Relaxed);
+        if callback.security.is_some() && now_seconds >= probed + PROBE_AGAIN_SECONDS {
+            callback.probed_seconds.store(now_seconds, Ordering::Relaxed);
+            self.probe(probe, callback.clone());
+        }
+    }
+
     /// Probes a minor-0 client's callback address after the reply.
     pub(crate) fn probe(&self, probe: &Arc<CallbackProbe>, callback: Callback40) {
         if !probe.ask(callback) {

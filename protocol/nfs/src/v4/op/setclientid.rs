@@ -86,6 +86,7 @@ fn callback_path(cx: &Cx<'_>, args: &Args) -> Option<Callback40> {
         credential: callback_credential(&cx.call.credential),
         security,
         up: Arc::default(),
+        probed_seconds: Arc::new(cx.now.seconds().into()),
     })
 }
 

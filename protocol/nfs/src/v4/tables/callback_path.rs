@@ -19,6 +19,8 @@ pub struct Callback40 {
     pub security: Option<Arc<CallbackSecurity>>,
     /// True if CB_NULL was answered.
     pub up: Arc<std::sync::atomic::AtomicBool>,
+    /// Time of the latest probe of a client that is known by Kerberos, in seconds.
+    pub probed_seconds: Arc<std::sync::atomic::AtomicU64>,
 }
 
 impl Callback40 {

@@ -225,7 +225,7 @@ fn a_client_of_kerberos_that_does_not_answer_gets_no_delegation() {
     let CallbackPath::Address(address) = c.path() else { panic!("{:?}", c.path()) };
     let security = Arc::new(CallbackSecurity::of(&caller).unwrap());
     let path = CallbackPath::Protected(address, security);
-    harness.simulation.set_callback_behavior(path, CallbackBehavior::Unreachable);
+    harness.simulation.set_callback_behavior(path.clone(), CallbackBehavior::Unreachable);
     let sys = c.credential.replace(Credential::Gss(caller.clone()));
     c.introduce(true);
     harness.pass_seconds(1);
@@ -233,6 +233,19 @@ fn a_client_of_kerberos_that_does_not_answer_gets_no_delegation() {
     harness.client("other", 1).file(&c.export(), "file", b"");
     let opened = c.open(&OpenRequest::name(&c.export(), "file")).unwrap();
     assert_eq!(opened.delegated, Delegated::None);
+    // It is tried again, but not at each open.
+    let open = || c.open(&OpenRequest::name(&c.export(), "file")).unwrap().delegated;
+    harness.simulation.set_callback_behavior(path, CallbackBehavior::Good);
+    let calls = || harness.simulation.inbox().calls;
+    for _ in 0..3 {
+        harness.pass_seconds(15);
+        assert_eq!((open(), calls()), (Delegated::None, 1));
+    }
+    harness.pass_seconds(15);
+    assert_eq!(open(), Delegated::None, "asked meanwhile");
+    harness.pass_seconds(1);
+    assert_eq!(calls(), 2);
+    assert_ne!(open(), Delegated::None);
     // Nobody knows as whom the server was called: as whom would it call back?
     let nameless = GssIdentity { acceptor: "".into(), ..(*caller.identity).clone() };
     let caller = GssCaller { identity: Arc::new(nameless), ..caller };

@@ -101,7 +101,12 @@ fn callback_path_up(cx: &Cx<'_>, client: ClientId) -> bool {
     let tables = cx.server.state.lock();
     let Some(record) = tables.clients.get(&client) else { return false };
     if cx.minor == 0 {
-        return record.callback.as_ref().is_some_and(|cb| cb.up.load(Ordering::Acquire));
+        let Some(callback) = &record.callback else { return false };
+        let is_up = callback.up.load(Ordering::Acquire);
+        if !is_up {
+            cx.server.state.back.probe_again(&record.probe, callback, cx.now.seconds());
+        }
+        return is_up;
     }
     let mut paths = record.sessions.iter().flat_map(|session| session.back_paths());
     paths.any(|connection| cx.server.runtime.connected(connection))
