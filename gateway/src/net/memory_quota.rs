@@ -8,21 +8,28 @@
 //! are sent slowly, thus cannot block a client on a fast link, nor the other
 //! way round, regardless of the number of connections and the protocol.
 //!
-//! No connection waits for the memory of others: a connection that holds no
-//! memory may always take one request, and a waiting one is woken by the end of
-//! one of its own requests.
+//! A small request waits for nobody's memory: a connection that holds none may
+//! always take one, and a waiting one is woken by the end of one of its own
+//! requests. A large message needs room for all of its bytes before the first one
+//! is received, so that the budget is not exceeded, however many clients begin one
+//! at once. A part of the budget is left to clients that hold nothing. Where
+//! somebody waits for room, others may not stop in the middle of a message for
+//! long ([`MemoryReservation::refusals`]).
 //!
 //! Memory is counted with atomics, without a lock: a request updates the
 //! counter of its client and the total.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use zgate_store::BufferPool;
 
 /// Part of the budget up to which no client is limited.
 const PLENTY: (usize, usize) = (1, 2);
+/// Part of the budget up to which clients that hold memory, and messages larger
+/// than the least share, may take more; the rest is for the others.
+const FOR_ALL: (usize, usize) = (2, 3);
 /// Nothing takes more at once: where there is so much, nobody's share is looked at.
 const AMPLE_BYTES: usize = 64 << 20;
 /// A reservation may be wrong by so much, so that small requests cost nothing.
@@ -56,6 +63,8 @@ pub(crate) struct MemoryQuota {
     active_weight: AtomicUsize,
     /// A [`MemoryLevel`].
     level: AtomicU8,
+    /// Times that a large message found no room.
+    refusals: AtomicU64,
     clients: Mutex<HashMap<IpAddr, Weak<Client>>>,
 }
 
@@ -85,6 +94,7 @@ impl MemoryQuota {
             held_bytes: AtomicUsize::new(0),
             active_weight: AtomicUsize::new(0),
             level: AtomicU8::new(MemoryLevel::Plenty as u8),
+            refusals: AtomicU64::new(0),
             clients: Mutex::default(),
         })
     }
@@ -192,6 +202,35 @@ impl MemoryReservation {
     /// Returns true when the client is below its share, or there is plenty.
     pub(crate) fn may_take_more(&self) -> bool {
         !self.all.is_short() && self.share_left(self.all.held()) > 0
+    }
+
+    /// Returns true when a large message of `bytes` may be received now.
+    pub(crate) fn may_receive(&self, bytes: usize) -> bool {
+        let may = self.has_room(bytes);
+        if !may {
+            self.all.refusals.fetch_add(1, Ordering::Relaxed);
+        }
+        may
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        let budget_bytes = self.all.budget_bytes;
+        let taken = self.all.pool.in_use_bytes().max(self.all.held());
+        if taken == 0 {
+            // However little there is: it will never be more.
+            return true;
+        }
+        let (part, of) = FOR_ALL;
+        let holds_any = self.client_holds_any();
+        let is_for_all = holds_any || bytes > LEAST_SHARE_BYTES;
+        let most = if is_for_all { budget_bytes / of * part } else { budget_bytes };
+        taken.saturating_add(bytes) <= most && (!holds_any || self.may_take_more())
+    }
+
+    /// Returns how often a large message has found no room, of any client: when
+    /// it changes, somebody waits.
+    pub(crate) fn refusals(&self) -> u64 {
+        self.all.refusals.load(Ordering::Relaxed)
     }
 
     /// Bytes that may be promised to the client now: the rest of its share, or
@@ -395,6 +434,43 @@ mod tests {
         assert_eq!((held.room_bytes(), held.may_take()), (0, false));
         drop(others);
         assert!(held.may_take() && held.beside().room_bytes() == 31 * MIB);
+    }
+
+    #[test]
+    fn large_messages_of_many_clients_stay_within_the_budget() {
+        let pool = BufferPool::new(0);
+        let all = MemoryQuota::new(64 * MIB, true, pool.clone());
+        // Each host begins as many writes of 4 MiB as it may, and ends none.
+        let mut begun = Vec::new();
+        for host in 1..=24 {
+            for _ in 0..6 {
+                let mut held = all.connect(address(host), 1);
+                if held.may_receive(4 * MIB) {
+                    held.set(4 * MIB);
+                    begun.push((held, pool.take(4 * MIB)));
+                }
+            }
+        }
+        assert!(begun.len() >= 9 && pool.in_use_bytes() <= 64 * MIB, "{}", begun.len());
+        // There is room left for another one's usual write, and then for no more.
+        let mut good = all.connect(address(99), 1);
+        assert!(good.may_receive(2 * MIB));
+        good.set(2 * MIB);
+        let before = good.refusals();
+        assert!(!good.may_receive(MIB) && !all.connect(address(98), 1).may_receive(4 * MIB));
+        assert_eq!(good.refusals(), before + 2);
+        let _rest: Vec<_> = (0..6).map(|_| pool.take(4 * MIB)).collect();
+        assert!(!all.connect(address(98), 1).may_receive(1));
+        assert!(all.connect(address(98), 1).may_begin(), "small requests wait for nobody");
+    }
+
+    #[test]
+    fn a_message_larger_than_the_budget_passes_alone() {
+        let all = quota(MIB);
+        let mut one = all.connect(address(1), 1);
+        assert!(one.may_receive(4 * MIB));
+        one.set(4 * MIB);
+        assert!(!all.connect(address(2), 1).may_receive(4 * MIB));
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub(crate) struct Host {
     generation: u64,
     named: bool,
     held: MemoryReservation,
+    /// Refusals of memory that were seen at the last check.
+    refusals: u64,
 }
 
 impl Host {
@@ -24,7 +26,8 @@ impl Host {
         let generation = service.nfs.v4.namespace_version();
         let named = service.nfs.v4.namespace().names_host(address);
         let held = service.core.network.reservation(address);
-        Self { service: Rc::clone(service), address, generation, named, held }
+        let refusals = held.refusals();
+        Self { service: Rc::clone(service), address, generation, named, held, refusals }
     }
 
     /// Sets the bytes the connection holds now. A host that no export names
@@ -34,6 +37,13 @@ impl Host {
     pub(crate) fn holds(&mut self, bytes: usize) {
         let counts = self.named && bytes >= MAX_UNTOLD_BYTES;
         self.held.set(if counts { bytes } else { 0 });
+    }
+
+    /// Returns whether anybody's large record has found no memory since the last
+    /// call.
+    pub(crate) fn memory_was_refused(&mut self) -> bool {
+        let now = self.held.refusals();
+        std::mem::replace(&mut self.refusals, now) != now
     }
 
     /// Returns whether a request may be accepted while none runs.
@@ -59,9 +69,7 @@ impl Allowance for Host {
         self.named
     }
 
-    /// Grants memory to a host that holds none: memory of others is released
-    /// without its help.
-    fn may_take_memory(&self) -> bool {
-        !self.held.client_holds_any() || self.held.may_take_more()
+    fn may_take_memory(&self, bytes: usize) -> bool {
+        self.held.may_receive(bytes)
     }
 }

@@ -48,6 +48,11 @@ pub(crate) const SILENT_CHECKS: u32 = 12;
 /// Checks with the same unfinished record after which the connection is closed:
 /// five minutes, enough for the largest record at 14 KiB/s.
 pub(crate) const RECORD_CHECKS: u32 = 60;
+/// The same two for a record that holds memory while others wait for memory: 10 to
+/// 15 seconds, and a minute, enough for the largest record at 70 KiB/s.
+pub(crate) const SCARCE_SILENT_CHECKS: u32 = 2;
+/// See [`SCARCE_SILENT_CHECKS`].
+pub(crate) const SCARCE_RECORD_CHECKS: u32 = 12;
 /// Bytes of requests that may end before the connection's task gives back their
 /// memory, if it waits for its socket.
 pub(crate) const MAX_UNTOLD_BYTES: usize = 64 << 10;
@@ -67,4 +72,6 @@ const _: () = assert!(MAX_NAME_BYTES < zgate_nfs::limits::MAX_PRINCIPAL_BYTES);
 const _: () = assert!(UNNAMED_STREAM_BYTES >= 2 * MAX_UNNAMED_RECORD_BYTES);
 const _: () = assert!(MAX_UNNAMED_RECORD_BYTES > 4 * zgate_rpc::limits::MAX_AUTH_BYTES);
 const _: () = assert!(UNNAMED_CHECKS < SILENT_CHECKS && SILENT_CHECKS < RECORD_CHECKS);
+const _: () = assert!(SCARCE_SILENT_CHECKS < SILENT_CHECKS && SCARCE_RECORD_CHECKS < RECORD_CHECKS);
+const _: () = assert!(SCARCE_SILENT_CHECKS < SCARCE_RECORD_CHECKS);
 const _: () = assert!(CHECK_PERIOD.as_secs() < IDLE_CHECK_PERIOD.as_secs());

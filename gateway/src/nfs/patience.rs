@@ -3,7 +3,8 @@
 //! counted.
 
 use super::limits::{
-    CHECK_PERIOD, IDLE_CHECK_PERIOD, RECORD_CHECKS, SILENT_CHECKS, UNNAMED_CHECKS,
+    CHECK_PERIOD, IDLE_CHECK_PERIOD, RECORD_CHECKS, SCARCE_RECORD_CHECKS, SCARCE_SILENT_CHECKS,
+    SILENT_CHECKS, UNNAMED_CHECKS,
 };
 use super::record::Mark;
 use crate::net::connection_end::Slow;
@@ -21,10 +22,12 @@ pub(crate) struct Patience {
 
 impl Patience {
     /// Checks a connection; the next check is due after [`Self::period`].
+    /// `is_wanted`: it holds memory for an unfinished record, and others wait for
+    /// memory.
     ///
     /// # Errors
     /// The reason for which the connection must be closed.
-    pub(crate) fn check(&mut self, now: Mark, is_named: bool) -> Result<(), Slow> {
+    pub(crate) fn check(&mut self, now: Mark, is_named: bool, is_wanted: bool) -> Result<(), Slow> {
         let seen = std::mem::replace(&mut self.seen, now);
         self.same = if now.records == seen.records { self.same + 1 } else { 0 };
         self.silent = if now.received == seen.received { self.silent + 1 } else { 0 };
@@ -37,10 +40,15 @@ impl Patience {
             self.excuse();
             return Ok(());
         }
-        if self.silent >= SILENT_CHECKS {
+        let (silent, same) = if is_wanted {
+            (SCARCE_SILENT_CHECKS, SCARCE_RECORD_CHECKS)
+        } else {
+            (SILENT_CHECKS, RECORD_CHECKS)
+        };
+        if self.silent >= silent {
             return Err(Slow::Unfinished);
         }
-        if self.same >= RECORD_CHECKS { Err(Slow::LongCall) } else { Ok(()) }
+        if self.same >= same { Err(Slow::LongCall) } else { Ok(()) }
     }
 
     /// Resets the counters, because the server itself is not reading.
@@ -63,9 +71,30 @@ mod tests {
     }
 
     /// Returns the number of checks until the connection is closed.
-    fn checks(mut at: impl FnMut(u32) -> Mark, is_named: bool) -> Option<u32> {
+    fn checks(at: impl FnMut(u32) -> Mark, is_named: bool) -> Option<u32> {
+        checks_of(at, is_named, false)
+    }
+
+    fn checks_of(mut at: impl FnMut(u32) -> Mark, is_named: bool, is_wanted: bool) -> Option<u32> {
         let mut patience = Patience::default();
-        (1..1000).find(|count| patience.check(at(*count), is_named).is_err())
+        (1..1000).find(|count| patience.check(at(*count), is_named, is_wanted).is_err())
+    }
+
+    #[test]
+    fn who_stops_while_others_wait_for_its_memory_is_ended_soon() {
+        let stopped = checks_of(|_| mark(700, 3, true), true, true);
+        assert_eq!(stopped, Some(SCARCE_SILENT_CHECKS + 1));
+        let trickling = checks_of(|n| mark(n.into(), 3, true), true, true);
+        assert_eq!(trickling, Some(SCARCE_RECORD_CHECKS + 1));
+        // Between two records nothing is held.
+        assert_eq!(checks_of(|_| mark(700, 3, false), true, true), None);
+        assert_eq!(checks_of(|n| mark(u64::from(n) << 22, n.into(), true), true, true), None);
+        // Whoever has stopped before the others came has had its time.
+        let mut patience = Patience::default();
+        for _ in 0..=SCARCE_SILENT_CHECKS {
+            patience.check(mark(7, 1, true), true, false).unwrap();
+        }
+        assert_eq!(patience.check(mark(7, 1, true), true, true), Err(Slow::Unfinished));
     }
 
     #[test]
@@ -95,10 +124,10 @@ mod tests {
         let mut patience = Patience::default();
         for _ in 0..10 * RECORD_CHECKS {
             patience.excuse();
-            patience.check(mark(7, 1, true), true).unwrap();
+            patience.check(mark(7, 1, true), true, false).unwrap();
         }
         assert_eq!(patience.period(true), CHECK_PERIOD);
-        patience.check(mark(9, 2, false), true).unwrap();
+        patience.check(mark(9, 2, false), true, false).unwrap();
         assert_eq!(patience.period(true), IDLE_CHECK_PERIOD);
         assert_eq!(patience.period(false), CHECK_PERIOD);
     }

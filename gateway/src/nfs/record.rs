@@ -89,8 +89,9 @@ pub(crate) trait Allowance {
     /// Returns whether an export names the host. Otherwise its records must be
     /// small.
     fn is_named(&mut self) -> bool;
-    /// Returns whether memory for a large record may be taken now.
-    fn may_take_memory(&self) -> bool;
+    /// Returns whether memory for a large record may be taken now: bytes of what
+    /// is received apart from small records.
+    fn may_take_memory(&self, bytes: usize) -> bool;
 }
 
 /// Receiving side of one connection.
@@ -101,6 +102,8 @@ pub(crate) struct Receiver {
     end: usize,
     bulk: Option<Bulk>,
     after_bulk: bool,
+    /// Bytes granted to the record in the buffer, beyond the buffer's usual size.
+    granted_bytes: usize,
     /// Number of bytes received and records completed so far; they wrap.
     received: u64,
     records: u64,
@@ -128,6 +131,7 @@ impl Receiver {
             end: 0,
             bulk: None,
             after_bulk: false,
+            granted_bytes: 0,
             received: 0,
             records: 0,
             pool,
@@ -142,7 +146,7 @@ impl Receiver {
     /// Returns the bytes held for an incomplete large record.
     pub(crate) fn held_bytes(&self) -> usize {
         let body = self.bulk.as_ref().map_or(0, |bulk| bulk.body.len());
-        body + self.buffer.len().saturating_sub(STREAM_BYTES)
+        body + self.buffer.len().saturating_sub(STREAM_BYTES).max(self.granted_bytes)
     }
 
     /// Returns whether data has arrived that belongs to no record taken so far.
@@ -228,7 +232,7 @@ impl Receiver {
 
     /// Waits for more of a record, which may need a larger buffer.
     fn wait_for(
-        &self,
+        &mut self,
         more: usize,
         most: usize,
         allowance: &impl Allowance,
@@ -239,14 +243,24 @@ impl Receiver {
             let fits = len <= UNNAMED_STREAM_BYTES;
             return if fits { Ok(Progress::Wait) } else { Err(RecordError::TooLong) };
         }
-        let is_granted = self.held_bytes() > 0 || len < STREAM_BYTES;
-        let may_grow = is_granted || allowance.may_take_memory();
-        Ok(if may_grow { Progress::Wait } else { Progress::NoMemory })
+        if self.held_bytes() > 0 || len < STREAM_BYTES {
+            return Ok(Progress::Wait);
+        }
+        // Once it has begun it must not wait for memory: further fragments count now.
+        let first = self.pending().first_chunk::<MARKER_BYTES>();
+        let is_whole = first.is_some_and(|marker| Marker::parse(*marker).last);
+        let bytes = if is_whole { len } else { MAX_RECORD_BYTES };
+        if !allowance.may_take_memory(bytes) {
+            return Ok(Progress::NoMemory);
+        }
+        self.granted_bytes = bytes;
+        Ok(Progress::Wait)
     }
 
     /// Shrinks the buffer, so that a connection that once carried a large
     /// record keeps no large buffer.
     fn shrink(&mut self) {
+        self.granted_bytes = 0;
         if self.start == self.end && self.buffer.len() > STREAM_BYTES {
             self.buffer = vec![0; STREAM_BYTES];
             (self.start, self.end) = (0, 0);
@@ -271,7 +285,7 @@ impl Receiver {
             BulkPosition::NeedMore | BulkPosition::None => return None,
         };
         let tail_missing = marker.len.checked_sub(at.checked_add(len)?)?;
-        if !allowance.may_take_memory() {
+        if !allowance.may_take_memory(len) {
             return Some(Progress::NoMemory);
         }
         let mut body = self.pool.take(len);

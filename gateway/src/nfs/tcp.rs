@@ -207,7 +207,8 @@ impl event_loop::Connection for Connection {
         if is_named && (self.awaits_memory || !self.may_read(self.requests.load())) {
             self.patience.excuse();
         }
-        Ok(self.patience.check(self.receiver.mark(), is_named)?)
+        let is_wanted = self.host.memory_was_refused() && self.receiver.held_bytes() > 0;
+        Ok(self.patience.check(self.receiver.mark(), is_named, is_wanted)?)
     }
 
     fn retry_after(&self) -> Option<Duration> {

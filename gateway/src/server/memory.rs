@@ -233,6 +233,7 @@ pub(super) fn watch(shared: &Arc<Shared>) -> io::Result<()> {
     if shared.memory.plan.budget.is_none() {
         return Ok(());
     }
+    no_huge_pages();
     let shared = Arc::downgrade(shared);
     let thread = std::thread::Builder::new().name("zgate-memory".to_owned());
     thread.spawn(move || {
@@ -244,6 +245,14 @@ pub(super) fn watch(shared: &Arc<Shared>) -> io::Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// Has the kernel give pages of the usual size: with huge ones, each touched page of
+/// a buffer would take 2 MiB of the budget.
+fn no_huge_pages() {
+    if let Err(error) = nix::sys::prctl::set_thp_disable(true) {
+        tracing::debug!(%error, "transparent huge pages stay on");
+    }
 }
 
 fn sample(shared: &Shared, logged: &mut Option<std::time::Instant>) {

@@ -78,6 +78,9 @@ fn devices(json: bool) -> Result<bool, Box<dyn std::error::Error>> {
         println!("{}", serde_json::to_string_pretty(&found)?);
         return Ok(true);
     }
+    if found.is_empty() {
+        println!("# no disk of this machine has a name in /dev/disk/by-id");
+    }
     for (index, disk) in found.iter().enumerate() {
         println!("[[device]]\nname = \"disk{index}\"\n{disk}");
     }

@@ -1,8 +1,8 @@
 //! `zgate top`: the load of clients, exports, initiators and LUNs, live.
 
 use super::live::LiveArgs;
-use crate::screen::Output;
 use crate::screen::top::{Report, Sample, Sort, View};
+use crate::screen::{Output, terminal_size};
 use clap::Args;
 use crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers};
 use crossterm::{cursor, event, execute, queue, terminal};
@@ -12,6 +12,8 @@ use zgate_gateway::admin::{Request, ask};
 
 /// Most rows of a table that is not limited by a terminal.
 const MOST_ROWS: usize = 1000;
+/// Columns and rows of a terminal that does not know them.
+const USUAL_SIZE: (u16, u16) = (80, 24);
 /// Rows of the terminal that are no table rows: throughput, keys, and an empty
 /// line, heading and remark for each table.
 const FIXED_ROWS: usize = KEYS.len() + 2;
@@ -201,7 +203,7 @@ fn cut(line: &str, width: u16) -> &str {
 
 fn draw(report: &mut Report, choice: Choice) -> io::Result<()> {
     let output = Output::standard();
-    let (width, height) = terminal::size()?;
+    let (width, height) = terminal_size().unwrap_or(USUAL_SIZE);
     report.sort(choice.sort);
     let text = report.text(output, choice.view, rows_of_each(height, choice.view));
     let mut out = io::stdout().lock();

@@ -37,6 +37,16 @@ pub(crate) enum Tone {
     Bad,
 }
 
+/// Returns columns and rows of the terminal, if it knows them.
+pub(crate) fn terminal_size() -> Option<(u16, u16)> {
+    crossterm::terminal::size().ok().and_then(known)
+}
+
+/// A serial console says 0 for both.
+fn known(size: (u16, u16)) -> Option<(u16, u16)> {
+    (size.0 > 0 && size.1 > 0).then_some(size)
+}
+
 impl Output {
     /// Returns the properties of standard output. Colours need a terminal that
     /// has some, and are off if NO_COLOR is set (no-color.org).
@@ -46,11 +56,7 @@ impl Output {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         Self {
             colour: terminal && !set("NO_COLOR") && !dumb,
-            width: if terminal {
-                crossterm::terminal::size().ok().map(|size| size.0)
-            } else {
-                None
-            },
+            width: if terminal { terminal_size().map(|size| size.0) } else { None },
         }
     }
 
@@ -176,6 +182,13 @@ fn hosts(networks: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_serial_console_has_no_known_size() {
+        assert_eq!(known((0, 0)), None);
+        assert_eq!(known((0, 24)), None);
+        assert_eq!(known((132, 43)), Some((132, 43)));
+    }
 
     #[test]
     fn a_table_fits_into_its_width_and_has_colours_where_wanted() {

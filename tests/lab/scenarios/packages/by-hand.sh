@@ -58,12 +58,14 @@ size = "16MiB"'
     printf '#!/bin/sh\nexec cp /tmp/own.toml "$1"\n' >$HAND/editor
     block 'systemctl edit zgate' | grep -v '^# ' >/tmp/drop-in.text
     [ "$(wc -l </tmp/drop-in.text)" -ge 4 ]
-    # Behind the remark that says where.
-    printf '#!/bin/sh\nexec sed -i "2r /tmp/drop-in.text" "$1"\n' >$HAND/drop-in
+    # Behind the remark that says where. The file comes last, behind the number of a line.
+    printf '#!/bin/sh\nfor file; do :; done\nexec sed -i "2r /tmp/drop-in.text" "$file"\n' >$HAND/drop-in
     chmod 755 $HAND/*
 }
 installed() {
     typed 'install -d -m 755 /etc/zgate'
+    # This terminal does not know its size.
+    grep -q '/export' /tmp/said || fail "status does not show the export"
     same active "$(under_manager systemctl is-active zgate)"
     same enabled "$(under_manager systemctl is-enabled zgate)"
     client_mount 4.2 /mnt/a

@@ -31,8 +31,9 @@ serves() {
     under_manager systemctl is-active zgate
     under_manager zgate status
     mkdir -p /scratch/two
-    sed -e 's/0:2049/0:2050/; s/127.0.0.1:9469/127.0.0.1:9470/; s#admin.sock#two.sock#' \
-        -e "s#$STORE#/scratch/two#; s#/var/lib/zgate#&/two#" $CONFIG >/etc/zgate/two.toml
+    sed -e 's/0:2049/0:2050/; s/127.0.0.1:9469/127.0.0.1:9470/; s#admin\.sock#two.sock#' \
+        -e "s#$STORE#/scratch/two#; s#/var/lib/zgate#&/two#" \
+        -e '/^state_dir/a conf_dir = "/etc/zgate/two.d"' $CONFIG >/etc/zgate/two.toml
     under_manager systemctl start zgate@two
     under_manager zgate status --socket /run/zgate/two.sock
     client_mount 4.2 /mnt/a

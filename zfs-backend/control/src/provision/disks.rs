@@ -32,11 +32,20 @@ pub struct Disk {
 /// # Errors
 /// If the directory of names cannot be read.
 pub fn disks(tool: &dyn Tool, machine: &dyn Machine) -> io::Result<Vec<Disk>> {
+    Ok(among(names_in(Path::new(BY_ID))?, tool, machine))
+}
+
+/// udev makes the directory with the first name: without one there is none.
+fn names_in(directory: &Path) -> io::Result<Vec<String>> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
     let mut names = Vec::new();
-    for entry in std::fs::read_dir(BY_ID)? {
+    for entry in entries {
         names.extend(entry?.file_name().into_string());
     }
-    Ok(among(names, tool, machine))
+    Ok(names)
 }
 
 /// Ranks a name for people: model and serial number before a world wide name.
@@ -98,6 +107,15 @@ mod tests {
     use super::*;
     use crate::provision::Found;
     use crate::tool::Recorded;
+
+    #[test]
+    fn a_machine_without_names_by_id_has_no_disks_to_offer() {
+        let here = tempfile::tempdir().unwrap();
+        assert_eq!(names_in(&here.path().join("by-id")).unwrap(), Vec::<String>::new());
+        std::fs::write(here.path().join("nvme-MODEL_S1"), "").unwrap();
+        assert_eq!(names_in(here.path()).unwrap(), ["nvme-MODEL_S1"]);
+        assert!(names_in(&here.path().join("nvme-MODEL_S1")).is_err());
+    }
 
     struct Names;
 

@@ -66,6 +66,10 @@ impl RecoveringSession {
             }
             return;
         }
+        if self.functions.values().any(|under_way| *under_way == itt) {
+            self.repeat_reassign(itt, number);
+            return;
+        }
         if task.moved {
             self.reassign_one(itt, number);
             return;
@@ -187,6 +191,20 @@ impl RecoveringSession {
                 self.send_command(Itt(itt));
             }
         }
+    }
+
+    /// A reassignment is not answered: as an immediate request it leaves no gap
+    /// in CmdSN, and is lost without a trace. If the target has executed it,
+    /// the task is allegiant to this connection already.
+    fn repeat_reassign(&mut self, itt: Itt, number: usize) {
+        if self.silences < 2 {
+            return;
+        }
+        self.functions.retain(|_, under_way| *under_way != itt);
+        if let Some(task) = self.tasks.get_mut(&itt.0) {
+            task.moved = true;
+        }
+        self.reassign_one(itt, number);
     }
 
     fn reassign_one(&mut self, itt: Itt, heir: usize) {
