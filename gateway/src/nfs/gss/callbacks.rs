@@ -3,8 +3,8 @@
 
 use super::kerberos::{Kerberos, Offer, count};
 use super::limits::{
-    MAX_KEPT_CALLBACK_CONTEXTS, PROTECTED_CALLBACK_TIMEOUT, TICKET_TIMEOUT, TICKET_WORKERS,
-    TICKETS_PER_HOST,
+    ESTABLISH_TIMEOUT, FIRST_TOKEN_PAUSE, MAX_KEPT_CALLBACK_CONTEXTS, MAX_TOKEN_REPETITIONS,
+    PROTECTED_CALLBACK_TIMEOUT, TICKET_TIMEOUT, TICKET_WORKERS, TICKETS_PER_HOST,
 };
 use super::mechanism::BoxedContext;
 use super::tickets::{BegunContext, Progress};
@@ -195,7 +195,8 @@ impl Kerberos {
             }
         }
         let begun = self.begin(&offer, client).await?;
-        within_timeout(self.exchange_in_new_context(&offer, client, begun, (xid, call))).await
+        let exchange = self.exchange_in_new_context(&offer, client, begun, (xid, call));
+        timeout(ESTABLISH_TIMEOUT, exchange).await.unwrap_or(Err(Fault::Silent))
     }
 
     /// Gets a ticket on a worker.
@@ -233,7 +234,7 @@ impl Kerberos {
         let (proof, security, lifetime_seconds) = loop {
             let token = std::mem::take(&mut begun.token);
             let init = establishing.call(xid, token)?.flatten().unwrap_or_default();
-            let raw = stream.exchange(&init).await?;
+            let raw = exchange_token(&mut stream, client.address, &init).await?;
             let answer = establishing.reply(xid, &raw)?;
             let rest = begun.rest;
             let proceeded = on_worker(offer, (), move || rest.proceed(&answer.token)).await?;
@@ -275,6 +276,32 @@ impl ProtectedClient<'_> {
         let raw = stream.exchange(&protected.record).await?;
         Ok(context.open(&protected, &raw)?)
     }
+}
+
+/// Sends a token, again over another connection if the client closes this one: Linux
+/// does so while its daemon works on the token, and answers the same one later.
+async fn exchange_token(
+    stream: &mut CallbackStream,
+    address: SocketAddr,
+    call: &[u8],
+) -> std::io::Result<Bytes> {
+    let mut pause = FIRST_TOKEN_PAUSE;
+    for _ in 0..MAX_TOKEN_REPETITIONS {
+        match stream.exchange(call).await {
+            Err(error) if is_closed(&error) => {
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+                *stream = CallbackStream::connect(address).await?;
+            }
+            result => return result,
+        }
+    }
+    stream.exchange(call).await
+}
+
+fn is_closed(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 async fn within_timeout(

@@ -28,9 +28,15 @@ pub(crate) const TICKETS_PER_HOST: usize = 2;
 /// Time in which a ticket must be there, including the wait for a worker;
 /// otherwise the client has no callback path.
 pub(crate) const TICKET_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit of a callback under Kerberos as a whole: a ticket, and twice the call
-/// if the client has lost the context.
-pub(crate) const PROTECTED_CALLBACK_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time limit of a callback that begins its context, from the connection on.
+pub(crate) const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Times that a token is sent again to a client that closes the connection.
+pub(crate) const MAX_TOKEN_REPETITIONS: u32 = 6;
+/// Pause before the first of them; doubled each time.
+pub(crate) const FIRST_TOKEN_PAUSE: Duration = Duration::from_millis(100);
+/// Time limit of a callback under Kerberos as a whole: a call in a context that the
+/// client has lost, a ticket, a new context.
+pub(crate) const PROTECTED_CALLBACK_TIMEOUT: Duration = Duration::from_secs(25);
 /// Contexts for callbacks that are kept for the next call, one for each client at
 /// most. Without one, a callback begins its own.
 pub(crate) const MAX_KEPT_CALLBACK_CONTEXTS: usize = 4096;
@@ -42,9 +48,12 @@ pub(crate) const MAX_TICKETS_PER_CREDENTIAL: usize = 1024;
 /// Pause between attempts to renew a ticket that is still valid.
 pub(crate) const TICKET_RETRY: Duration = Duration::from_secs(60);
 
+const _: () = assert!(
+    (FIRST_TOKEN_PAUSE.as_millis() << MAX_TOKEN_REPETITIONS) < ESTABLISH_TIMEOUT.as_millis()
+);
 const _: () = assert!(TICKETS_PER_HOST < TICKET_WORKERS);
 const _: () = assert!(
-    TICKET_TIMEOUT.as_secs() + 2 * CALLBACK_TIMEOUT.as_secs()
+    TICKET_TIMEOUT.as_secs() + CALLBACK_TIMEOUT.as_secs() + ESTABLISH_TIMEOUT.as_secs()
         <= PROTECTED_CALLBACK_TIMEOUT.as_secs()
 );
 const _: () = assert!(MAX_ESTABLISHING_PER_HOST <= MAX_ESTABLISHING / 4);

@@ -142,6 +142,17 @@ async fn one_context_serves_the_calls_of_a_client() {
     }
 }
 
+/// As Linux does while rpc.svcgssd works on a token.
+#[tokio::test]
+async fn a_token_is_sent_again_when_the_connection_is_closed() {
+    let (fixture, receiver) = (fixture(), CallbackReceiver::start(0x33).await);
+    receiver.conduct(Conduct::ClosesAtTokens);
+    let security = security("3fs/c@R", Service::Integrity);
+    assert!(fixture.call(receiver.address, &security).await.is_ok());
+    assert_eq!((receiver.connections(), receiver.begun()), (4, 1));
+    assert_eq!(fixture.tickets.asked.load(Ordering::Relaxed), 1, "with the same ticket");
+}
+
 #[tokio::test]
 async fn a_lost_context_is_made_again_once() {
     let (fixture, receiver) = (fixture(), CallbackReceiver::start(0x33).await);

@@ -30,6 +30,8 @@ pub(super) enum Conduct {
     /// Or of the verifier.
     ChangesVerifier,
     RefusesTokens,
+    /// The connection is closed when a token arrives, the first three times.
+    ClosesAtTokens,
 }
 
 struct Inside {
@@ -39,6 +41,7 @@ struct Inside {
     begun: AtomicUsize,
     called: AtomicUsize,
     connections: AtomicUsize,
+    closed: AtomicUsize,
 }
 
 /// The service.
@@ -59,6 +62,7 @@ impl CallbackReceiver {
             begun: AtomicUsize::new(0),
             called: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
+            closed: AtomicUsize::new(0),
         });
         let shared = Arc::clone(&inside);
         tokio::spawn(async move {
@@ -108,6 +112,11 @@ impl Inside {
             }
             let mut record = vec![0; (u32::from_be_bytes(marker) & 0x7fff_ffff) as usize];
             stream.read_exact(&mut record).await.unwrap();
+            if *self.conduct.lock().unwrap() == Conduct::ClosesAtTokens
+                && self.closed.fetch_add(1, Ordering::Relaxed) < 3
+            {
+                return;
+            }
             let reply = self.answer(&Bytes::from(record));
             let marker = (reply.len() as u32 | 0x8000_0000).to_be_bytes();
             if stream.write_all(&[&marker[..], &reply].concat()).await.is_err() {
