@@ -348,7 +348,7 @@ def another_principal_at_the_address():
     # The ticket is for the client; whoever is at its address has other keys.
     receiver = Receiver(OTHER)
     client = Client(CLIENT, INTEGRITY, receiver)
-    return delegated(client, b"other", 4) is None and not receiver.calls and receiver.begun == 1
+    return delegated(client, b"other", 4) is None and receiver.begun > 0 and not receiver.contexts
 
 
 def a_client_that_refuses_tokens():
