@@ -39,6 +39,8 @@ knfsd_serves() {
     echo 10 >/proc/fs/nfsd/nfsv4gracetime
     rpc.nfsd 8
     eventually 20 port_open 2049
+    # During grace it gives no delegations.
+    sleep 15
 }
 # operations NAME: how often the mount of the first client has sent it.
 operations() {
