@@ -12,7 +12,8 @@ trap 'pair_ends; capture_stop' EXIT
 need "the pair serves at A, with clients" pair_with_clients
 need "writers and locks" loads
 
-fencings() { grep -c "$NODE_A fences $NODE_B" /lab/peer/fencing 2>/dev/null || true; }
+# Before the first one there is no file.
+fencings() { cat /lab/peer/fencing 2>/dev/null | grep -c "$NODE_A fences $NODE_B" || true; }
 fenced_once() { same $(($1 + 1)) "$(fencings)" "fencings of B"; }
 # back FENCINGS: A serves, B was fenced once more; everything is as before.
 back() {
