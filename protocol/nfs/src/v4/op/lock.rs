@@ -223,7 +223,9 @@ fn grant(
 ) -> Result<(), Failure> {
     let write = args.kind.is_write();
     let client = tables.clients.get(&owner.client).ok_or(Status::StaleClientid)?;
+    client.may_hold_state()?;
     client.host_has_room(Quota::Ranges, RANGES_PER_LOCK)?;
+    let mut given_up = None;
     loop {
         let ranges = &mut tables.files.entry(*file).or_default().ranges;
         let Some(held) = ranges.conflict(&range, write, owner).cloned() else {
@@ -238,6 +240,10 @@ fn grant(
         };
         if cx.server.state.give_up_if_expired(tables, held.owner.client, cx.now.seconds()) {
             State::check_removed(tables, held.owner.client)?;
+            // The tables are locked: a client is looked at once.
+            if given_up.replace(held.owner.client) == Some(held.owner.client) {
+                return Err(Status::Delay.into());
+            }
             continue;
         }
         if args.kind.waits() && cx.minor > 0 {

@@ -46,13 +46,15 @@ impl State {
     ///
     /// # Errors
     /// [`Status::Resource`] or [`Status::Delay`] if the client holds too much,
-    /// [`Status::StaleClientid`] if it was removed.
+    /// [`Status::StaleClientid`] if it was removed, [`Status::Expired`] if it lost
+    /// its state.
     pub(crate) fn enter_open(
         &self,
         tables: &mut Tables,
         new: &NewOpen<'_>,
     ) -> Result<Stateid, Status> {
         let (read, write) = (new.access & 1 != 0, new.access & 2 != 0);
+        tables.clients.get(&new.client).ok_or(Status::StaleClientid)?.may_hold_state()?;
         if let Some(key) = Self::open_of(tables, new.client, new.owner, &new.file)
             && let Some(open) = tables.opens.get_mut(&key)
         {

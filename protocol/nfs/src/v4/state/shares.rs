@@ -47,6 +47,7 @@ impl State {
         deny: u32,
         now_seconds: u64,
     ) -> Result<(), Status> {
+        let mut given_up = None;
         loop {
             let wanted = Share::new(access, deny);
             let conflict = tables.files.get(file).and_then(|state| state.opens.conflict(wanted));
@@ -55,6 +56,10 @@ impl State {
                 return Err(Status::ShareDenied);
             }
             Self::check_removed(tables, client)?;
+            // The tables are locked: a client is looked at once.
+            if given_up.replace(client) == Some(client) {
+                return Err(Status::Delay);
+            }
         }
     }
 

@@ -149,11 +149,23 @@ impl Client {
         if self.minor_zero { Status::Resource } else { Status::Delay }
     }
 
+    /// Checks that the client may hold state: a request that waits for storage may
+    /// outlive the lease of its client, and what it would add to the bare record
+    /// of a client of minor version 0 nobody would remove.
+    ///
+    /// # Errors
+    /// [`Status::Expired`].
+    pub fn may_hold_state(&self) -> Result<(), Status> {
+        if self.lease.revoked() { Err(Status::Expired) } else { Ok(()) }
+    }
+
     /// Checks for room for one more open, lock or delegation.
     ///
     /// # Errors
-    /// The status for a client that holds too much.
+    /// The status for a client that holds too much; that of
+    /// [`Self::may_hold_state`].
     pub fn room_for_state(&self) -> Result<(), Status> {
+        self.may_hold_state()?;
         let room = self.held.all() + self.revoked.len() < MAX_STATES_PER_CLIENT;
         if room { Ok(()) } else { Err(self.too_much()) }
     }

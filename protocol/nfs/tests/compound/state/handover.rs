@@ -305,6 +305,30 @@ fn a_truncating_open_of_an_expired_client_ends_before_the_file_is_given_away() {
 }
 
 #[test]
+fn an_open_that_outlives_the_lease_of_its_client_leaves_nothing_behind() {
+    for minor in 0..=2 {
+        let Pair { harness, a, b, root, .. } = pair(minor);
+        a.file(&root, "f", b"first");
+        a.file(&root, "g", b"second");
+        a.open(&OpenRequest::name(&root, "f").deny(3)).unwrap();
+        let wish = OpenRequest::name(&root, "g").deny(3);
+        let hold = harness.store.faults().hold_next(FileOp::Open, When::BeforeEffect);
+        let late = a.begin_next(Ops::new().at(&root).op::<Open>(&a.open_args(&wish)));
+        harness.simulation.settle();
+        assert_eq!(hold.waiting(), 1);
+        harness.pass_seconds(LEASE + 1);
+        alive(&b);
+        // All state of the first client ends with this conflict.
+        b.open(&OpenRequest::name(&root, "f")).unwrap();
+        hold.release();
+        harness.simulation.settle();
+        assert!(late.borrow().is_some());
+        // Nobody would ever remove an open that was added after that.
+        b.open(&OpenRequest::name(&root, "g")).unwrap();
+    }
+}
+
+#[test]
 fn a_copy_that_goes_on_after_its_answer_ends_before_the_file_is_given_away() {
     let Pair { harness, a, b, root, .. } = pair(2);
     let source = a.create_in(&root, "large");
