@@ -39,8 +39,9 @@ pub(super) enum Ended {
 
 impl Sent {
     /// A command of a host that recovers.
-    pub(super) fn recovering(told: oneshot::Receiver<Ended>) -> Self {
-        Self { itt: Itt::NONE, cmd_sn: Sn(0), generation: 0, connection: 0, told }
+    pub(super) fn recovering(ticket: u64, told: oneshot::Receiver<Ended>) -> Self {
+        let (itt, cmd_sn) = (Itt::NONE, Sn(0));
+        Self { itt, cmd_sn, generation: 0, connection: 0, ticket, told }
     }
 
     pub(super) fn told(&mut self) -> &mut oneshot::Receiver<Ended> {
@@ -54,6 +55,8 @@ pub(super) struct Sent {
     pub(super) cmd_sn: Sn,
     generation: u64,
     connection: usize,
+    /// Its name in a session that recovers.
+    pub(super) ticket: u64,
     told: oneshot::Receiver<Ended>,
 }
 
@@ -460,7 +463,7 @@ impl HostSession {
         if count == 0 {
             // Lost meanwhile: the sender is dropped.
             let (itt, cmd_sn, connection) = (Itt::NONE, Sn(0), 0);
-            return Sent { itt, cmd_sn, generation, connection, told };
+            return Sent { itt, cmd_sn, generation, connection, ticket: 0, told };
         }
         let Inside { connections, waiting, cmd_sn, next_itt, .. } = &mut *inside;
         let at = way % count;
@@ -472,7 +475,7 @@ impl HostSession {
         *cmd_sn = connection.initiator.cmd_sn.0;
         waiting.insert(itt, tell);
         self.flush(connection, data);
-        Sent { itt, cmd_sn: number, generation, connection: at, told }
+        Sent { itt, cmd_sn: number, generation, connection: at, ticket: 0, told }
     }
 
     /// Checks that a reset, sent at this time, has ended all earlier writes, of

@@ -166,10 +166,10 @@ impl HostSession {
                 let ticket = session.start(way, super::LUN, cdb, read_bytes, write.clone());
                 ticket.inspect(|ticket| drop(waiting.insert(*ticket, tell)))
             };
-            if ticket.is_some() {
+            if let Some(ticket) = ticket {
                 self.carry(recovery);
                 recovery.wake.notify_one();
-                return Sent::recovering(told);
+                return Sent::recovering(ticket, told);
             }
             self.executor.sleep(RETRY_NANOS).await;
         }
@@ -196,7 +196,10 @@ impl HostSession {
             }
         }
         if let Some(recovery) = &self.recovery {
-            lock(&recovery.inside).session.begin_again();
+            let session = &mut lock(&recovery.inside).session;
+            // Nobody expects it to run later.
+            session.give_up(sent.ticket);
+            session.begin_again();
             recovery.wake.notify_one();
         }
         Err(Lost)

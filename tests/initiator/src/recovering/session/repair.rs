@@ -109,6 +109,11 @@ impl RecoveringSession {
         self.lead();
     }
 
+    /// Forgets a command: it is not issued again.
+    pub fn give_up(&mut self, ticket: u64) {
+        self.tasks.retain(|_, task| task.ticket != ticket);
+    }
+
     /// Issues a command again as a new one.
     pub(super) fn give_anew(&mut self, task: Task) {
         let itt = self.tag();
