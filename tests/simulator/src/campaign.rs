@@ -5,6 +5,7 @@ use crate::invariant::Violation;
 use crate::mutant::Mutant;
 use crate::plan::Plan;
 use crate::run::run;
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,6 +13,10 @@ use std::time::{Duration, Instant};
 
 /// Time between two lines of progress.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(10);
+
+/// Real time after which a seed counts as endless: one takes milliseconds, a second
+/// on a busy machine.
+const LONGEST_SEED: Duration = Duration::from_secs(120);
 
 /// Seeds to run.
 #[derive(Clone, Debug)]
@@ -60,6 +65,7 @@ pub fn campaign(campaign: &Campaign) -> Result {
     let began = Instant::now();
     let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
     let (stop, failed) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    let running = Mutex::new(BTreeMap::new());
     let worker = || {
         while !stop.load(Ordering::Acquire) {
             let late = campaign.limit.is_some_and(|limit| began.elapsed() >= limit);
@@ -68,7 +74,9 @@ pub fn campaign(campaign: &Campaign) -> Result {
                 return;
             }
             let seed = campaign.first.wrapping_add(number);
+            lock(&running).insert(seed, Instant::now());
             let outcome = run(&Plan::new(seed), campaign.mutant);
+            lock(&running).remove(&seed);
             done.fetch_add(1, Ordering::AcqRel);
             if let Some(violation) = outcome.violation {
                 lock(&failed).push((seed, violation));
@@ -81,6 +89,7 @@ pub fn campaign(campaign: &Campaign) -> Result {
         let mut told = Instant::now();
         while campaign.progress && workers.iter().any(|worker| !worker.is_finished()) {
             std::thread::sleep(Duration::from_millis(20));
+            end_if_endless(&lock(&running));
             if told.elapsed() >= PROGRESS_PERIOD {
                 told = Instant::now();
                 progress(done.load(Ordering::Acquire), began.elapsed());
@@ -90,6 +99,17 @@ pub fn campaign(campaign: &Campaign) -> Result {
     let mut failed = lock(&failed).clone();
     failed.sort_by_key(|(seed, _)| *seed);
     Result { seeds: done.load(Ordering::Acquire), took: began.elapsed(), failed }
+}
+
+/// Ends the process when a seed does not end: nothing else ends its thread.
+fn end_if_endless(running: &BTreeMap<u64, Instant>) {
+    let endless = running.iter().find(|(_, began)| began.elapsed() > LONGEST_SEED);
+    if let Some((seed, _)) = endless {
+        let seconds = LONGEST_SEED.as_secs();
+        // Whoever does not read it sees the exit status.
+        let _ = writeln!(io::stderr(), "seed {seed} has not ended after {seconds} s");
+        std::process::exit(1);
+    }
 }
 
 fn progress(done: u64, took: Duration) {
