@@ -1,16 +1,12 @@
 //! The server's credential, and contexts of clients.
 
-use crate::abi::{
-    ACCEPT, BufferDesc, CONTINUE_NEEDED, CredentialId, ERROR_BITS, INDEFINITE, KeyValueDesc,
-    KeyValueSetDesc, OidDesc, OidSetDesc,
-};
+use crate::abi::{ACCEPT, BufferDesc, CONTINUE_NEEDED, ERROR_BITS, KeyValueDesc, OidDesc};
 use crate::buffer::Filled;
 use crate::context::Context;
+use crate::credential::{Credential, c_string, seconds};
 use crate::error::GssError;
 use crate::library::Functions;
 use crate::name::OwnedName;
-use std::ffi::CString;
-use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
@@ -28,20 +24,9 @@ pub struct AcceptorOptions<'a> {
 }
 
 /// The server's credential.
+#[derive(Debug)]
 pub struct Acceptor {
-    functions: &'static Functions,
-    credential: CredentialId,
-}
-
-// SAFETY: the library locks a credential while it uses it.
-unsafe impl Send for Acceptor {}
-// SAFETY: as above; nothing here changes the credential until it is dropped.
-unsafe impl Sync for Acceptor {}
-
-impl fmt::Debug for Acceptor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Acceptor")
-    }
+    credential: Credential,
 }
 
 /// The other end of an established context.
@@ -69,10 +54,6 @@ pub struct Accepted {
     pub client: Option<Client>,
 }
 
-pub(crate) fn c_string(setting: &'static str, bytes: &[u8]) -> Result<CString, GssError> {
-    CString::new(bytes).map_err(|_| GssError::Nul(setting))
-}
-
 impl Acceptor {
     /// Loads the library and acquires the server's credential. Blocks.
     ///
@@ -94,29 +75,8 @@ impl Acceptor {
         if let Some(cache) = &cache {
             elements.push(KeyValueDesc { key: c"rcache".as_ptr(), value: cache.as_ptr() });
         }
-        let store = KeyValueSetDesc { count: elements.len() as u32, elements: elements.as_ptr() };
-        let mechanism = OidDesc::kerberos();
-        let mechanisms = OidSetDesc { count: 1, elements: &mechanism };
-        let (mut minor, mut credential) = (0, ptr::null_mut());
-        // SAFETY: name, mechanisms and store are only read, and outlive the call;
-        // optional results are not asked for.
-        let major = unsafe {
-            (functions.acquire_cred_from)(
-                &mut minor,
-                name.raw,
-                INDEFINITE,
-                &mechanisms,
-                ACCEPT,
-                &store,
-                &mut credential,
-                ptr::null_mut(),
-                ptr::null_mut(),
-            )
-        };
-        if major & ERROR_BITS != 0 {
-            return Err(GssError::of(functions, major, minor));
-        }
-        Ok(Self { functions, credential })
+        let credential = Credential::acquire(functions, &name, ACCEPT, &elements, None)?;
+        Ok(Self { credential })
     }
 
     /// Takes a token of a client, the first one or a further one of `context`.
@@ -125,7 +85,7 @@ impl Acceptor {
     /// # Errors
     /// [`GssError`]; the context is gone.
     pub fn accept(&self, context: Option<Context>, token: &[u8]) -> Result<Accepted, GssError> {
-        let functions = self.functions;
+        let functions = self.credential.functions;
         let context = context.unwrap_or_else(|| Context::empty(functions));
         let mut source = OwnedName::empty(functions);
         let (token, mut lifetime) = (BufferDesc::of(token), 0_u32);
@@ -139,7 +99,7 @@ impl Acceptor {
                     (functions.accept_sec_context)(
                         minor,
                         &mut raw.0,
-                        self.credential,
+                        self.credential.raw,
                         &token,
                         ptr::null_mut(),
                         &mut source.raw,
@@ -160,17 +120,9 @@ impl Acceptor {
             return Ok(Accepted { context, token, client: None });
         }
         let principal = source.text().unwrap_or_default();
-        let lifetime_seconds = if lifetime == INDEFINITE { u64::MAX } else { lifetime.into() };
+        let lifetime_seconds = seconds(lifetime);
         let (local_user, acceptor) = (source.local_user(), context.acceptor().unwrap_or_default());
         let client = Client { principal, local_user, lifetime_seconds, acceptor };
         Ok(Accepted { context, token, client: Some(client) })
-    }
-}
-
-impl Drop for Acceptor {
-    fn drop(&mut self) {
-        let mut minor = 0;
-        // SAFETY: the credential is the library's, and nobody uses it any more.
-        unsafe { (self.functions.release_cred)(&mut minor, &mut self.credential) };
     }
 }

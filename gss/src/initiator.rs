@@ -1,17 +1,15 @@
 //! Contexts that this side begins, as a principal of its own keytab.
 
 use crate::abi::{
-    BufferDesc, CONTINUE_NEEDED, CredentialId, ERROR_BITS, INDEFINITE, INITIATE, KeyValueDesc,
-    KeyValueSetDesc, MUTUAL, OidDesc, OidSetDesc,
+    BufferDesc, CONTINUE_NEEDED, ERROR_BITS, INITIATE, KeyValueDesc, MUTUAL, OidDesc,
 };
-use crate::acceptor::c_string;
 use crate::buffer::Filled;
 use crate::cache::MemoryCache;
 use crate::context::Context;
+use crate::credential::{Credential, c_string, seconds};
 use crate::error::GssError;
 use crate::library::Functions;
 use crate::name::OwnedName;
-use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
@@ -26,23 +24,12 @@ pub struct InitiatorOptions<'a> {
 }
 
 /// A credential with which contexts are begun: a ticket for the KDC in memory.
+#[derive(Debug)]
 pub struct Initiator {
-    functions: &'static Functions,
-    credential: CredentialId,
+    credential: Credential,
     lifetime_seconds: u64,
     /// Removed after the credential, which refers to it.
     _tickets: MemoryCache,
-}
-
-// SAFETY: the library locks a credential while it uses it.
-unsafe impl Send for Initiator {}
-// SAFETY: as above; nothing here changes the credential until it is dropped.
-unsafe impl Sync for Initiator {}
-
-impl fmt::Debug for Initiator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Initiator")
-    }
 }
 
 /// Result of a step of a context that this side has begun.
@@ -73,31 +60,10 @@ impl Initiator {
             KeyValueDesc { key: c"client_keytab".as_ptr(), value: keytab.as_ptr() },
             KeyValueDesc { key: c"ccache".as_ptr(), value: tickets.name().as_ptr() },
         ];
-        let store = KeyValueSetDesc { count: elements.len() as u32, elements: elements.as_ptr() };
-        let mechanism = OidDesc::kerberos();
-        let mechanisms = OidSetDesc { count: 1, elements: &mechanism };
-        let (mut minor, mut credential, mut lifetime) = (0, ptr::null_mut(), 0_u32);
-        // SAFETY: name, mechanisms and store are only read, and outlive the call;
-        // the set of mechanisms is not asked for. The lifetime is: the library
-        // gets the ticket to tell it.
-        let major = unsafe {
-            (functions.acquire_cred_from)(
-                &mut minor,
-                name.raw,
-                INDEFINITE,
-                &mechanisms,
-                INITIATE,
-                &store,
-                &mut credential,
-                ptr::null_mut(),
-                &mut lifetime,
-            )
-        };
-        if major & ERROR_BITS != 0 {
-            return Err(GssError::of(functions, major, minor));
-        }
-        let lifetime_seconds = seconds(lifetime);
-        Ok(Self { functions, credential, lifetime_seconds, _tickets: tickets })
+        let mut lifetime = 0;
+        let credential =
+            Credential::acquire(functions, &name, INITIATE, &elements, Some(&mut lifetime))?;
+        Ok(Self { credential, lifetime_seconds: seconds(lifetime), _tickets: tickets })
     }
 
     /// Returns the time for which the ticket was valid when it was issued, in
@@ -112,7 +78,7 @@ impl Initiator {
     /// # Errors
     /// [`GssError`]: no answer of the KDC, or a refusal.
     pub fn begin(&self, target: &str) -> Result<Initiated, GssError> {
-        self.step(Context::empty(self.functions), target, &[])
+        self.step(Context::empty(self.credential.functions), target, &[])
     }
 
     /// Takes the token of the other side for a context that was begun with the
@@ -130,7 +96,7 @@ impl Initiator {
     }
 
     fn step(&self, context: Context, target: &str, token: &[u8]) -> Result<Initiated, GssError> {
-        let functions = self.functions;
+        let functions = self.credential.functions;
         let target = OwnedName::import(functions, target, &OidDesc::principal())?;
         let (mechanism, received) = (OidDesc::kerberos(), BufferDesc::of(token));
         let (mut flags, mut lifetime) = (0_u32, 0_u32);
@@ -143,7 +109,7 @@ impl Initiator {
                 unsafe {
                     (functions.init_sec_context)(
                         minor,
-                        self.credential,
+                        self.credential.raw,
                         &mut raw.0,
                         target.raw,
                         &mechanism,
@@ -170,17 +136,5 @@ impl Initiator {
             return Err(GssError::OneSided);
         }
         Ok(Initiated { context, token, lifetime_seconds: Some(seconds(lifetime)) })
-    }
-}
-
-fn seconds(lifetime: u32) -> u64 {
-    if lifetime == INDEFINITE { u64::MAX } else { lifetime.into() }
-}
-
-impl Drop for Initiator {
-    fn drop(&mut self) {
-        let mut minor = 0;
-        // SAFETY: the credential is the library's, and nobody uses it any more.
-        unsafe { (self.functions.release_cred)(&mut minor, &mut self.credential) };
     }
 }

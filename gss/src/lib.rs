@@ -17,6 +17,7 @@ mod acceptor;
 mod buffer;
 mod cache;
 mod context;
+mod credential;
 mod error;
 mod initiator;
 mod library;

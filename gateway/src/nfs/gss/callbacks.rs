@@ -260,9 +260,7 @@ impl Kerberos {
         if is_kept {
             client.security.keep(Arc::clone(&context));
         }
-        let protected = context.protect(call)?;
-        let raw = stream.exchange(&protected.record).await?;
-        Ok(context.open(&protected, &raw)?)
+        exchange_protected(&mut stream, &context, call).await
     }
 }
 
@@ -272,10 +270,19 @@ impl ProtectedClient<'_> {
         let leave = self.connections.leave(self.address.ip()).await;
         let _leave = leave.ok_or(Fault::Overload)?;
         let mut stream = CallbackStream::connect(self.address).await?;
-        let protected = context.protect(call)?;
-        let raw = stream.exchange(&protected.record).await?;
-        Ok(context.open(&protected, &raw)?)
+        exchange_protected(&mut stream, context, call).await
     }
+}
+
+/// Sends a call under an established context.
+async fn exchange_protected(
+    stream: &mut CallbackStream,
+    context: &OutgoingContext,
+    call: &Message,
+) -> Result<Bytes, Fault> {
+    let protected = context.protect(call)?;
+    let raw = stream.exchange(&protected.record).await?;
+    Ok(context.open(&protected, &raw)?)
 }
 
 /// Sends a token, again over another connection if the client closes this one: Linux
