@@ -1,25 +1,29 @@
 //! The server as a process that can die and start again: the protocol rooms of
 //! the product over the simulated disk, network, clock and records.
 
+mod callbacks;
+mod gss;
 mod runtime;
 
 use crate::dice::Dice;
 use crate::disk::Disk;
 use crate::executor::{Domain, Executor, SECOND, lock};
 use crate::iscsi::{Reservations, Target, Wires};
+use crate::kerberos::Acceptor;
 use crate::mutant::Mutant;
 use crate::network::Network;
 use crate::records::{Records, ServerRecords};
 use crate::slots::RepeatedSlots;
 use crate::trace::Trace;
 use bytes::Bytes;
+use gss::{GssCall, Kerberos};
 use runtime::ServerRuntime;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use zgate_nfs::dispatch::{Incoming, Once, Programs, Unaccepted, keep};
-use zgate_nfs::namespace::{AbsentExport, Export, FileHandle, Namespace, StableNames};
+use zgate_nfs::namespace::{AbsentExport, Export, FileHandle, Flavor, Namespace, StableNames};
 use zgate_nfs::runtime::{ConnectionId, Runtime};
 use zgate_nfs::v4::guard::StateGuard;
 use zgate_nfs::v4::server::{Identity, NoObserver, ServerAddresses, ServerOptions};
@@ -28,8 +32,8 @@ use zgate_nfs::v4::state::grace::GracePeriod;
 use zgate_nfs::v4::state::view::StateTotals;
 use zgate_nfs::{Peer, mount, v3, v4};
 use zgate_nfs_wire::v4::{COMPOUND, Fh, OpNum, op};
-use zgate_rpc::CallHeader;
 use zgate_rpc::drc::ReplyCache;
+use zgate_rpc::{AcceptError, CallHeader};
 use zgate_store::{FileStore, NodeHandle};
 use zgate_test_harness::nfs::open_export;
 use zgate_xdr::{Decode, Decoder, Message};
@@ -62,6 +66,7 @@ struct Instance {
     drains: AtomicBool,
     /// Requests that run.
     requests: AtomicUsize,
+    kerberos: Kerberos,
     target: Arc<Target>,
 }
 
@@ -90,6 +95,7 @@ pub struct Gateway {
     records: Arc<Records>,
     reservations: Arc<Reservations>,
     wires: Arc<Wires>,
+    acceptor: Acceptor,
     export: Arc<Export>,
     seed: u64,
     mutant: Option<Mutant>,
@@ -123,7 +129,8 @@ impl Gateway {
         } else {
             Arc::new(StableNames::over(store))
         };
-        let export = open_export(EXPORT, store);
+        let mut export = open_export(EXPORT, store);
+        export.clients.iter_mut().for_each(|rule| rule.flavors = Flavor::ALL.into_iter().collect());
         let gateway = Arc::new(Self {
             executor: Arc::clone(executor),
             trace: Arc::clone(trace),
@@ -132,6 +139,7 @@ impl Gateway {
             records: Records::new(disk, seed, mutant),
             reservations: Reservations::new(disk, seed, mutant),
             wires: Arc::clone(wires),
+            acceptor: Acceptor::new(seed, executor),
             export: Arc::new(export),
             seed,
             mutant,
@@ -175,6 +183,7 @@ impl Gateway {
             network: Arc::clone(&self.network),
             wall_jumps: Arc::clone(&self.wall_jumps),
             domain,
+            seed: self.seed,
             dice: Mutex::new(Dice::new(self.seed, &format!("server{number}"))),
             by_wall_clock: self.mutant == Some(Mutant::LeaseByWallClock),
             runs_fast_from: (self.mutant == Some(Mutant::ClockRunsFast))
@@ -250,6 +259,7 @@ impl Gateway {
             repeated: RepeatedSlots::default(),
             drains: AtomicBool::new(false),
             requests: AtomicUsize::new(0),
+            kerberos: Kerberos::new(Dice::new(self.seed, &format!("kerberos of {number}"))),
             target: Target::new(
                 number,
                 &self.executor,
@@ -388,6 +398,9 @@ impl Gateway {
         let Some(instance) = self.instance(number) else { return };
         instance.v4.tick(instance.runtime.now().seconds());
         instance.target.tick();
+        if self.mutant != Some(Mutant::ContextsKept) {
+            instance.kerberos.contexts.expire(instance.runtime.now().seconds());
+        }
     }
 
     /// Sums of the running server's state, and its open files.
@@ -396,6 +409,12 @@ impl Gateway {
         let instance = lock(&self.inside).1.clone()?;
         let totals = instance.v4.totals(instance.runtime.now().seconds());
         Some((totals, instance.v4.open_files()))
+    }
+
+    /// Number of security contexts of the running server.
+    #[must_use]
+    pub fn contexts(&self) -> usize {
+        lock(&self.inside).1.as_ref().map_or(0, |instance| instance.kerberos.contexts.len())
     }
 
     /// Ends the server at once, wherever its tasks are.
@@ -452,18 +471,34 @@ impl Gateway {
             Err(Unaccepted::Answered(message) | Unaccepted::Stranger(message)) => {
                 return Some(message);
             }
-            // No client of the simulator uses Kerberos.
-            Err(Unaccepted::InContext(_)) => return None,
+            Err(Unaccepted::InContext(call)) => {
+                let (target, header) = *call;
+                let (peer, record) = (&peer, &record);
+                let call = GssCall { peer, target, header, record, arguments: d.clone() };
+                // Boxed, so that other calls do not grow.
+                return Box::pin(self.answer_in_context(&instance, call)).await;
+            }
         };
+        let result = self.run(&instance, &incoming, &mut d).await?;
+        Some(incoming.reply(result))
+    }
+
+    /// Runs a call once; `None`: newer copies of it wait for the reply.
+    async fn run(
+        &self,
+        instance: &Instance,
+        incoming: &Incoming,
+        d: &mut Decoder<'_>,
+    ) -> Option<Result<Message, AcceptError>> {
         let programs = instance.programs();
-        let running = match self.claim(programs, &incoming, &d).await {
+        let running = match self.claim(programs, incoming, d).await {
             Once::Run(running) => running,
-            Once::Replay(message) => return Some(incoming.reply(Ok(message))),
+            Once::Replay(message) => return Some(Ok(message)),
             Once::Superseded => return None,
         };
-        let result = programs.run(&incoming, instance.runtime.now(), &mut d).await;
+        let result = programs.run(incoming, instance.runtime.now(), d).await;
         keep(&result, running);
-        Some(incoming.reply(result))
+        Some(result)
     }
 
     /// As the product does, unless the fault is planted here.
