@@ -19,7 +19,7 @@ use zgate_store::HostKey;
 use zgate_xdr::{Decode, Decoder, Encode, Encoder, Message};
 
 /// Answers the server's calls under contexts that the server begins.
-pub struct CallbackAcceptor {
+pub(super) struct CallbackAcceptor {
     acceptor: Acceptor,
     contexts: Contexts<ServerContext>,
     next_handle: Mutex<u64>,
