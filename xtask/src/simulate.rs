@@ -1,9 +1,15 @@
 //! Builds the simulator and starts it (docs/SIMULATOR.md).
 
+use crate::lab::{self, SIMULATOR};
 use clap::Args;
 use std::ffi::OsString;
+use std::fs;
 use std::io;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Seeds that run on both machines. An emulated processor takes minutes for them.
+const SEEDS_TWICE: &str = "300";
 
 /// Arguments of `cargo xtask simulate`. The simulator has its own command line:
 /// `cargo xtask simulate -- --help` prints it.
@@ -12,6 +18,10 @@ pub(crate) struct SimulateArgs {
     /// Build with optimisation: worth it for long runs
     #[arg(long)]
     release: bool,
+    /// Run the same fresh seeds here and in the lab's virtual machine, and compare
+    /// their traces
+    #[arg(long, conflicts_with = "arguments")]
+    two_machines: bool,
     /// Arguments of the simulator: --seeds N, --seed S, --minutes M, --jobs J,
     /// --json, --mutants and others
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -23,15 +33,50 @@ pub(crate) struct SimulateArgs {
 /// # Errors
 /// If it does not build, or a seed fails.
 pub(crate) fn run(args: &SimulateArgs) -> io::Result<()> {
+    if args.two_machines {
+        return two_machines();
+    }
+    let mut command = cargo("run", args.release);
+    done(command.arg("--").args(&args.arguments))
+}
+
+/// Runs seeds here, then in the lab, where the scenario compares the traces.
+fn two_machines() -> io::Result<()> {
+    done(&mut cargo("build", true))?;
+    fs::create_dir_all(SIMULATOR)?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    let program = Path::new(SIMULATOR).join("zgate-simulator");
+    fs::copy(Path::new(&target).join("release/zgate-simulator"), &program)?;
+    // Without `--seed` the simulator chooses it; the line tells the other machine.
+    let arguments = ["--json", "--jobs", "2", "--seeds", SEEDS_TWICE];
+    let here = Command::new(&program).args(arguments).stderr(Stdio::inherit()).output()?;
+    fs::write(Path::new(SIMULATOR).join("here.json"), &here.stdout)?;
+    print!("here: {}", String::from_utf8_lossy(&here.stdout));
+    if !here.status.success() {
+        return Err(failure());
+    }
+    // The scenario needs no gateway; the lab shares one with every machine.
+    let out = PathBuf::from("target/lab");
+    lab::run(&lab::LabArgs::of(&["simulator/traces"], Some(program), out, 1))
+}
+
+fn cargo(action: &str, release: bool) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["run", "--quiet", "--package", "zgate-simulator"]);
-    if args.release {
+    command.args([action, "--quiet", "--package", "zgate-simulator"]);
+    if release {
         command.arg("--release");
     }
-    let status = command.arg("--").args(&args.arguments).status()?;
-    if status.success() {
+    command
+}
+
+fn done(command: &mut Command) -> io::Result<()> {
+    if command.status()?.success() {
         return Ok(());
     }
-    Err(io::Error::other("the simulation did not pass; its output says why"))
+    Err(failure())
+}
+
+fn failure() -> io::Error {
+    io::Error::other("the simulation did not pass; its output says why")
 }

@@ -42,6 +42,9 @@ pub struct Result {
     pub seeds: u64,
     /// Real time.
     pub took: Duration,
+    /// Sum of the hashes of all traces, modulo 2^128, in hexadecimal digits: the same on
+    /// every machine, in whatever order the seeds ran.
+    pub traces: String,
     /// Seeds that failed, in order.
     pub failed: Vec<(u64, Violation)>,
 }
@@ -65,7 +68,7 @@ pub fn campaign(campaign: &Campaign) -> Result {
     let began = Instant::now();
     let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
     let (stop, failed) = (AtomicBool::new(false), Mutex::new(Vec::new()));
-    let running = Mutex::new(BTreeMap::new());
+    let (running, traces) = (Mutex::new(BTreeMap::new()), Mutex::new(0));
     let worker = || {
         while !stop.load(Ordering::Acquire) {
             let late = campaign.limit.is_some_and(|limit| began.elapsed() >= limit);
@@ -78,6 +81,7 @@ pub fn campaign(campaign: &Campaign) -> Result {
             let outcome = run(&Plan::new(seed), campaign.mutant);
             lock(&running).remove(&seed);
             done.fetch_add(1, Ordering::AcqRel);
+            add_trace(&mut lock(&traces), &outcome.hash);
             if let Some(violation) = outcome.violation {
                 lock(&failed).push((seed, violation));
                 stop.store(true, Ordering::Release);
@@ -98,7 +102,14 @@ pub fn campaign(campaign: &Campaign) -> Result {
     });
     let mut failed = lock(&failed).clone();
     failed.sort_by_key(|(seed, _)| *seed);
-    Result { seeds: done.load(Ordering::Acquire), took: began.elapsed(), failed }
+    let traces = format!("{:032x}", *lock(&traces));
+    Result { seeds: done.load(Ordering::Acquire), took: began.elapsed(), traces, failed }
+}
+
+/// Adds the hash of a trace, 32 hexadecimal digits, to the sum.
+fn add_trace(sum: &mut u128, hash: &str) {
+    let hash = u128::from_str_radix(hash, 16).expect("a trace's hash has 32 hexadecimal digits");
+    *sum = sum.wrapping_add(hash);
 }
 
 /// Ends the process when a seed does not end: nothing else ends its thread.

@@ -118,8 +118,8 @@ struct Inside {
     blocks: BTreeMap<Register, Versions>,
     losses: u64,
     names: BTreeMap<String, bool>,
-    /// Latest version of a block that was an UNMAP.
-    unmapped: BTreeMap<Register, u32>,
+    /// Versions of a block that are UNMAPs.
+    unmapped: BTreeMap<Register, BTreeSet<u32>>,
     /// Hosts that another one has fenced.
     fences: BTreeMap<usize, Fence>,
     /// Number of fences so far.
@@ -144,6 +144,13 @@ struct Inside {
     cached: BTreeMap<Register, Cached>,
     leases: BTreeMap<usize, u64>,
     violation: Option<Violation>,
+}
+
+impl Inside {
+    /// Oldest version that a read may return.
+    fn least(&self, expected: Expected) -> u32 {
+        if self.losses == expected.losses { expected.visible } else { expected.stable }
+    }
 }
 
 /// The history.
@@ -267,11 +274,7 @@ impl History {
 
     /// Checks what a read returned.
     pub fn read(&self, register: Register, expected: Expected, content: &[u8]) {
-        let version = match self.unmapped(register, content) {
-            Some(version) => Some(version),
-            None => register.version(content),
-        };
-        let Some(version) = version else {
+        let Some(version) = self.version(register, expected, content) else {
             if self.explains(register, content) {
                 return;
             }
@@ -285,9 +288,9 @@ impl History {
         let mut inside = lock(&self.inside);
         let lost = inside.losses != expected.losses;
         let losses = inside.losses;
+        let least = inside.least(expected);
         let versions = inside.blocks.entry(register).or_default();
         let (sent, committed) = (versions.sent, versions.committed);
-        let least = if lost { expected.stable } else { expected.visible };
         if version >= least && version <= sent {
             if !lost {
                 versions.visible = versions.visible.max(version);
@@ -311,15 +314,23 @@ impl History {
 }
 
 impl History {
-    /// The version of an unmapped block.
-    fn unmapped(&self, register: Register, content: &[u8]) -> Option<u32> {
-        let zeros = content.iter().all(|byte| *byte == 0);
-        lock(&self.inside).unmapped.get(&register).copied().filter(|_| zeros)
+    /// The version of a content. Zeros may be those of a block that was never written,
+    /// or of any of its UNMAPs: they count as the oldest one that is expected.
+    fn version(&self, register: Register, expected: Expected, content: &[u8]) -> Option<u32> {
+        let version = register.version(content)?;
+        let inside = lock(&self.inside);
+        let Some(unmapped) = inside.unmapped.get(&register).filter(|_| version == 0) else {
+            return Some(version);
+        };
+        match inside.least(expected) {
+            0 => Some(0),
+            least => unmapped.range(least..).next().or(unmapped.last()).copied(),
+        }
     }
 
     /// Notes that a version of a block is an UNMAP: it reads as zeros.
     pub fn unmapping(&self, register: Register, version: u32) {
-        lock(&self.inside).unmapped.insert(register, version);
+        lock(&self.inside).unmapped.entry(register).or_default().insert(version);
     }
 
     /// A host sends a registration: from now on it may write.
@@ -461,125 +472,4 @@ impl History {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::executor::SECOND;
-
-    const BLOCK: Register = Register { client: 1, block: 2 };
-
-    fn history() -> History {
-        let executor = Executor::new(1);
-        let trace = Arc::new(Trace::new(Arc::clone(&executor)));
-        History::new(executor, trace)
-    }
-
-    fn violated(history: &History) -> Option<Invariant> {
-        history.violation().map(|violation| violation.invariant)
-    }
-
-    #[test]
-    fn contents_tell_their_version() {
-        assert_eq!(BLOCK.version(&BLOCK.content(7)), Some(7));
-        assert_eq!(BLOCK.version(&[0; BLOCK_BYTES]), Some(0));
-        let mut torn = BLOCK.content(7);
-        torn[BLOCK_BYTES / 2..].copy_from_slice(&BLOCK.content(6)[BLOCK_BYTES / 2..]);
-        assert_eq!(BLOCK.version(&torn), None);
-        assert_eq!(BLOCK.version(&Register { client: 0, block: 2 }.content(7)), None);
-    }
-
-    #[test]
-    fn stable_versions_must_survive_and_others_need_not() {
-        let history = history();
-        for version in 1..=2 {
-            assert_eq!(history.next_version(BLOCK), version);
-        }
-        history.stable(BLOCK, 1, false);
-        history.written(BLOCK, 2);
-        history.unstable_lost();
-        history.read(BLOCK, history.expected(BLOCK), &BLOCK.content(1));
-        assert_eq!(violated(&history), None);
-        history.read(BLOCK, history.expected(BLOCK), &BLOCK.content(0));
-        assert_eq!(violated(&history), Some(Invariant::DurableWrite));
-    }
-
-    #[test]
-    fn what_was_read_does_not_become_older() {
-        let history = history();
-        history.next_version(BLOCK);
-        history.next_version(BLOCK);
-        history.read(BLOCK, history.expected(BLOCK), &BLOCK.content(2));
-        assert_eq!(violated(&history), None);
-        history.read(BLOCK, history.expected(BLOCK), &BLOCK.content(1));
-        assert_eq!(violated(&history), Some(Invariant::NoOlderData));
-    }
-
-    #[test]
-    fn a_version_that_nobody_sent_is_refused() {
-        let history = history();
-        history.read(BLOCK, history.expected(BLOCK), &BLOCK.content(1));
-        assert_eq!(violated(&history), Some(Invariant::NoOlderData));
-    }
-
-    #[test]
-    fn opens_that_exclude_each_other_are_seen() {
-        let lasting = 2000 * SECOND;
-        for (leases, second, conflict) in [
-            ([lasting, lasting], (1, 0), false),
-            ([lasting, lasting], (2, 0), true),
-            ([lasting, lasting], (1, 1), true),
-            ([0, lasting], (2, 0), false),
-            ([lasting, 0], (2, 0), false),
-        ] {
-            let history = history();
-            history.leased(0, leases[0]);
-            history.leased(1, leases[1]);
-            history.shared(0, 0, (1, 2));
-            history.shared(1, 0, second);
-            assert_eq!(violated(&history).is_some(), conflict, "{leases:?} {second:?}");
-        }
-    }
-
-    #[test]
-    fn a_stale_read_is_wrong_once_the_cached_version_is_written_back() {
-        for (reader, written_back, wrong) in [(0, true, true), (0, false, false), (1, true, false)]
-        {
-            let history = history();
-            history.next_version(BLOCK);
-            history.cached(BLOCK, 1);
-            let expected = history.expected(BLOCK);
-            history.read_beside_cache(reader, (BLOCK, expected), &BLOCK.content(0));
-            if written_back {
-                history.written_back(BLOCK, 1);
-            } else {
-                history.uncached(BLOCK);
-            }
-            assert_eq!(violated(&history) == Some(Invariant::FreshDelegation), wrong);
-        }
-    }
-
-    #[test]
-    fn conflicting_locks_are_seen_while_both_leases_last() {
-        let lasting = 2000 * SECOND;
-        for (leases, conflict) in
-            [([lasting, lasting], true), ([0, lasting], false), ([lasting, 0], false)]
-        {
-            let history = history();
-            history.leased(0, leases[0]);
-            history.leased(1, leases[1]);
-            history.locked(0, 0, 1, false);
-            history.locked(1, 0, 2, true);
-            history.locked(1, 1, 1, false);
-            history.unlocked(1, 1, 1);
-            assert_eq!(violated(&history), None);
-            history.locked(1, 0, 1, true);
-            assert_eq!(violated(&history).is_some(), conflict);
-        }
-        let history = history();
-        history.leased(0, lasting);
-        history.leased(1, lasting);
-        history.locked(0, 0, 1, true);
-        history.unlocked(0, 0, 1);
-        history.locked(1, 0, 1, true);
-        assert_eq!(violated(&history), None);
-    }
-}
+mod tests;

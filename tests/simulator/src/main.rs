@@ -127,14 +127,15 @@ fn tell(args: &Args, first: u64, done: &Result) -> io::Result<()> {
             .collect();
         let seconds = done.took.as_secs_f64();
         let line = json!({"first": first, "seeds": seeds, "seconds": seconds,
-            "seeds_per_second": rate, "failed": failed});
+            "seeds_per_second": rate, "traces": done.traces, "failed": failed});
         return writeln!(io::stdout(), "{line}");
     }
     let failed = done.failed.len();
     writeln!(
         io::stdout(),
-        "{seeds} seeds in {:.1} s, {rate:.0} a second: {failed} failed",
-        done.took.as_secs_f64()
+        "{seeds} seeds in {:.1} s, {rate:.0} a second, traces {}: {failed} failed",
+        done.took.as_secs_f64(),
+        done.traces
     )
 }
 

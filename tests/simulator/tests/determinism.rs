@@ -1,6 +1,7 @@
 //! A seed has one trace, byte for byte: in one process and in two.
 
 use std::process::Command;
+use zgate_simulator::campaign::{Campaign, campaign};
 use zgate_simulator::plan::Plan;
 use zgate_simulator::run::run;
 
@@ -31,4 +32,15 @@ fn a_seed_has_one_trace_in_two_processes() {
         let last = text.lines().last().unwrap();
         assert_eq!(last, format!("seed {seed}, trace {here}"));
     }
+}
+
+#[test]
+fn the_sum_of_traces_does_not_depend_on_the_number_of_threads() {
+    let sum = |first, jobs| {
+        let (limit, mutant) = (None, None);
+        let all = Campaign { first, count: 12, limit, jobs, mutant, progress: false };
+        campaign(&all).traces
+    };
+    assert_eq!(sum(40, 1), sum(40, 3));
+    assert_ne!(sum(40, 1), sum(41, 1));
 }

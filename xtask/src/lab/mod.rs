@@ -14,6 +14,7 @@ mod wire;
 use crate::packages::{self, Tool};
 use crate::servers::zgate;
 use clap::Parser;
+pub(crate) use share::SIMULATOR;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -18,6 +18,10 @@ const EXIT_HUNG: [i32; 2] = [124, 137];
 /// its results.
 const LOST: &str = "lost";
 
+/// Folder of the simulator and of what it found on this machine, for the scenario
+/// `simulator/traces`.
+pub(crate) const SIMULATOR: &str = "target/lab-programs/simulator";
+
 /// A shared directory, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Share {
@@ -38,11 +42,14 @@ impl Share {
             crate::servers::scratch::run(Command::new("cp").arg("-r").arg(folder).arg(dir.path()))?;
         }
         fs::copy(binary, dir.path().join("zgate"))?;
-        // Judges of the CSI driver, once `conformance csi` has built them.
-        if Path::new(crate::suite::csi::PROGRAMS).is_dir() {
-            let mut copy = Command::new("cp");
-            copy.arg("-rL").arg(crate::suite::csi::PROGRAMS).arg(dir.path());
-            crate::servers::scratch::run(&mut copy)?;
+        // Judges of the CSI driver and the simulator, once `conformance csi` and
+        // `simulate --two-machines` have built them.
+        for programs in [crate::suite::csi::PROGRAMS, SIMULATOR] {
+            if Path::new(programs).is_dir() {
+                let mut copy = Command::new("cp");
+                copy.arg("-rL").arg(programs).arg(dir.path());
+                crate::servers::scratch::run(&mut copy)?;
+            }
         }
         fs::create_dir(dir.path().join("results"))?;
         Ok(Self { dir })

@@ -1,5 +1,5 @@
 # title: sqlite, postgres and a git clone on a pair: a planned switch and a reset under them
-# seconds: 3000
+# seconds: 7200
 # machines: 2
 # disk: shared
 # ci: no
@@ -7,7 +7,7 @@
 . /lab/guest/peer.sh
 . /lab/guest/pair.sh
 export RESULT
-STEP_SECONDS=600
+STEP_SECONDS=1800
 PG=/usr/lib/postgresql/17/bin
 trap 'applications_end; pair_ends; capture_stop' EXIT
 need "the pair serves at A, with clients" pair_with_clients zgate

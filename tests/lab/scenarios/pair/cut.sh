@@ -1,5 +1,5 @@
 # title: the wire between the machines of a pair is cut, disks are cut, a machine hangs: one serves, one is fenced
-# seconds: 3000
+# seconds: 7200
 # machines: 2
 # disk: shared
 # ci: no
@@ -7,7 +7,7 @@
 . /lab/guest/peer.sh
 . /lab/guest/pair.sh
 export RESULT
-STEP_SECONDS=600
+STEP_SECONDS=1800
 trap 'pair_ends; capture_stop' EXIT
 need "the pair serves at A, with clients" pair_with_clients
 need "writers and locks" loads

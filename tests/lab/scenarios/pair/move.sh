@@ -1,5 +1,5 @@
 # title: a pair of Pacemaker: a pool moves with its gateway, writers go on and locks are kept
-# seconds: 2400
+# seconds: 7200
 # machines: 2
 # disk: shared
 # ci: no
@@ -7,7 +7,7 @@
 . /lab/guest/peer.sh
 . /lab/guest/pair.sh
 export RESULT
-STEP_SECONDS=600
+STEP_SECONDS=1800
 trap 'pair_ends; capture_stop' EXIT
 need "the second machine is there" b_ready
 need "client, service and machines have one network" pair_network

@@ -1,5 +1,5 @@
 # title: an iSCSI disk over both machines of a pair: multipath follows asymmetric access, reservations hold
-# seconds: 2400
+# seconds: 7200
 # machines: 2
 # disk: shared
 # ci: no
@@ -8,7 +8,7 @@
 . /lab/guest/pair.sh
 . /lab/guest/iscsi.sh
 export RESULT
-STEP_SECONDS=600
+STEP_SECONDS=1800
 modprobe dm_multipath 2>/dev/null || skip "no dm_multipath in this kernel"
 trap 'multipath_ends; pair_ends; capture_stop' EXIT
 
