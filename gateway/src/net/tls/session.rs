@@ -176,9 +176,16 @@ impl TlsSession {
         self.lock().has_more
     }
 
-    /// Returns whether TLS itself has something to say to the peer.
+    /// Returns whether TLS itself has something to say to the peer. rustls keeps its
+    /// answer to a request for other keys until it encrypts data, which it never does
+    /// where the kernel encrypts: there, data of no length makes it speak.
     pub(crate) fn must_answer(&self) -> bool {
-        self.lock().tls.wants_write()
+        let mut records = self.lock();
+        if self.by_kernel {
+            // It fails after a violation of the peer, which the read has told.
+            let _ = records.tls.writer().write(&[]);
+        }
+        records.tls.wants_write()
     }
 
     /// Returns the last words to the peer: a farewell, and an alert if it has
