@@ -112,7 +112,7 @@ pub struct ServerContext {
     nonce: u64,
     challenge: u64,
     lifetime_seconds: u64,
-    /// Who is at its other end.
+    /// The client.
     pub identity: Arc<GssIdentity>,
 }
 
