@@ -1,25 +1,32 @@
 //! The server as a process that can die and start again: the protocol rooms of
 //! the product over the simulated disk, network, clock and records.
 
+mod callbacks;
+mod gss;
+mod operands;
 mod runtime;
 
 use crate::dice::Dice;
 use crate::disk::Disk;
 use crate::executor::{Domain, Executor, SECOND, lock};
 use crate::iscsi::{Reservations, Target, Wires};
+use crate::kerberos::Acceptor;
 use crate::mutant::Mutant;
 use crate::network::Network;
 use crate::records::{Records, ServerRecords};
 use crate::slots::RepeatedSlots;
 use crate::trace::Trace;
 use bytes::Bytes;
+use gss::{GssCall, Kerberos};
+pub use operands::operand;
+use operands::{renewed, without_deny};
 use runtime::ServerRuntime;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use zgate_nfs::dispatch::{Incoming, Once, Programs, Unaccepted, keep};
-use zgate_nfs::namespace::{AbsentExport, Export, FileHandle, Namespace, StableNames};
+use zgate_nfs::namespace::{AbsentExport, Export, FileHandle, Flavor, Namespace, StableNames};
 use zgate_nfs::runtime::{ConnectionId, Runtime};
 use zgate_nfs::v4::guard::StateGuard;
 use zgate_nfs::v4::server::{Identity, NoObserver, ServerAddresses, ServerOptions};
@@ -27,12 +34,12 @@ use zgate_nfs::v4::state::State;
 use zgate_nfs::v4::state::grace::GracePeriod;
 use zgate_nfs::v4::state::view::StateTotals;
 use zgate_nfs::{Peer, mount, v3, v4};
-use zgate_nfs_wire::v4::{COMPOUND, Fh, OpNum, op};
-use zgate_rpc::CallHeader;
+use zgate_nfs_wire::v4::Fh;
+use zgate_rpc::AcceptError;
 use zgate_rpc::drc::ReplyCache;
 use zgate_store::{FileStore, NodeHandle};
 use zgate_test_harness::nfs::open_export;
-use zgate_xdr::{Decode, Decoder, Message};
+use zgate_xdr::{Decoder, Message};
 
 /// Lease, in seconds.
 pub const LEASE_SECONDS: u32 = 10;
@@ -62,6 +69,7 @@ struct Instance {
     drains: AtomicBool,
     /// Requests that run.
     requests: AtomicUsize,
+    kerberos: Kerberos,
     target: Arc<Target>,
 }
 
@@ -90,6 +98,7 @@ pub struct Gateway {
     records: Arc<Records>,
     reservations: Arc<Reservations>,
     wires: Arc<Wires>,
+    acceptor: Acceptor,
     export: Arc<Export>,
     seed: u64,
     mutant: Option<Mutant>,
@@ -123,7 +132,8 @@ impl Gateway {
         } else {
             Arc::new(StableNames::over(store))
         };
-        let export = open_export(EXPORT, store);
+        let mut export = open_export(EXPORT, store);
+        export.clients.iter_mut().for_each(|rule| rule.flavors = Flavor::ALL.into_iter().collect());
         let gateway = Arc::new(Self {
             executor: Arc::clone(executor),
             trace: Arc::clone(trace),
@@ -132,6 +142,7 @@ impl Gateway {
             records: Records::new(disk, seed, mutant),
             reservations: Reservations::new(disk, seed, mutant),
             wires: Arc::clone(wires),
+            acceptor: Acceptor::new(seed, executor),
             export: Arc::new(export),
             seed,
             mutant,
@@ -175,6 +186,7 @@ impl Gateway {
             network: Arc::clone(&self.network),
             wall_jumps: Arc::clone(&self.wall_jumps),
             domain,
+            seed: self.seed,
             dice: Mutex::new(Dice::new(self.seed, &format!("server{number}"))),
             by_wall_clock: self.mutant == Some(Mutant::LeaseByWallClock),
             runs_fast_from: (self.mutant == Some(Mutant::ClockRunsFast))
@@ -250,6 +262,7 @@ impl Gateway {
             repeated: RepeatedSlots::default(),
             drains: AtomicBool::new(false),
             requests: AtomicUsize::new(0),
+            kerberos: Kerberos::new(Dice::new(self.seed, &format!("kerberos of {number}"))),
             target: Target::new(
                 number,
                 &self.executor,
@@ -388,6 +401,9 @@ impl Gateway {
         let Some(instance) = self.instance(number) else { return };
         instance.v4.tick(instance.runtime.now().seconds());
         instance.target.tick();
+        if self.mutant != Some(Mutant::ContextsKept) {
+            instance.kerberos.contexts.expire(instance.runtime.now().seconds());
+        }
     }
 
     /// Sums of the running server's state, and its open files.
@@ -396,6 +412,12 @@ impl Gateway {
         let instance = lock(&self.inside).1.clone()?;
         let totals = instance.v4.totals(instance.runtime.now().seconds());
         Some((totals, instance.v4.open_files()))
+    }
+
+    /// Number of security contexts of the running server.
+    #[must_use]
+    pub fn contexts(&self) -> usize {
+        lock(&self.inside).1.as_ref().map_or(0, |instance| instance.kerberos.contexts.len())
     }
 
     /// Ends the server at once, wherever its tasks are.
@@ -452,18 +474,34 @@ impl Gateway {
             Err(Unaccepted::Answered(message) | Unaccepted::Stranger(message)) => {
                 return Some(message);
             }
-            // No client of the simulator uses Kerberos.
-            Err(Unaccepted::InContext(_)) => return None,
+            Err(Unaccepted::InContext(call)) => {
+                let (target, header) = *call;
+                let (peer, record) = (&peer, &record);
+                let call = GssCall { peer, target, header, record, arguments: d.clone() };
+                // Boxed, so that other calls do not grow.
+                return Box::pin(self.answer_in_context(&instance, call)).await;
+            }
         };
+        let result = self.run(&instance, &incoming, &mut d).await?;
+        Some(incoming.reply(result))
+    }
+
+    /// Runs a call once; `None`: newer copies of it wait for the reply.
+    async fn run(
+        &self,
+        instance: &Instance,
+        incoming: &Incoming,
+        d: &mut Decoder<'_>,
+    ) -> Option<Result<Message, AcceptError>> {
         let programs = instance.programs();
-        let running = match self.claim(programs, &incoming, &d).await {
+        let running = match self.claim(programs, incoming, d).await {
             Once::Run(running) => running,
-            Once::Replay(message) => return Some(incoming.reply(Ok(message))),
+            Once::Replay(message) => return Some(Ok(message)),
             Once::Superseded => return None,
         };
-        let result = programs.run(&incoming, instance.runtime.now(), &mut d).await;
+        let result = programs.run(incoming, instance.runtime.now(), d).await;
         keep(&result, running);
-        Some(incoming.reply(result))
+        Some(result)
     }
 
     /// As the product does, unless the fault is planted here.
@@ -503,70 +541,4 @@ impl Instance {
         let Self { v4, v3, mount, replies, .. } = self;
         Programs { v4, v3, mount, replies }
     }
-}
-
-/// A planted fault: the reply of a RENEW, made a success.
-fn renewed(record: &Bytes, reply: Bytes) -> Bytes {
-    /// xid, REPLY, MSG_ACCEPTED, AUTH_NONE, SUCCESS.
-    const HEADER_BYTES: usize = 24;
-    // Status, an empty tag, one result, its operation, its status.
-    let (status, operation, last) = (HEADER_BYTES, HEADER_BYTES + 12, HEADER_BYTES + 16);
-    let is_renew = first_operation(record) == Some(OpNum::Renew as u32)
-        && reply.get(operation..last) == Some(&(OpNum::Renew as u32).to_be_bytes()[..]);
-    if !is_renew || reply.len() != last + 4 {
-        return reply;
-    }
-    let mut changed = reply.to_vec();
-    changed[status..status + 4].fill(0);
-    changed[last..].fill(0);
-    changed.into()
-}
-
-/// A planted fault: the record of an OPEN, without its deny modes.
-fn without_deny(record: &Bytes) -> Bytes {
-    /// Behind the sequence number and the access modes.
-    const DENY: usize = 8;
-    let at = operand(record, OpNum::Open, u32::MAX).map(|at| at + DENY);
-    let Some(at) = at else { return record.clone() };
-    let mut changed = record.to_vec();
-    changed[at..at + 4].fill(0);
-    changed.into()
-}
-
-/// Place of an operation's arguments, behind SEQUENCE and PUTFH in a COMPOUND;
-/// 0 for an NFSv3 call of `procedure`.
-#[must_use]
-pub fn operand(record: &[u8], wanted: OpNum, procedure: u32) -> Option<usize> {
-    let mut d = Decoder::new(record);
-    let header = CallHeader::decode(&mut d).ok()?;
-    if header.version == zgate_nfs_wire::v3::VERSION {
-        return (header.procedure == procedure).then_some(0);
-    }
-    if header.procedure != COMPOUND {
-        return None;
-    }
-    d.opaque(64).ok()?;
-    let (_minor, count) = (d.u32().ok()?, d.u32().ok()?);
-    for _ in 0..count {
-        match d.u32().ok()? {
-            number if number == wanted as u32 => return Some(d.position()),
-            number if number == OpNum::Sequence as u32 => {
-                op::sequence::Args::decode(&mut d).ok()?;
-            }
-            number if number == OpNum::Putfh as u32 => {
-                Fh::decode(&mut d).ok()?;
-            }
-            _ => return None,
-        }
-    }
-    None
-}
-
-/// Number of the first operation of a COMPOUND.
-fn first_operation(record: &Bytes) -> Option<u32> {
-    let mut d = Decoder::new(record);
-    CallHeader::decode(&mut d).ok()?;
-    d.opaque(64).ok()?;
-    let (_minor, _count) = (d.u32().ok()?, d.u32().ok()?);
-    d.u32().ok()
 }

@@ -20,6 +20,9 @@ pub enum Invariant {
     ShareExclusion,
     /// A login with a wrong secret is refused.
     OnlyAdmitted,
+    /// A call that somebody repeats, changes or forges has no effect and no reply with
+    /// success; the reply to a call of a client has the code of its sequence number.
+    OnlyAuthentic,
     /// The server touches memory of a client or host only while it is offered,
     /// and only as it is offered.
     RemoteMemory,
@@ -50,7 +53,7 @@ pub enum Invariant {
 
 impl Invariant {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::DurableWrite,
         Self::DurableNames,
         Self::NoOlderData,
@@ -59,6 +62,7 @@ impl Invariant {
         Self::LockExclusion,
         Self::ShareExclusion,
         Self::OnlyAdmitted,
+        Self::OnlyAuthentic,
         Self::RemoteMemory,
         Self::Credits,
         Self::StateKept,
@@ -84,6 +88,7 @@ impl Invariant {
             Self::LockExclusion => "lock-exclusion",
             Self::ShareExclusion => "share-exclusion",
             Self::OnlyAdmitted => "only-admitted",
+            Self::OnlyAuthentic => "only-authentic",
             Self::RemoteMemory => "remote-memory",
             Self::Credits => "credits",
             Self::StateKept => "state-kept",

@@ -117,11 +117,22 @@ pub enum Mutant {
     /// Client records of a server that another machine has replaced still
     /// change.
     RecordsUnfenced,
+    /// A call under Kerberos uses up its sequence number before its header is
+    /// verified.
+    WindowBeforeMic,
+    /// A sequence number that was seen before is served.
+    ReplayServed,
+    /// A call signed in the context of another client is served.
+    ContextOfAnother,
+    /// The verifier of a reply is the code over another sequence number.
+    ReplyOfAnother,
+    /// Contexts that are over are kept.
+    ContextsKept,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 55] = [
+    pub const ALL: [Self; 60] = [
         Self::CommitSyncsNothing,
         Self::StableWriteUnstable,
         Self::VerifierKeptAtStart,
@@ -177,6 +188,11 @@ impl Mutant {
         Self::ReassignIgnored,
         Self::LostDataNotMissed,
         Self::RecordsUnfenced,
+        Self::WindowBeforeMic,
+        Self::ReplayServed,
+        Self::ContextOfAnother,
+        Self::ReplyOfAnother,
+        Self::ContextsKept,
     ];
 
     /// Its name on the command line.
@@ -238,6 +254,11 @@ impl Mutant {
             Self::ReassignIgnored => "reassign-ignored",
             Self::LostDataNotMissed => "lost-data-not-missed",
             Self::RecordsUnfenced => "records-unfenced",
+            Self::WindowBeforeMic => "window-before-mic",
+            Self::ReplayServed => "replay-served",
+            Self::ContextOfAnother => "context-of-another",
+            Self::ReplyOfAnother => "reply-of-another",
+            Self::ContextsKept => "contexts-kept",
         }
     }
 

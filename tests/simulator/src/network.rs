@@ -1,6 +1,7 @@
 //! Connections between clients and the server: delay, partitions, breaks with
 //! requests in flight, ends that only one side knows of.
 
+mod intruder;
 mod rdma;
 
 use crate::client::Delegations;
@@ -19,6 +20,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use tokio::sync::oneshot;
 use zgate_nfs::Peer;
 use zgate_nfs::runtime::{CallbackFailure, CallbackPath, ConnectionId, Protection};
+use zgate_rpc::gss::fake::FakeContext;
 
 /// Longest usual time of a message.
 const USUAL_NANOS: u64 = 2 * MILLISECOND;
@@ -51,6 +53,9 @@ struct Inside {
     callbacks: BTreeMap<usize, CallbackAnswer>,
     /// Clients that connect over RDMA.
     by_rdma: BTreeSet<usize>,
+    /// Keys of the latest contexts of clients with Kerberos.
+    context_keys: BTreeMap<usize, FakeContext>,
+    intruder: Dice,
 }
 
 /// A client's end of its back channel.
@@ -97,6 +102,8 @@ impl Network {
             faults_end: None,
             callbacks: BTreeMap::new(),
             by_rdma: BTreeSet::new(),
+            context_keys: BTreeMap::new(),
+            intruder: Dice::new(seed, "intruder"),
         };
         Arc::new(Self {
             executor: Arc::clone(executor),
@@ -143,6 +150,13 @@ impl Network {
     /// The address of a client, and the port that it uses for all connections.
     pub fn address(client: usize) -> (IpAddr, u16) {
         (Ipv4Addr::new(192, 0, 2, 10 + client as u8).into(), 700 + client as u16)
+    }
+
+    /// The client at an address.
+    #[must_use]
+    pub fn client_at(&self, address: IpAddr) -> Option<usize> {
+        let inside = lock(&self.inside);
+        inside.callbacks.keys().copied().find(|client| Self::address(*client).0 == address)
     }
 
     /// True while the server knows no end of the connection.
@@ -264,9 +278,8 @@ impl Network {
                     inside.links.get(&number.0).ok_or(CallbackFailure::Unreachable)?.client
                 }
                 CallbackPath::Address(address) | CallbackPath::Protected(address, _) => {
-                    let known = inside.callbacks.keys().copied();
+                    let mut known = inside.callbacks.keys().copied();
                     known
-                        .into_iter()
                         .find(|client| Self::address(*client).0 == address.ip())
                         .ok_or(CallbackFailure::Unreachable)?
                 }
@@ -385,6 +398,7 @@ impl Network {
         let peer = peer_of(client, number, false);
         let me = Arc::clone(self);
         self.executor.spawn(Domain::Server(server), async move {
+            me.intrude(&gateway, (server, client), &peer, &record).await;
             let Some(reply) = gateway.answer(server, peer, record).await else { return };
             let sender = Arc::clone(&me);
             me.executor.spawn(Domain::Outside, async move {

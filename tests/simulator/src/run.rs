@@ -1,7 +1,9 @@
 //! One run: a schedule, from the first connection to the check that nothing is
 //! left.
 
-use crate::client::{AnyClient, Files, OwnerClient, SessionClient, StatelessClient, Wire, Worker};
+use crate::client::{
+    AnyClient, Files, GssClient, OwnerClient, SessionClient, StatelessClient, Wire, Worker,
+};
 use crate::dice::Dice;
 use crate::disk::{Disk, at_once};
 use crate::executor::{Domain, Executor, SECOND, lock};
@@ -19,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use zgate_nfs::v4::state::view::StateTotals;
 use zgate_nfs_wire::v4::Fh;
+use zgate_rpc::gss::Service;
 use zgate_store::file_store::{CreateMode, Stability};
 use zgate_store::{Caller, FileStore, SetAttr};
 
@@ -125,7 +128,8 @@ impl Run {
     }
 
     fn client(&self, number: usize, version: Version, files: &Files) -> AnyClient {
-        let wire = Wire::new(number, (&self.executor, &self.trace), &self.network, self.plan.seed);
+        let wire = Wire::new(number, (&self.executor, &self.trace), &self.network, self.plan.seed)
+            .with_kerberos(self.kerberos(number));
         match version {
             Version::V3 => AnyClient::Stateless(Arc::new(StatelessClient::new(
                 wire,
@@ -153,6 +157,16 @@ impl Run {
                 AnyClient::Session(client)
             }
         }
+    }
+
+    /// Kerberos of a client: in one seed of three most clients have it.
+    fn kerberos(&self, number: usize) -> Option<GssClient> {
+        let seed = self.plan.seed;
+        let some_have_it = Dice::new(seed, "kerberos").once_in(3);
+        let mut dice = Dice::new(seed, &format!("service{number}"));
+        let service = Service::ALL[dice.below(3) as usize];
+        (some_have_it && !dice.once_in(4))
+            .then(|| GssClient::new((seed, number), service, &self.executor, &self.history))
     }
 
     /// The whole run.
@@ -418,6 +432,11 @@ impl Run {
                 let text = format!("a day later: {sessions} iSCSI sessions, {commands} commands");
                 self.history.fail(Invariant::NothingLeft, text);
             }
+        }
+        let contexts = self.gateway.contexts();
+        if contexts > 0 {
+            let text = format!("a day later: {contexts} security contexts");
+            self.history.fail(Invariant::NothingLeft, text);
         }
         let Some((totals, files)) = self.gateway.totals() else { return };
         self.trace.note("server", format_args!("{totals:?}, {files} files"));

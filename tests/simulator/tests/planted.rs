@@ -45,6 +45,11 @@ fn planted_faults_are_found() {
         Mutant::ReadAfterAbort,
         Mutant::AbortNotSeen,
         Mutant::LostDataNotMissed,
+        Mutant::WindowBeforeMic,
+        Mutant::ReplayServed,
+        Mutant::ContextOfAnother,
+        Mutant::ReplyOfAnother,
+        Mutant::ContextsKept,
     ] {
         found(mutant);
     }

@@ -176,9 +176,16 @@ impl TlsSession {
         self.lock().has_more
     }
 
-    /// Returns whether TLS itself has something to say to the peer.
+    /// Returns whether TLS itself has something to say to the peer. rustls keeps its
+    /// answer to a request for other keys until it encrypts data, which it never does
+    /// where the kernel encrypts: there, data of no length makes it speak.
     pub(crate) fn must_answer(&self) -> bool {
-        self.lock().tls.wants_write()
+        let mut records = self.lock();
+        if self.by_kernel {
+            // It fails after a violation of the peer, which the read has told.
+            let _ = records.tls.writer().write(&[]);
+        }
+        records.tls.wants_write()
     }
 
     /// Returns the last words to the peer: a farewell, and an alert if it has
@@ -198,5 +205,79 @@ impl Seal for TlsSession {
         let mut records = self.lock();
         let sealed = records.tls.writer().write_vectored(plain)?;
         Ok((sealed, records.take_ciphertext()?.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::ClientConnection;
+    use zgate_config::TlsConfig;
+    use zgate_test_harness::certificates::{Authority, client, server_files};
+
+    /// Moves records from one side to the other.
+    fn pass<A, B>(
+        from: &mut rustls::ConnectionCommon<A>,
+        to: &mut rustls::ConnectionCommon<B>,
+    ) -> bool {
+        let mut records = Vec::new();
+        while from.wants_write() {
+            from.write_tls(&mut records).unwrap();
+        }
+        let mut rest = &records[..];
+        while !rest.is_empty() {
+            to.read_tls(&mut rest).unwrap();
+            to.process_new_packets().unwrap();
+        }
+        !records.is_empty()
+    }
+
+    /// A client, and the session of the server after their handshake.
+    fn session(by_kernel: bool) -> (ClientConnection, TlsSession) {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = Authority::new();
+        let files = server_files(dir.path(), &ca, None);
+        let certificates = Certificates::read(&TlsConfig {
+            certificate: files.certificate,
+            key: files.key,
+            client_ca: None,
+            client_crl: None,
+            kernel_records: true,
+            user_domain: None,
+        });
+        let certificates = certificates.unwrap();
+        let mut server = ServerConnection::new(certificates.config.clone()).unwrap();
+        let mut client = client(&ca, None, &[b"sunrpc"]);
+        while pass(&mut client, &mut server) | pass(&mut server, &mut client) {}
+        assert!(!client.is_handshaking() && !server.is_handshaking());
+        (client, TlsSession::new(Records::new(server), &certificates, by_kernel))
+    }
+
+    /// A client that asks for other keys (RFC 8446 §4.6.3) is owed an answer, by which
+    /// the task of the connection sees that it must end where the kernel encrypts;
+    /// what this process has encrypted for it is never sent then: it would use the
+    /// kernel's nonces once more (docs/spec-exceptions/tls-key-update.md).
+    #[tokio::test]
+    async fn who_asks_for_keys_that_the_kernel_has_gets_nothing_under_the_old_ones() {
+        for by_kernel in [false, true] {
+            let (mut client, session) = session(by_kernel);
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (mut theirs, _) = listener.accept().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            let ours = TcpStream::from_std(ours).unwrap();
+            assert!(!session.must_answer());
+            client.refresh_traffic_keys().unwrap();
+            client.writer().write_all(b"call").unwrap();
+            while client.wants_write() {
+                client.write_tls(&mut theirs).unwrap();
+            }
+            ours.readable().await.unwrap();
+            let mut buffer = [0; 16];
+            assert_eq!(session.read_some(&ours, &mut buffer).unwrap(), 4, "under the new keys");
+            // In this process the answer goes before the next reply.
+            assert_eq!(session.must_answer(), by_kernel);
+            assert_eq!(session.farewell().is_empty(), by_kernel);
+        }
     }
 }

@@ -10,14 +10,13 @@ use bytes::Bytes;
 use std::sync::Arc;
 use zgate_nfs::dispatch::{Incoming, Target};
 use zgate_nfs::runtime::Runtime;
-use zgate_rpc::auth::{GssCaller, OpaqueAuth, RPCSEC_GSS};
+use zgate_rpc::auth::GssCaller;
 use zgate_rpc::gss::{
-    Established, GssCredential, Procedure, SequenceFault, Service, open_arguments, seal_results,
-    signed_header,
+    Established, GssCredential, Procedure, Refusal, Service, check_token_call, open_arguments,
+    results_reply, seal_results, token_reply,
 };
-use zgate_rpc::message::encode_accepted;
 use zgate_rpc::{AcceptError, AuthError, CallHeader, Credential, Rejection};
-use zgate_xdr::{Decoder, Encode, Encoder, Message};
+use zgate_xdr::{Decoder, Message};
 
 /// A call whose credential is one of RPCSEC_GSS.
 pub(crate) struct GssCall<'a> {
@@ -40,8 +39,7 @@ pub(crate) async fn answer(call: GssCall<'_>) -> Answer {
         Ok(credential) => credential,
         Err(error) => return refuse(error),
     };
-    let begins = matches!(credential.procedure, Procedure::Init | Procedure::ContinueInit);
-    let answered = if begins {
+    let answered = if credential.carries_token() {
         begin(call, &credential, offer).await
     } else {
         run(call, credential, offer).await
@@ -56,26 +54,9 @@ async fn begin(
     offer: Arc<Offer>,
 ) -> Result<Answer, AuthError> {
     let GssCall { source, header, arguments, .. } = call;
-    let is_first = credential.procedure == Procedure::Init;
-    if header.procedure != 0 || is_first != credential.has_no_handle {
-        return Err(AuthError::BadCredential);
-    }
-    if header.verifier != OpaqueAuth::none() {
-        return Err(AuthError::BadVerifier);
-    }
+    check_token_call(&header, credential)?;
     let told = establish(&source.nfs, (&source.peer, offer), credential, arguments).await;
-    let mut e = Encoder::new();
-    match told {
-        Some((result, verifier)) => {
-            encode_accepted(&mut e, header.xid, &verifier, None);
-            result.encode(&mut e);
-        }
-        None => {
-            let garbage = Some(AcceptError::GarbageArguments);
-            encode_accepted(&mut e, header.xid, &OpaqueAuth::none(), garbage);
-        }
-    }
-    Ok(Answer::Reply(e.finish()))
+    Ok(Answer::Reply(token_reply(header.xid, told.as_ref())))
 }
 
 type Context = Arc<Established<ClientContext>>;
@@ -92,10 +73,7 @@ async fn run(
         return Ok(Answer::Nothing);
     };
     let served = if credential.procedure == Procedure::Destroy {
-        if call.header.procedure != 0 {
-            return Err(AuthError::BadCredential);
-        }
-        credential.handle.into_iter().for_each(|handle| kerberos.contexts.remove(handle));
+        kerberos.contexts.destroy(&call.header, &credential)?;
         Served::Results(Message::default())
     } else {
         run_data(call, &credential, (&context, &offer, now_seconds)).await
@@ -105,41 +83,28 @@ async fn run(
         Served::Fault(error) => Err(error),
         Served::Results(results) => seal(&context, &credential, &offer, results).await,
     };
-    reply(&context, &credential, xid, result)
+    results_reply(&context.security, credential.sequence, xid, result).map(Answer::Reply)
 }
 
-/// Finds the context of a call, verifies its header and takes its sequence
-/// number. `None`: the call is dropped (RFC 2203 §5.3.3.1).
+/// Finds the context of a call. `None`: the call is dropped (RFC 2203 §5.3.3.1).
 fn admit(
     kerberos: &Kerberos,
     call: &GssCall<'_>,
     credential: &GssCredential,
     now_seconds: u64,
 ) -> Result<Option<Context>, AuthError> {
-    let found = credential.handle.and_then(|handle| kerberos.contexts.find(handle, now_seconds));
-    let Some(context) = found else {
-        count(&kerberos.counts.unknown_context);
-        return Err(AuthError::GssCredentialProblem);
-    };
-    let verifier = &call.header.verifier;
-    let is_its = verifier.flavor == RPCSEC_GSS
-        && signed_header(call.record, &call.header)
-            .is_some_and(|signed| context.security.security.verifies(signed, &verifier.body));
-    if !is_its {
-        count(&kerberos.counts.bad_verifier);
-        return Err(AuthError::GssCredentialProblem);
-    }
-    match context.take(credential.sequence) {
-        Ok(()) => Ok(Some(context)),
-        Err(SequenceFault::Seen) => {
-            count(&kerberos.counts.bad_sequence);
-            Ok(None)
-        }
-        Err(SequenceFault::Exhausted) => {
-            count(&kerberos.counts.bad_sequence);
-            Err(AuthError::GssContextProblem)
-        }
-    }
+    let refusal =
+        match kerberos.contexts.admit(credential, (&call.header, call.record), now_seconds) {
+            Ok(context) => return Ok(Some(context)),
+            Err(refusal) => refusal,
+        };
+    let counts = &kerberos.counts;
+    count(match refusal {
+        Refusal::UnknownContext => &counts.unknown_context,
+        Refusal::BadVerifier => &counts.bad_verifier,
+        Refusal::Sequence(_) => &counts.bad_sequence,
+    });
+    refusal.error().map_or(Ok(None), Err)
 }
 
 /// Runs a call of the program.
@@ -190,10 +155,10 @@ async fn open(
     protected: Bytes,
 ) -> Result<Bytes, AcceptError> {
     if protected.len() < WORKER_BODY_BYTES {
-        return open_arguments(&*context.security.security, credential, &protected, 0);
+        return open_arguments(&context.security, credential, &protected, 0);
     }
     let (context, credential) = (Arc::clone(context), credential.clone());
-    let work = move || open_arguments(&*context.security.security, &credential, &protected, 0);
+    let work = move || open_arguments(&context.security, &credential, &protected, 0);
     offer.engine.run_long(work).await.unwrap_or(Err(AcceptError::SystemError))
 }
 
@@ -205,29 +170,9 @@ async fn seal(
     results: Message,
 ) -> Result<Message, AcceptError> {
     if credential.service == Service::None || results.len() < WORKER_BODY_BYTES {
-        return seal_results(&*context.security.security, credential, results);
+        return seal_results(&context.security, credential, results);
     }
     let (context, credential) = (Arc::clone(context), credential.clone());
-    let work = move || seal_results(&*context.security.security, &credential, results);
+    let work = move || seal_results(&context.security, &credential, results);
     offer.engine.run_long(work).await.unwrap_or(Err(AcceptError::SystemError))
-}
-
-/// Builds the reply: its verifier is the code over the sequence number (RFC 2203
-/// §5.3.3.2).
-fn reply(
-    context: &Context,
-    credential: &GssCredential,
-    xid: u32,
-    result: Result<Message, AcceptError>,
-) -> Result<Answer, AuthError> {
-    let mic = context.security.security.mic(&credential.sequence.to_be_bytes());
-    let body = mic.ok_or(AuthError::GssContextProblem)?;
-    let mut e = Encoder::new();
-    let verifier = OpaqueAuth { flavor: RPCSEC_GSS, body };
-    encode_accepted(&mut e, xid, &verifier, result.as_ref().err().copied());
-    let mut message = result.unwrap_or_default();
-    if let Some(header) = e.finish_bytes() {
-        message.prepend(header);
-    }
-    Ok(Answer::Reply(message))
 }

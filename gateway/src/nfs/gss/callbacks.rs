@@ -1,6 +1,7 @@
 //! Calls to NFSv4.0 clients that are known by Kerberos (RFC 7530 §3.3.3), under
 //! contexts that the gateway begins. The wire form is in `zgate_rpc::gss`.
 
+use super::farewell::Farewells;
 use super::kerberos::{Kerberos, Offer, count};
 use super::limits::{
     ESTABLISH_TIMEOUT, FIRST_TOKEN_PAUSE, MAX_KEPT_CALLBACK_CONTEXTS, MAX_TOKEN_REPETITIONS,
@@ -91,6 +92,7 @@ pub(super) struct Callbacks {
     tickets: CallbackConnections,
     /// Contexts that are kept for further calls.
     kept: Arc<Semaphore>,
+    farewells: Farewells,
     pub(super) counts: CallbackCounts,
 }
 
@@ -99,6 +101,7 @@ impl Default for Callbacks {
         Self {
             tickets: CallbackConnections::new(TICKET_WORKERS, TICKETS_PER_HOST),
             kept: Arc::new(Semaphore::new(MAX_KEPT_CALLBACK_CONTEXTS)),
+            farewells: Farewells::default(),
             counts: CallbackCounts::default(),
         }
     }
@@ -255,7 +258,9 @@ impl Kerberos {
         };
         let ends_seconds = client.now_seconds().saturating_add(lifetime_seconds);
         let service = client.security.service;
-        let context = Arc::new(establishing.finish(security, &proof, service, ends_seconds)?);
+        let context = establishing.finish(security, &proof, service, ends_seconds)?;
+        let farewell = self.callbacks.farewells.to(client.address);
+        let context = Arc::new(context.told_when_dropped(farewell));
         count(&self.callbacks.counts.established);
         if is_kept {
             client.security.keep(Arc::clone(&context));

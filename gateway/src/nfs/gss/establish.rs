@@ -9,15 +9,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use zgate_nfs::Peer;
 use zgate_nfs::runtime::Runtime;
-use zgate_rpc::auth::{OpaqueAuth, RPCSEC_GSS};
-use zgate_rpc::gss::{
-    Established, FAILURE, GssCredential, Handle, InitResult, InitToken, NO_CONTEXT, Procedure, Step,
-};
+use zgate_rpc::auth::OpaqueAuth;
+use zgate_rpc::gss::{FAILURE, GssCredential, Handle, InitResult, InitToken, Step, Told};
 use zgate_store::HostKey;
 use zgate_xdr::{Decode, Decoder};
-
-/// Result of INIT or CONTINUE_INIT with the verifier of its reply.
-pub(super) type Told = (InitResult, OpaqueAuth);
 
 /// Takes the token of a client. `None`: the arguments are no token.
 pub(super) async fn establish(
@@ -34,16 +29,13 @@ pub(super) async fn establish(
         return Some(failed(FAILURE, 0));
     };
     let now_seconds = nfs.runtime.now().seconds();
-    let pending = match (credential.procedure, credential.handle) {
-        (Procedure::ContinueInit, Some(handle)) => {
-            kerberos.contexts.take_pending(handle, host, now_seconds)
+    let pending = match kerberos.contexts.continued(credential, host, now_seconds) {
+        Ok(pending) => pending,
+        Err(told) => {
+            count(&kerberos.counts.unknown_context);
+            return Some((told, OpaqueAuth::none()));
         }
-        _ => None,
     };
-    if credential.procedure == Procedure::ContinueInit && pending.is_none() {
-        count(&kerberos.counts.unknown_context);
-        return Some(failed(NO_CONTEXT, 0));
-    }
     let engine = offer.engine.clone();
     let security = pending.map(|pending| pending.security);
     let work = move || accept(&offer, security, &token, now_seconds);
@@ -56,12 +48,11 @@ pub(super) async fn establish(
         }
     };
     let handle = Handle(nfs.runtime.random());
-    let (told, established) = kerberos.contexts.keep(step, handle, host, now_seconds);
-    let verifier = established.and_then(|established| {
+    let told = kerberos.contexts.keep_and_tell(step, handle, host, now_seconds);
+    if told.0.is_complete() {
         count(&kerberos.counts.established);
-        window_verifier(&established, &told)
-    });
-    Some((told, verifier.unwrap_or_else(OpaqueAuth::none)))
+    }
+    Some(told)
 }
 
 /// Runs the mechanism, and looks up who the client is. Blocks.
@@ -90,13 +81,6 @@ fn refuse(kerberos: &Kerberos, peer: IpAddr, refused: TokenRefused) -> Step<Clie
     count(&kerberos.counts.token_refused);
     warn_seldom!(%peer, reason, "a Kerberos ticket was refused");
     Step::Failed { major, minor }
-}
-
-/// The code over the window, which proves the server to the client (RFC 2203
-/// §5.2.3.1).
-fn window_verifier(context: &Established<ClientContext>, told: &InitResult) -> Option<OpaqueAuth> {
-    let mic = context.security.security.mic(&told.sequence_window.to_be_bytes())?;
-    Some(OpaqueAuth { flavor: RPCSEC_GSS, body: mic })
 }
 
 fn failed(major: u32, minor: u32) -> Told {

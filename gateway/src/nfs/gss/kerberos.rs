@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use zgate_io::{EngineChoice, IoEngine};
-use zgate_rpc::gss::Contexts;
+use zgate_rpc::gss::{Contexts, SecurityContext};
 
 /// Settings of Kerberos.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +92,24 @@ impl Offer {
 pub(crate) struct ClientContext {
     pub(super) security: BoxedContext,
     pub(super) identity: Arc<ContextIdentity>,
+}
+
+impl SecurityContext for ClientContext {
+    fn verifies(&self, message: &[u8], mic: &[u8]) -> bool {
+        self.security.verifies(message, mic)
+    }
+
+    fn mic(&self, message: &[u8]) -> Option<Vec<u8>> {
+        self.security.mic(message)
+    }
+
+    fn wrap(&self, message: &[u8]) -> Option<Vec<u8>> {
+        self.security.wrap(message)
+    }
+
+    fn unwrap(&self, token: &[u8]) -> Option<Vec<u8>> {
+        self.security.unwrap(token)
+    }
 }
 
 /// Calls and tokens that were refused, by reason; and contexts.

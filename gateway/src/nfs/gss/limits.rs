@@ -40,6 +40,11 @@ pub(crate) const PROTECTED_CALLBACK_TIMEOUT: Duration = Duration::from_secs(25);
 /// Contexts for callbacks that are kept for the next call, one for each client at
 /// most. Without one, a callback begins its own.
 pub(crate) const MAX_KEPT_CALLBACK_CONTEXTS: usize = 4096;
+/// Clients that are told at a time that a context for callbacks has ended; each
+/// takes a connection. Those beyond are not told.
+pub(crate) const MAX_FAREWELLS: usize = 16;
+/// Time limit of that call, with its connection.
+pub(crate) const FAREWELL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Principals of the gateway with tickets: clients choose them from the keytab.
 pub(crate) const MAX_CALLBACK_PRINCIPALS: usize = 16;
 /// Tickets to clients that a principal's cache holds before it is replaced: the

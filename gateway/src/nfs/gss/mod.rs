@@ -7,6 +7,7 @@
 pub(crate) mod call;
 pub(crate) mod callbacks;
 mod establish;
+mod farewell;
 pub(crate) mod identity;
 pub(crate) mod kerberos;
 pub(crate) mod limits;

@@ -140,7 +140,7 @@ fn with_sequence(sequence: u32, body: &Message) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::super::Procedure;
-    use super::super::fake::{FakeContext, client_body};
+    use super::super::fake::{FakeCall, FakeContext};
     use super::*;
 
     fn credential(service: Service) -> GssCredential {
@@ -152,8 +152,16 @@ mod tests {
     const HEAD: usize = 8;
 
     fn record(service: Service, sequence: u32, arguments: &[u8]) -> Bytes {
-        let body = client_body(&CONTEXT, service, sequence, arguments);
-        Bytes::from([&[0xee; HEAD][..], &body].concat())
+        let call = FakeCall {
+            context: CONTEXT,
+            handle: None,
+            procedure: Procedure::Data,
+            sequence,
+            service,
+            words: [0; 4],
+            arguments,
+        };
+        Bytes::from([&[0xee; HEAD][..], &call.protected()].concat())
     }
 
     #[test]

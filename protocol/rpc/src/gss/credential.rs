@@ -64,6 +64,13 @@ impl GssCredential {
         parsed.map_err(|_| AuthError::BadCredential)
     }
 
+    /// Returns whether the call carries a token of a context that is being
+    /// established.
+    #[must_use]
+    pub fn carries_token(&self) -> bool {
+        matches!(self.procedure, Procedure::Init | Procedure::ContinueInit)
+    }
+
     /// Encodes the credential as a client sends it.
     #[must_use]
     pub fn to_opaque(&self) -> OpaqueAuth {

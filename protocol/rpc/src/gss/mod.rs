@@ -8,6 +8,7 @@ mod body;
 mod contexts;
 mod control;
 mod credential;
+mod incoming;
 mod limits;
 mod outgoing;
 mod service;
@@ -17,6 +18,7 @@ pub use body::{open_arguments, seal_results};
 pub use contexts::{Contexts, Established, Handle};
 pub use control::{InitResult, InitToken, Step};
 pub use credential::{GssCredential, Procedure, signed_header};
+pub use incoming::{Refusal, Told, check_token_call, results_reply, token_reply};
 pub use limits::{
     CONTEXT_IDLE_SECONDS, MAX_CONTEXTS, MAX_CONTEXTS_PER_HOST, MAX_HANDLE_BYTES,
     MAX_INIT_EXCHANGES, MAX_PENDING, MAX_PENDING_PER_HOST, MAX_SEQUENCE, MAX_TOKEN_BYTES,
@@ -58,5 +60,5 @@ pub trait SecurityContext {
     fn unwrap(&self, token: &[u8]) -> Option<Vec<u8>>;
 }
 
-#[cfg(test)]
-pub(crate) mod fake;
+#[cfg(any(test, feature = "test-mechanism"))]
+pub mod fake;

@@ -178,8 +178,10 @@ impl Establishing {
         if *window < MIN_OUTGOING_WINDOW {
             return Err(OutgoingFault::SmallWindow(*window));
         }
-        let next = AtomicU32::new(1);
-        Ok(OutgoingContext { security, handle: self.handle, service, next, ends_seconds })
+        let (next, on_drop) = (AtomicU32::new(1), None);
+        let Self { program, version, handle, .. } = self;
+        let target = (program, version);
+        Ok(OutgoingContext { security, handle, target, service, next, ends_seconds, on_drop })
     }
 }
 
@@ -207,14 +209,30 @@ impl Decode for ForeignInitResult {
 /// The mechanism's context.
 pub type BoxedSecurityContext = Box<dyn SecurityContext + Send + Sync>;
 
+/// Sends the call that ends a context at the other side.
+type Farewell = Box<dyn FnOnce(ProtectedCall) + Send + Sync>;
+
 /// A context for calls to a client.
 pub struct OutgoingContext {
     security: BoxedSecurityContext,
     /// The client's name of the context.
     handle: Vec<u8>,
+    /// Its program, and the version of that.
+    target: (u32, u32),
     service: Service,
     next: AtomicU32,
     ends_seconds: u64,
+    on_drop: Option<Farewell>,
+}
+
+impl Drop for OutgoingContext {
+    fn drop(&mut self) {
+        if let Some(on_drop) = self.on_drop.take()
+            && let Some(call) = self.destroy(0)
+        {
+            on_drop(call);
+        }
+    }
 }
 
 impl fmt::Debug for OutgoingContext {
@@ -239,6 +257,35 @@ impl OutgoingContext {
         now_seconds < self.ends_seconds && self.next.load(Ordering::Relaxed) < MAX_SEQUENCE
     }
 
+    /// Has the call that ends the context ([`Self::destroy`], transaction id 0) handed
+    /// to `send` when the context is dropped, if it still can sign one. `send` must
+    /// not wait: the context may be dropped under a lock.
+    #[must_use]
+    pub fn told_when_dropped(
+        mut self,
+        send: impl FnOnce(ProtectedCall) + Send + Sync + 'static,
+    ) -> Self {
+        self.on_drop = Some(Box::new(send));
+        self
+    }
+
+    /// Builds the call that ends the context at the other side (RFC 2203 §5.4): a
+    /// NULL call without arguments. `None`: the context can no longer sign.
+    pub fn destroy(&self, xid: u32) -> Option<ProtectedCall> {
+        let (program, version) = self.target;
+        let (credential, verifier) = (OpaqueAuth::none(), OpaqueAuth::none());
+        let header = CallHeader { xid, program, version, procedure: 0, credential, verifier };
+        self.signed(Procedure::Destroy, header, |_| Some(Bytes::new()))
+    }
+
+    /// Checks that the other side has answered a [`Self::destroy`].
+    ///
+    /// # Errors
+    /// [`OutgoingFault`].
+    pub fn open_destroyed(&self, call: &ProtectedCall, raw: &[u8]) -> Result<(), OutgoingFault> {
+        self.verified(call, &mut Decoder::new(raw))
+    }
+
     /// Puts a call under the context: its credential and verifier are replaced,
     /// its arguments protected.
     ///
@@ -252,21 +299,41 @@ impl OutgoingContext {
     fn protected(&self, call: &Message) -> Option<ProtectedCall> {
         let plain = call.flatten()?;
         let mut d = Decoder::new(&plain);
-        let mut header = CallHeader::decode(&mut d).ok()?;
+        let header = CallHeader::decode(&mut d).ok()?;
         let arguments = Message::from(plain.slice(d.position()..));
+        self.signed(Procedure::Data, header, |numbers| {
+            seal_body(&*self.security, numbers, arguments)?.flatten()
+        })
+    }
+
+    /// Builds a call from its header and its body, which is protected with these
+    /// numbers.
+    fn signed(
+        &self,
+        procedure: Procedure,
+        mut header: CallHeader,
+        body: impl FnOnce((Service, u32)) -> Option<Bytes>,
+    ) -> Option<ProtectedCall> {
         let sequence = self.next.fetch_add(1, Ordering::Relaxed);
         if sequence > MAX_SEQUENCE {
             return None;
         }
         let numbers = (self.service, sequence);
-        header.credential = write_credential(Procedure::Data, numbers, &self.handle);
+        header.credential = write_credential(procedure, numbers, &self.handle);
         header.verifier = OpaqueAuth::none();
         let unsigned = encoded(&header)?;
         let mic = self.security.mic(signed_header(&unsigned, &header)?)?;
         header.verifier = OpaqueAuth { flavor: RPCSEC_GSS, body: mic };
-        let body = seal_body(&*self.security, numbers, arguments)?;
-        let record = [&encoded(&header)?[..], &body.flatten()?].concat();
+        let record = [&encoded(&header)?[..], &body(numbers)?].concat();
         Some(ProtectedCall { record, xid: header.xid, sequence })
+    }
+
+    /// Checks the verifier of a reply, and leaves the decoder at the results.
+    fn verified(&self, call: &ProtectedCall, d: &mut Decoder<'_>) -> Result<(), OutgoingFault> {
+        let verifier = accepted(d, call.xid)?;
+        let is_its = verifier.flavor == RPCSEC_GSS
+            && self.security.verifies(&call.sequence.to_be_bytes(), &verifier.body);
+        if is_its { Ok(()) } else { Err(OutgoingFault::BadVerifier) }
     }
 
     /// Returns the reply to a call without its protection: a successful one.
@@ -275,12 +342,7 @@ impl OutgoingContext {
     /// [`OutgoingFault`]; the results are not known then.
     pub fn open(&self, call: &ProtectedCall, raw: &Bytes) -> Result<Bytes, OutgoingFault> {
         let mut d = Decoder::new(raw);
-        let verifier = accepted(&mut d, call.xid)?;
-        let is_its = verifier.flavor == RPCSEC_GSS
-            && self.security.verifies(&call.sequence.to_be_bytes(), &verifier.body);
-        if !is_its {
-            return Err(OutgoingFault::BadVerifier);
-        }
+        self.verified(call, &mut d)?;
         let numbers = (self.service, call.sequence);
         let results = open_body(&*self.security, numbers, raw, d.position());
         let results = results.ok_or(OutgoingFault::BadResults)?;

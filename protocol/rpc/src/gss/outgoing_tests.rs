@@ -216,7 +216,36 @@ fn a_context_ends_by_time_and_by_number() {
     assert!(!context.is_usable(0));
     assert!(context.protect(&plain(5)).is_ok());
     assert_eq!(context.protect(&plain(5)).err(), Some(OutgoingFault::Expired));
-    let broken = OutgoingContext { security: Box::new(FakeContext { key: 0 }), ..context };
+    let mut broken = context;
+    broken.security = Box::new(FakeContext { key: 0 });
     broken.next.store(1, Ordering::Relaxed);
     assert_eq!(broken.protect(&plain(5)).err(), Some(OutgoingFault::Expired));
+}
+
+#[test]
+fn the_end_of_a_context_is_told_once_and_only_while_it_can_sign() {
+    for service in Service::ALL {
+        let (tell, told) = std::sync::mpsc::channel();
+        let context = established(service);
+        context.protect(&plain(5)).unwrap();
+        drop(context.told_when_dropped(move |call| tell.send(call).unwrap()));
+        let call = told.try_recv().unwrap();
+        assert!(told.try_recv().is_err());
+        let mut d = Decoder::new(&call.record);
+        let header = CallHeader::decode(&mut d).unwrap();
+        assert_eq!((header.program, header.version, header.procedure), (PROGRAM, 1, 0));
+        assert!(d.rest().is_empty(), "a DESTROY has no arguments");
+        let signed = signed_header(&call.record, &header).unwrap();
+        assert!(CONTEXT.verifies(signed, &header.verifier.body));
+        let mut words = Decoder::new(&header.credential.body);
+        let [_, procedure, sequence, _] = [(); 4].map(|()| words.u32().unwrap());
+        assert_eq!((procedure, sequence, words.opaque(128).unwrap()), (3, 2, HANDLE));
+
+        let other = established(service);
+        let done = |number| bytes(|e| encode_accepted(e, 0, &verifier(CONTEXT, number), None));
+        assert_eq!(other.open_destroyed(&call, &done(2)), Ok(()));
+        assert_eq!(other.open_destroyed(&call, &done(1)), Err(OutgoingFault::BadVerifier));
+    }
+    let mut broken = established(Service::None).told_when_dropped(|_| panic!("nothing to send"));
+    broken.security = Box::new(FakeContext { key: 0 });
 }

@@ -13,7 +13,7 @@ pub use delegations::Delegations;
 pub use owners::OwnerClient;
 pub use session::SessionClient;
 pub use stateless::StatelessClient;
-pub use wire::Wire;
+pub use wire::{GssClient, Wire};
 pub use worker::{AnyClient, Worker};
 
 use zgate_nfs_wire::v4::{Fh, LockType, Verifier};

@@ -1,11 +1,15 @@
 //! RPC over a simulated connection: a call is repeated over a new connection
 //! until it is answered.
 
+mod acceptor;
+mod gss;
+
 use crate::dice::Dice;
 use crate::executor::{Executor, MILLISECOND, lock};
 use crate::network::Network;
 use crate::trace::Trace;
 use bytes::Bytes;
+pub use gss::GssClient;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -31,6 +35,8 @@ pub struct Wire {
     connections: AtomicU64,
     connecting: tokio::sync::Mutex<()>,
     next_xid: Mutex<u32>,
+    /// Absent: the client's calls have AUTH_SYS.
+    gss: Option<GssClient>,
 }
 
 /// Answer to a call.
@@ -63,7 +69,14 @@ impl Wire {
             connections: AtomicU64::new(0),
             connecting: tokio::sync::Mutex::default(),
             next_xid: Mutex::new((client as u32 + 1) << 24),
+            gss: None,
         }
+    }
+
+    /// The same with Kerberos.
+    #[must_use]
+    pub fn with_kerberos(self, gss: Option<GssClient>) -> Self {
+        Self { gss, ..self }
     }
 
     /// The client's address.
@@ -83,6 +96,17 @@ impl Wire {
         answer: impl Fn(&[u8]) -> Option<Bytes> + Send + Sync + 'static,
     ) {
         self.network.answer_callbacks(self.client, Arc::new(answer));
+    }
+
+    /// The same for NFSv4.0, whose callbacks have the security of its calls (RFC 7530
+    /// §3.3.3).
+    pub fn answer_callbacks_as_called(
+        &self,
+        answer: impl Fn(&[u8]) -> Option<Bytes> + Send + Sync + 'static,
+    ) {
+        let Some(gss) = &self.gss else { return self.answer_callbacks(answer) };
+        let acceptor = Arc::clone(&gss.acceptor);
+        self.answer_callbacks(move |call| acceptor.answered(call, &answer));
     }
 
     /// A short pause before a request is made again.
@@ -107,6 +131,9 @@ impl Wire {
     pub fn break_connections(&self) {
         self.network.cut_client(self.client);
         *lock(&self.link) = None;
+        if let Some(gss) = &self.gss {
+            gss.restart();
+        }
     }
 
     /// Ends a connection, so that the next call makes a new one.
@@ -119,13 +146,15 @@ impl Wire {
         }
     }
 
+    fn next_xid(&self) -> u32 {
+        let mut next = lock(&self.next_xid);
+        *next += 1;
+        *next
+    }
+
     /// Calls a procedure until there is an answer.
     pub async fn call(&self, version: u32, procedure: u32, args: &[u8]) -> Answer {
-        let xid = {
-            let mut next = lock(&self.next_xid);
-            *next += 1;
-            *next
-        };
+        let xid = self.next_xid();
         let auth = AuthSys::default();
         let credential = Credential::Sys(auth).to_opaque();
         let verifier = OpaqueAuth::none();
@@ -135,6 +164,10 @@ impl Wire {
         let mut record = e.finish().flatten().unwrap_or_default().to_vec();
         record.extend_from_slice(args);
         let record = Bytes::from(record);
+        if let Some(gss) = &self.gss {
+            // Boxed, so that calls without it do not grow.
+            return Box::pin(self.call_in_context(gss, (xid, version), record)).await;
+        }
         let (mut sent, mut first) = (0, None);
         loop {
             let link = self.link().await;

@@ -1,6 +1,7 @@
 //! The environment of the product in the simulator.
 
 use super::WALL_SECONDS;
+use super::callbacks::ProtectedClient;
 use crate::dice::Dice;
 use crate::executor::{Domain, Executor, SECOND, lock};
 use crate::network::Network;
@@ -18,6 +19,7 @@ pub(super) struct ServerRuntime {
     pub(super) network: Arc<Network>,
     pub(super) wall_jumps: Arc<AtomicI64>,
     pub(super) domain: Domain,
+    pub(super) seed: u64,
     pub(super) dice: Mutex<Dice>,
     /// A planted fault: there is no other clock.
     pub(super) by_wall_clock: bool,
@@ -37,6 +39,12 @@ impl Runtime for ServerRuntime {
         call: Message,
     ) -> BoxedFuture<Result<Bytes, CallbackFailure>> {
         let network = Arc::clone(&self.network);
+        if let CallbackPath::Protected(address, security) = path {
+            let dice = Mutex::new(Dice::new(self.random(), "callback"));
+            let (seed, now_seconds) = (self.seed, self.now().seconds());
+            let client = ProtectedClient { network, seed, dice, address, security, now_seconds };
+            return Box::pin(async move { client.call(&call).await });
+        }
         Box::pin(async move {
             let call = call.flatten().ok_or(CallbackFailure::Unreachable)?;
             network.callback(path, call).await

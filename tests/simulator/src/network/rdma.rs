@@ -327,7 +327,10 @@ impl Network {
         }
         assert_eq!(direction(asked.xid, &stream), Some(Direction::Call), "a call made whole");
         let Some(peer) = self.peer(number) else { return };
-        let answer = gateway.answer_message(server, peer, stream.into()).await;
+        let record = Bytes::from(stream);
+        let client = lock(&self.inside).links.get(&number).map_or(0, |link| link.client);
+        self.intrude(gateway, (server, client), &peer, &record).await;
+        let answer = gateway.answer_message(server, peer, record).await;
         let sending = {
             let mut inside = lock(&self.inside);
             let inside = &mut *inside;

@@ -7,7 +7,9 @@ use crate::nfs::callback_connections::CallbackConnections;
 use crate::nfs::gss::callbacks::ProtectedClient;
 use crate::nfs::gss::identity::Users;
 use crate::nfs::gss::kerberos::{Kerberos, Offer};
-use crate::nfs::gss::limits::{MAX_KEPT_CALLBACK_CONTEXTS, TICKET_TIMEOUT, TICKET_WORKERS};
+use crate::nfs::gss::limits::{
+    FAREWELL_TIMEOUT, MAX_FAREWELLS, MAX_KEPT_CALLBACK_CONTEXTS, TICKET_TIMEOUT, TICKET_WORKERS,
+};
 use crate::nfs::gss::mechanism::BoxedContext;
 use crate::nfs::gss::tickets::{BegunContext, CallbackMechanism, Progress, UnfinishedContext};
 use futures_util::future::join_all;
@@ -39,7 +41,7 @@ impl UnfinishedContext for Unfinished {
         if token != b"answer" {
             return Err("not the client's token".to_owned());
         }
-        let context: BoxedContext = Box::new(FakeContext { key: self.0 });
+        let context: BoxedContext = Box::new(FakeContext { key: self.0.into() });
         Ok(Progress::Established { context, lifetime_seconds: 3600 })
     }
 }
@@ -266,4 +268,57 @@ async fn kept_contexts_are_bounded_and_end_with_their_clients() {
     assert!(fixture.call(receiver.address, &next).await.is_ok());
     assert!(next.context(0).is_some(), "room again");
     assert!(next.context(2 * 3600).is_none(), "it has expired");
+}
+
+/// Lets others run until this holds.
+async fn until(holds: impl Fn() -> bool) {
+    while !holds() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_is_told_that_a_context_has_ended() {
+    for service in Service::ALL {
+        let (fixture, receiver) = (fixture(), CallbackReceiver::start(0x33).await);
+        let client = security("3fs/c@R", service);
+        assert!(fixture.call(receiver.address, &client).await.is_ok());
+        assert!(fixture.call(receiver.address, &client).await.is_ok());
+        assert_eq!((receiver.known(), receiver.ended()), (1, 0), "it is in use");
+        drop(client);
+        until(|| receiver.ended() == 1).await;
+        assert_eq!((receiver.known(), receiver.called()), (0, 2), "{service:?}");
+    }
+}
+
+/// Clients that end all at once and answer nothing any more hold a bounded number of
+/// connections for a bounded time; then others are told again.
+#[tokio::test]
+async fn ends_that_nobody_answers_are_bounded() {
+    let (fixture, receiver) = (fixture(), CallbackReceiver::start(0x33).await);
+    let clients: Vec<_> =
+        (0..2 * MAX_FAREWELLS).map(|_| security("3fs/c@R", Service::None)).collect();
+    for client in &clients {
+        assert!(fixture.call(receiver.address, client).await.is_ok());
+    }
+    receiver.conduct(Conduct::IgnoresEnds);
+    let before = receiver.connections();
+    drop(clients);
+    until(|| receiver.ended() == MAX_FAREWELLS).await;
+    assert_eq!(receiver.connections() - before, MAX_FAREWELLS);
+
+    let last = security("3fs/c@R", Service::None);
+    assert!(fixture.call(receiver.address, &last).await.is_ok(), "callbacks go on");
+    let other = security("3fs/c@R", Service::None);
+    assert!(fixture.call(receiver.address, &other).await.is_ok());
+    drop(last);
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(receiver.ended(), MAX_FAREWELLS, "all are waited for");
+    tokio::time::pause();
+    tokio::time::sleep(FAREWELL_TIMEOUT).await;
+    tokio::time::resume();
+    drop(other);
+    until(|| receiver.ended() == MAX_FAREWELLS + 1).await;
 }

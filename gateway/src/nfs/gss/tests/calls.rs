@@ -198,7 +198,8 @@ fn contexts_begin_and_end() {
         // Two tokens.
         let (told, verifier) = gateway.token(first, &[ASKS_AGAIN]).await;
         assert!(told.needs_more() && verifier == OpaqueAuth::none());
-        let unfinished = Session { context: FakeContext { key: ASKS_AGAIN }, handle: told.handle };
+        let unfinished =
+            Session { context: FakeContext { key: ASKS_AGAIN.into() }, handle: told.handle };
         let early = gateway.ask(&unfinished.call((1, Service::None), NULL, b"")).await.unwrap();
         assert_eq!(denied(&early), CREDENTIAL_PROBLEM);
         let (told, _) = gateway.token((Procedure::ContinueInit, told.handle), &[ASKS_AGAIN]).await;

@@ -59,7 +59,7 @@ impl Mechanism for TestMechanism {
             acceptor: "nfs/server@TEST".to_owned(),
         };
         let asks_again = key == ASKS_AGAIN && context.is_none();
-        let security: BoxedContext = Box::new(FakeContext { key });
+        let security: BoxedContext = Box::new(FakeContext { key: key.into() });
         let client = (!asks_again).then_some(client);
         Ok(TokenResult { context: security, token: vec![0xaa], client })
     }
@@ -165,7 +165,7 @@ impl TestGateway {
         let token = [&[key], user.as_bytes()].concat();
         let (told, verifier) = self.token((Procedure::Init, None), &token).await;
         assert!(told.is_complete(), "{told:?}");
-        let context = FakeContext { key };
+        let context = FakeContext { key: key.into() };
         assert_eq!((verifier.flavor, told.token), (RPCSEC_GSS, vec![0xaa]));
         assert!(context.verifies(&told.sequence_window.to_be_bytes(), &verifier.body));
         Session { context, handle: told.handle }

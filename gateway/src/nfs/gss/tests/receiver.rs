@@ -32,6 +32,8 @@ pub(super) enum Conduct {
     RefusesTokens,
     /// The connection is closed when a token arrives, the first three times.
     ClosesAtTokens,
+    /// The end of a context is not answered.
+    IgnoresEnds,
 }
 
 struct Inside {
@@ -40,6 +42,7 @@ struct Inside {
     known: Mutex<HashSet<u64>>,
     begun: AtomicUsize,
     called: AtomicUsize,
+    ended: AtomicUsize,
     connections: AtomicUsize,
     closed: AtomicUsize,
 }
@@ -56,11 +59,12 @@ impl CallbackReceiver {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let inside = Arc::new(Inside {
-            context: FakeContext { key },
+            context: FakeContext { key: key.into() },
             conduct: Mutex::new(Conduct::Good),
             known: Mutex::default(),
             begun: AtomicUsize::new(0),
             called: AtomicUsize::new(0),
+            ended: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
             closed: AtomicUsize::new(0),
         });
@@ -92,6 +96,16 @@ impl CallbackReceiver {
         self.inside.called.load(Ordering::Relaxed)
     }
 
+    /// Contexts that the gateway has ended.
+    pub(super) fn ended(&self) -> usize {
+        self.inside.ended.load(Ordering::Relaxed)
+    }
+
+    /// Contexts that are known.
+    pub(super) fn known(&self) -> usize {
+        self.inside.known.lock().unwrap().len()
+    }
+
     pub(super) fn connections(&self) -> usize {
         self.inside.connections.load(Ordering::Relaxed)
     }
@@ -117,7 +131,11 @@ impl Inside {
             {
                 return;
             }
-            let reply = self.answer(&Bytes::from(record));
+            let Some(reply) = self.answer(&Bytes::from(record)) else {
+                // Until the gateway closes the connection.
+                let _ = stream.read(&mut [0; 1]).await;
+                return;
+            };
             let marker = (reply.len() as u32 | 0x8000_0000).to_be_bytes();
             if stream.write_all(&[&marker[..], &reply].concat()).await.is_err() {
                 return;
@@ -130,21 +148,31 @@ impl Inside {
         OpaqueAuth { flavor: RPCSEC_GSS, body }
     }
 
-    fn answer(&self, record: &Bytes) -> Vec<u8> {
+    /// `None`: there is no answer.
+    fn answer(&self, record: &Bytes) -> Option<Vec<u8>> {
         let mut d = Decoder::new(record);
         let header = CallHeader::decode(&mut d).unwrap();
         let credential = GssCredential::parse(&header.credential).unwrap();
         if credential.procedure == Procedure::Init {
-            return self.begin(header.xid);
+            return Some(self.begin(header.xid));
         }
         let conduct = *self.conduct.lock().unwrap();
         let handle = credential.handle.unwrap();
         if conduct == Conduct::KnowsNoContext || !self.known.lock().unwrap().contains(&handle.0) {
             let lost = Rejection::Auth(AuthError::GssCredentialProblem);
-            return bytes(|e| encode_rejection(e, header.xid, lost));
+            return Some(bytes(|e| encode_rejection(e, header.xid, lost)));
         }
         let signed = signed_header(record, &header).unwrap();
         assert!(self.context.verifies(signed, &header.verifier.body), "header");
+        if credential.procedure == Procedure::Destroy {
+            assert_eq!(header.procedure, 0);
+            assert!(d.rest().is_empty(), "the end of a context has no arguments");
+            self.known.lock().unwrap().remove(&handle.0);
+            self.ended.fetch_add(1, Ordering::Relaxed);
+            let verifier = self.verifier(credential.sequence);
+            let reply = bytes(|e| encode_accepted(e, header.xid, &verifier, None));
+            return (conduct != Conduct::IgnoresEnds).then_some(reply);
+        }
         let opened = open_arguments(&self.context, &credential, record, d.position()).unwrap();
         assert_eq!(opened, &b"arguments..."[..]);
         self.called.fetch_add(1, Ordering::Relaxed);
@@ -159,7 +187,7 @@ impl Inside {
         if conduct == Conduct::ChangesResults {
             *reply.last_mut().unwrap() ^= 1;
         }
-        reply
+        Some(reply)
     }
 
     fn begin(&self, xid: u32) -> Vec<u8> {

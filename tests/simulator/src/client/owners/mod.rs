@@ -151,7 +151,7 @@ impl OwnerClient {
     pub fn new(wire: Wire, files: Files, history: &Arc<History>, gateway: &Arc<Gateway>) -> Self {
         let delegations = Arc::<Delegations>::default();
         let answering = Arc::clone(&delegations);
-        wire.answer_callbacks(move |call| answering.answer(call));
+        wire.answer_callbacks_as_called(move |call| answering.answer(call));
         Self {
             wire,
             files,
