@@ -44,8 +44,8 @@ const DRAIN_SECONDS: u64 = 5;
 const TAKEOVER_NANOS: u64 = 6 * SECOND;
 /// Most open files.
 const OPEN_FILES: usize = 1000;
-/// Path of the export.
-const EXPORT: &str = "/export";
+/// Paths of the export: the first one, and that after a rename.
+pub const EXPORTS: [&str; 2] = ["/export", "/renamed"];
 /// Difference of the wall clock to the monotonic clock, in seconds.
 const WALL_SECONDS: i64 = 1_750_000_000;
 
@@ -123,7 +123,7 @@ impl Gateway {
         } else {
             Arc::new(StableNames::over(store))
         };
-        let export = open_export(EXPORT, store);
+        let export = open_export(EXPORTS[0], store);
         let gateway = Arc::new(Self {
             executor: Arc::clone(executor),
             trace: Arc::clone(trace),
@@ -390,6 +390,16 @@ impl Gateway {
         instance.target.tick();
     }
 
+    /// Returns whether the running server knows a client of this name.
+    #[must_use]
+    pub fn knows(&self, name: &str) -> bool {
+        let instance = lock(&self.inside).1.clone();
+        instance.is_some_and(|instance| {
+            let clients = instance.v4.clients(instance.runtime.now().seconds());
+            clients.iter().any(|client| client.name == name)
+        })
+    }
+
     /// Sums of the running server's state, and its open files.
     #[must_use]
     pub fn totals(&self) -> Option<(StateTotals, usize)> {
@@ -490,7 +500,7 @@ impl Gateway {
 /// The export at its other path.
 fn moved(export: &Arc<Export>) -> Arc<Export> {
     Arc::new(Export {
-        pseudo_path: "/renamed".to_owned(),
+        pseudo_path: EXPORTS[1].to_owned(),
         source: export.source.clone(),
         store: Arc::clone(&export.store),
         clients: export.clients.clone(),

@@ -12,6 +12,7 @@ pub mod gateway;
 pub mod history;
 pub mod invariant;
 pub mod iscsi;
+pub mod loader;
 pub mod mutant;
 pub mod network;
 pub mod plan;

@@ -117,11 +117,20 @@ pub enum Mutant {
     /// Client records of a server that another machine has replaced still
     /// change.
     RecordsUnfenced,
+    /// The loader's first READ over another connection has a wrong offset.
+    OffsetAfterReconnect,
+    /// A reply that arrives for a dead connection of the loader is taken for
+    /// another one's.
+    DeadReplyTaken,
+    /// The loader returns another delegation than the one that it holds.
+    DelegationKept,
+    /// The loader's DESTROY_CLIENTID names another client.
+    LeavesWithoutAWord,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 55] = [
+    pub const ALL: [Self; 59] = [
         Self::CommitSyncsNothing,
         Self::StableWriteUnstable,
         Self::VerifierKeptAtStart,
@@ -177,6 +186,10 @@ impl Mutant {
         Self::ReassignIgnored,
         Self::LostDataNotMissed,
         Self::RecordsUnfenced,
+        Self::OffsetAfterReconnect,
+        Self::DeadReplyTaken,
+        Self::DelegationKept,
+        Self::LeavesWithoutAWord,
     ];
 
     /// Its name on the command line.
@@ -238,6 +251,10 @@ impl Mutant {
             Self::ReassignIgnored => "reassign-ignored",
             Self::LostDataNotMissed => "lost-data-not-missed",
             Self::RecordsUnfenced => "records-unfenced",
+            Self::OffsetAfterReconnect => "offset-after-reconnect",
+            Self::DeadReplyTaken => "dead-reply-taken",
+            Self::DelegationKept => "delegation-kept",
+            Self::LeavesWithoutAWord => "leaves-without-a-word",
         }
     }
 

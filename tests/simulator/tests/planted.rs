@@ -45,6 +45,9 @@ fn planted_faults_are_found() {
         Mutant::ReadAfterAbort,
         Mutant::AbortNotSeen,
         Mutant::LostDataNotMissed,
+        Mutant::OffsetAfterReconnect,
+        Mutant::DelegationKept,
+        Mutant::LeavesWithoutAWord,
     ] {
         found(mutant);
     }
