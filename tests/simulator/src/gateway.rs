@@ -25,7 +25,7 @@ use zgate_nfs::v4::guard::StateGuard;
 use zgate_nfs::v4::server::{Identity, NoObserver, ServerAddresses, ServerOptions};
 use zgate_nfs::v4::state::State;
 use zgate_nfs::v4::state::grace::GracePeriod;
-use zgate_nfs::v4::state::view::StateTotals;
+use zgate_nfs::v4::state::view::{ClientView, StateTotals};
 use zgate_nfs::{Peer, mount, v3, v4};
 use zgate_nfs_wire::v4::{COMPOUND, Fh, OpNum, op};
 use zgate_rpc::CallHeader;
@@ -390,14 +390,12 @@ impl Gateway {
         instance.target.tick();
     }
 
-    /// Returns whether the running server knows a client of this name.
+    /// What the running server knows of a client of this name.
     #[must_use]
-    pub fn knows(&self, name: &str) -> bool {
-        let instance = lock(&self.inside).1.clone();
-        instance.is_some_and(|instance| {
-            let clients = instance.v4.clients(instance.runtime.now().seconds());
-            clients.iter().any(|client| client.name == name)
-        })
+    pub fn client(&self, name: &str) -> Option<ClientView> {
+        let instance = lock(&self.inside).1.clone()?;
+        let clients = instance.v4.clients(instance.runtime.now().seconds());
+        clients.into_iter().find(|client| client.name == name)
     }
 
     /// Sums of the running server's state, and its open files.

@@ -439,7 +439,7 @@ impl Network {
         }
         self.executor.sleep(self.delay()).await;
         self.passage(client).await;
-        if self.reply_to_loader(number, client, xid, &reply) {
+        if self.reply_to_loader(number, client, xid, reply.clone()) {
             return;
         }
         let waiting = {

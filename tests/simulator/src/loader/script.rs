@@ -130,9 +130,7 @@ impl Loader {
         }
         let end = (self.around.faults_end_seconds + LAST_SECONDS) * SECOND;
         self.around.clock.sleep_until(end).await;
-        self.load(4, 1 << 16).await;
-        self.open = None;
-        self.leave().await;
+        self.last().await;
         self.note(format_args!("done"));
     }
 
@@ -405,15 +403,25 @@ impl Loader {
         }
     }
 
-    /// Unregisters while nothing is wrong: nothing may be left.
-    async fn leave(&mut self) {
+    /// Loads and reads once more, while nothing is wrong, as a client that has
+    /// abandoned nothing; closes all, and unregisters: nothing may be left.
+    async fn last(&mut self) {
+        self.take(Step::Remount { drops: false }).await;
+        self.read_all(0).await;
+        self.load(4, 1 << 16).await;
+        self.take(Step::CloseFile).await;
         let name = self.name();
+        let left = self.around.gateway.client(&name).filter(|it| it.opens + it.delegations > 0);
+        if let Some(left) = left {
+            let text = format!("{name} has closed its files, and the server has {left:?}");
+            self.fail(Invariant::LoaderLeaves, text);
+        }
         let Some(client) = self.client.take() else { return };
         client.close().await;
         drop(client);
         // Tasks that were stopped have ended by then.
         self.around.clock.sleep(SECOND / 100).await;
-        if self.around.gateway.knows(&name) {
+        if self.around.gateway.client(&name).is_some() {
             let text = format!("{name} has unregistered, and the server still knows it");
             self.fail(Invariant::LoaderLeaves, text);
         }

@@ -341,7 +341,7 @@ impl Network {
         number: u64,
         client: usize,
         xid: u32,
-        reply: &Bytes,
+        mut reply: Bytes,
     ) -> bool {
         if client != LOADER {
             return false;
@@ -349,18 +349,24 @@ impl Network {
         let cut = {
             let mut inside = lock(&self.inside);
             let inside = &mut *inside;
-            let mut link = inside.links.get_mut(&number).filter(|link| link.alive);
-            if link.is_none() && self.mutant == Some(Mutant::DeadReplyTaken) {
-                let waits = |link: &&mut Link| {
-                    let stream = link.stream.as_ref().filter(|_| link.alive);
-                    stream.is_some_and(|stream| stream.asked.contains_key(&xid))
-                };
-                link = inside.links.values_mut().find(waits);
+            let link = inside.links.get_mut(&number).filter(|link| link.alive);
+            let stream = match link {
+                None if self.mutant == Some(Mutant::DeadReplyTaken) => {
+                    let mut links = inside.links.values_mut().filter(|link| link.alive);
+                    links.find_map(|link| link.stream.as_mut().filter(|s| !s.asked.is_empty()))
+                }
+                link => link.and_then(|link| link.stream.as_mut()),
+            };
+            let Some(stream) = stream else { return true };
+            if stream.asked.remove(&xid).is_none()
+                && self.mutant == Some(Mutant::DeadReplyTaken)
+                && let Some((other, _)) = stream.asked.pop_first()
+            {
+                reply =
+                    [&other.to_be_bytes()[..], reply.get(4..).unwrap_or_default()].concat().into();
             }
-            let Some(stream) = link.and_then(|link| link.stream.as_mut()) else { return true };
-            stream.asked.remove(&xid);
             let most = inside.cut_reply.take();
-            stream.deliver(reply, most);
+            stream.deliver(&reply, most);
             most.is_some()
         };
         if cut {
