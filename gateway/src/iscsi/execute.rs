@@ -64,17 +64,15 @@ pub(crate) async fn execute(
     // end: their writes must not follow the response to the abort.
     let stop = (family == Family::Sanitize).then(|| Arc::new(Notify::new()));
     let own = OwnTask { block, live, unit, task, takes_spans };
-    let run = lun_map.luns.execute_task(
-        wire_lun,
-        zgate_scsi::Command {
-            nexus: Arc::clone(&live.nexus),
-            cdb,
-            attribute: zgate_target::attribute_of(attribute),
-            data_out,
-            data_out_offered_bytes: expected_write_bytes.into(),
-        },
-        &own,
-    );
+    let command = zgate_scsi::Command {
+        nexus: Arc::clone(&live.nexus),
+        cdb,
+        attribute: zgate_target::attribute_of(attribute),
+        data_out,
+        data_out_offered_bytes: expected_write_bytes.into(),
+    };
+    // The future of a command has kilobytes, and each move would copy them.
+    let run = Box::pin(lun_map.luns.execute_task(wire_lun, command, &own));
     let run = async {
         let done = boundary::caught("SCSI command", run).await;
         done.unwrap_or_else(|| {

@@ -5,7 +5,6 @@ use super::record::Received;
 use super::service::CallSource;
 use crate::net::boundary::caught;
 use crate::net::connection_end::Bug;
-use std::pin::pin;
 use zgate_rpc::message::encode_rejection;
 use zgate_rpc::{AcceptError, Rejection};
 use zgate_xdr::Encoder;
@@ -14,9 +13,9 @@ use zgate_xdr::Encoder;
 /// §9).
 pub(crate) async fn answer(source: &CallSource, is_named: bool, received: Received) -> Answer {
     let xid = received.xid();
-    // By reference: the future of a request has kilobytes, and each move would
-    // copy them.
-    let work = pin!(dispatch::answer(source, is_named, received));
+    // The future of a request has kilobytes, and each move copies them: on its way
+    // into a task it is moved five times.
+    let work = Box::pin(dispatch::answer(source, is_named, received));
     match caught("request", work).await {
         Some(answer) => answer,
         None => failed(xid),

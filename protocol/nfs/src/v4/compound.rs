@@ -220,10 +220,12 @@ fn digest(credential: &Credential, request: &[u8]) -> u64 {
             hash = principal.fold(hash, |hash, byte| step(hash, 1 << 34 | u64::from(byte)));
         }
     }
-    for chunk in request[..request.len().min(DIGEST_BYTES)].chunks(8) {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        hash = step(hash, u64::from_le_bytes(word));
+    let (words, rest) = request[..request.len().min(DIGEST_BYTES)].as_chunks();
+    hash = words.iter().fold(hash, |hash, word| step(hash, u64::from_le_bytes(*word)));
+    if rest.is_empty() {
+        return hash;
     }
-    hash
+    let mut word = [0; 8];
+    word[..rest.len()].copy_from_slice(rest);
+    step(hash, u64::from_le_bytes(word))
 }
