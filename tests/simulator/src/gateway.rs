@@ -390,7 +390,7 @@ impl Gateway {
         instance.target.tick();
     }
 
-    /// What the running server knows of a client of this name.
+    /// State of the client of this name at the running server.
     #[must_use]
     pub fn client(&self, name: &str) -> Option<ClientView> {
         let instance = lock(&self.inside).1.clone()?;

@@ -121,7 +121,7 @@ pub fn run(plan: &Plan, mutant: Option<Mutant>) -> Outcome {
     outcome
 }
 
-/// What a loader runs on: one thread, a clock that stands still until all tasks
+/// The runtime of a loader: one thread, a clock that stands still until all tasks
 /// wait, and tasks that run until none can.
 fn loader_runtime() -> Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();

@@ -35,13 +35,13 @@ const WAIT: Duration = Duration::from_secs(8);
 /// Time limit of a request while the server cannot be reached: longer than all
 /// faults and the grace period after them.
 const PATIENCE: Duration = Duration::from_secs(150);
-/// What a start may take beyond its time limit: one attempt, and unregistering.
+/// Time of a start beyond its limit: one attempt, and unregistering.
 const START_SLACK: Duration = Duration::from_secs(4);
 /// Time after the end of all faults at which the loader loads once more, and
 /// unregisters, in seconds.
 const LAST_SECONDS: u64 = 2;
 
-/// What the loader has to do with.
+/// Surroundings of a loader.
 pub struct Surroundings {
     pub clock: Arc<Clock>,
     pub network: Arc<Network>,
