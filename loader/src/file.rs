@@ -132,6 +132,13 @@ impl File {
         Ok(change.map_err(|_| ClientError::Garbled("GETATTR"))? == self.change())
     }
 
+    /// Returns whether the server has delegated it, now or before: whether
+    /// [`Self::is_unchanged`] sees every change.
+    #[must_use]
+    pub fn is_delegated(&self) -> bool {
+        self.open.delegation().is_some() || self.open.has_lost_delegation()
+    }
+
     /// Returns its handle.
     #[must_use]
     pub fn fh(&self) -> &Fh {

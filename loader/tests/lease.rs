@@ -89,3 +89,23 @@ async fn a_restart_is_noticed_while_nothing_is_asked() {
     };
     tokio::task::LocalSet::new().run_until(test).await;
 }
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn a_tree_that_comes_late_after_a_restart_takes_one_session() {
+    let test = async {
+        let content = noise(3, 100_000);
+        let (harness, server, client, file) = open_file(&content).await;
+        server.restart();
+        harness.exports_away(|_| true);
+        // Time for more attempts than a client can have sessions.
+        sleep(seconds(LEASE)).await;
+        harness.exports_away(|_| false);
+        sleep(seconds(LEASE)).await;
+        let (_, read) = file.read(&client, 0, 100_000).await.unwrap();
+        assert!(read == content[..]);
+        let clients = harness.server().clients(u64::MAX);
+        let sessions: Vec<usize> = clients.iter().map(|client| client.sessions).collect();
+        assert_eq!(sessions, [1]);
+    };
+    tokio::task::LocalSet::new().run_until(test).await;
+}

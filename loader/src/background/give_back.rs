@@ -24,6 +24,7 @@ async fn run(channel: Weak<Channel>, more: Arc<Notify>) {
     let mut running = JoinSet::new();
     loop {
         tokio::select! {
+            biased;
             () = more.notified() => {}
             Some(_) = running.join_next() => continue,
         }

@@ -29,6 +29,7 @@ async fn keep(channel: Weak<Channel>, monitor: Arc<LeaseMonitor>) {
     let (mut heeded, mut pause) = (None::<Instant>, PAUSE);
     loop {
         tokio::select! {
+            biased;
             () = tokio::time::sleep_until(monitor.due()) => {}
             () = monitor.raised() => {
                 if let Some(before) = heeded {

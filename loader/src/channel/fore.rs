@@ -283,8 +283,9 @@ impl Channel {
             return Ok(());
         }
         tracing::info!("the server has lost the session: creating another one");
+        let mut created = None;
         loop {
-            match self.renew(old, until).await {
+            match self.renew(old, &mut created, until).await {
                 Ok(session) => {
                     let session = Arc::new(session);
                     *self.session.write().unwrap_or_else(PoisonError::into_inner) = session;
@@ -299,19 +300,38 @@ impl Channel {
         }
     }
 
-    async fn renew(&self, old: &Session, until: Instant) -> Result<Session, ClientError> {
+    /// Creates a session and makes it usable. A session that was `created` before
+    /// and could not be made usable yet is taken again: a server has room for a
+    /// few per client, and answers NFS4ERR_DELAY beyond them.
+    async fn renew(
+        &self,
+        old: &Session,
+        created: &mut Option<Session>,
+        until: Instant,
+    ) -> Result<Session, ClientError> {
         let connection = self.any_connection(until).await?;
         self.must_be_open()?;
-        let known = self.request.introduce(&connection).await?;
-        self.must_be_open()?;
-        let session = create(&connection, &self.request, &known, self.context.back()).await?;
+        let session = match created.take() {
+            Some(session) => session,
+            None => {
+                let known = self.request.introduce(&connection).await?;
+                self.must_be_open()?;
+                create(&connection, &self.request, &known, self.context.back()).await?
+            }
+        };
         self.set_back(&connection);
-        if known.clientid == old.clientid {
-            begin(&session, &connection, &self.monitor).await?;
+        let usable = if session.clientid == old.clientid {
+            begin(&session, &connection, &self.monitor).await
         } else {
-            self.reclaim(&session, &connection).await?;
+            self.reclaim(&session, &connection).await
+        };
+        match usable {
+            Err(error) if error.asks_for_patience() => {
+                *created = Some(session);
+                Err(error)
+            }
+            result => result.map(|()| session),
         }
-        Ok(session)
     }
 
     /// Reclaims after a restart of a server that kept the session but not the

@@ -199,9 +199,16 @@ impl Link {
 
     async fn over_tcp(&self) -> Result<Connection, ClientError> {
         let (pool, counters) = (self.context.pool.clone(), Arc::clone(&self.context.counters));
-        let attempt =
-            RpcConnection::connect(self.address, pool, counters, self.context.callbacks());
-        in_time(self.address, attempt).await.map(Connection::Tcp)
+        let (address, callbacks) = (self.address, self.context.callbacks());
+        let attempt = async {
+            match self.context.choice.dial() {
+                Some(dial) => {
+                    RpcConnection::dialed(&*dial, address, pool, counters, callbacks).await
+                }
+                None => RpcConnection::connect(address, pool, counters, callbacks).await,
+            }
+        };
+        in_time(address, attempt).await.map(Connection::Tcp)
     }
 
     fn over_rdma(

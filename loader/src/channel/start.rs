@@ -83,9 +83,11 @@ impl Start {
         patience: Duration,
     ) -> Result<Channel, ClientError> {
         let begun = Instant::now();
+        let mut created = None;
         let (session, connection) = loop {
             let until = (begun + self.limit(wait, patience)).max(Instant::now() + MIN_ATTEMPT);
-            let error = match tokio::time::timeout_at(until, self.greet(until)).await {
+            let error = match tokio::time::timeout_at(until, self.greet(&mut created, until)).await
+            {
                 Ok(Err(error)) if error.is_passing() => Some(error),
                 Ok(result) => break result?,
                 Err(_) => None,
@@ -151,15 +153,27 @@ impl Start {
 
     /// Creates the session over the first link; the first link of every other
     /// address must lead to the same server.
-    async fn greet(&self, until: Instant) -> Result<(Session, Arc<Connection>), ClientError> {
+    ///
+    /// A session that was `created` before and could not be made usable yet is
+    /// taken again: a server has room for a few per client.
+    async fn greet(
+        &self,
+        created: &mut Option<Session>,
+        until: Instant,
+    ) -> Result<(Session, Arc<Connection>), ClientError> {
         let mut first: Option<(Session, Arc<Connection>, exchange_id::Res, SocketAddr)> = None;
         for link in self.links.iter().take(self.addresses) {
             let connection = link.connection(until).await?;
             let known = self.introduce(link, &connection).await?;
             match &first {
                 None => {
-                    let session =
-                        create(&connection, &self.request, &known, self.context.back()).await?;
+                    let before = created.take().filter(|made| made.clientid == known.clientid);
+                    let session = match before {
+                        Some(session) => session,
+                        None => {
+                            create(&connection, &self.request, &known, self.context.back()).await?
+                        }
+                    };
                     first = Some((session, connection, known, link.address()));
                 }
                 Some((_, _, same, at)) => {
@@ -174,7 +188,12 @@ impl Start {
             }
         }
         let (session, connection, ..) = first.ok_or(ClientError::Garbled("no address"))?;
-        begin(&session, &connection, &self.monitor).await?;
-        Ok((session, connection))
+        match begin(&session, &connection, &self.monitor).await {
+            Err(error) if error.asks_for_patience() => {
+                *created = Some(session);
+                Err(error)
+            }
+            result => result.map(|()| (session, connection)),
+        }
     }
 }

@@ -4,7 +4,7 @@
 use super::open_state::OpenState;
 use super::returns::{HeldState, StateReturns};
 use crate::callback::Holder;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use zgate_nfs_wire::v4::Fh;
@@ -32,7 +32,8 @@ pub struct DelegationCounts {
 
 #[derive(Debug, Default)]
 struct Table {
-    held: HashMap<Name, Weak<OpenState>>,
+    /// In an order that is the same in every process.
+    held: BTreeMap<Name, Weak<OpenState>>,
     /// Number of OPENs in flight that request one.
     asking: usize,
     /// Unknown delegations recalled while OPENs were in flight: the reply to

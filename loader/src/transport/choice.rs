@@ -1,5 +1,6 @@
 //! Choice of the transport of a client's calls, with the reason.
 
+use super::dial::Dial;
 use crate::url::Rdma;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -20,6 +21,8 @@ pub struct TransportChoice {
     fabric: Option<Arc<dyn Fabric>>,
     pool: BufferPool,
     reason: String,
+    /// Makes connections in place of the system's sockets.
+    dial: Option<Arc<dyn Dial>>,
 }
 
 /// TCP only.
@@ -32,7 +35,7 @@ impl Default for TransportChoice {
 impl TransportChoice {
     fn tcp(reason: String) -> Self {
         let pool = BufferPool::new(MESSAGE_ARENA_BYTES);
-        Self { mode: Rdma::Off, port: NFS_RDMA_PORT, fabric: None, pool, reason }
+        Self { mode: Rdma::Off, port: NFS_RDMA_PORT, fabric: None, pool, reason, dial: None }
     }
 
     /// Creates a choice with RDMA over a fabric, to this port of the server's
@@ -41,7 +44,13 @@ impl TransportChoice {
     pub fn over(fabric: Arc<dyn Fabric>, mode: Rdma, port: u16) -> Self {
         let pool = BufferPool::new(MESSAGE_ARENA_BYTES);
         let reason = mode.reason().to_owned();
-        Self { mode, port, fabric: Some(fabric), pool, reason }
+        Self { mode, port, fabric: Some(fabric), pool, reason, dial: None }
+    }
+
+    /// Creates a choice of streams that are no sockets.
+    #[must_use]
+    pub fn dialed(dial: Arc<dyn Dial>) -> Self {
+        Self { dial: Some(dial), ..Self::tcp("dialed".to_owned()) }
     }
 
     /// Creates a choice from this machine's devices: RDMA if there is one.
@@ -67,6 +76,11 @@ impl TransportChoice {
             (Err(reason), Rdma::On) => Err(reason.clone()),
             (Err(reason), _) => Ok(Self::tcp(format!("rdma=auto: {reason}"))),
         }
+    }
+
+    /// Returns the maker of connections, if they are no sockets.
+    pub(crate) fn dial(&self) -> Option<Arc<dyn Dial>> {
+        self.dial.clone()
     }
 
     /// Returns whether TCP may be used.

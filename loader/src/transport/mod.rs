@@ -1,11 +1,13 @@
 //! Transports of calls, and of data into the caller's memory.
 
 pub mod choice;
+pub mod dial;
 pub mod rdma;
 pub mod read_buffer;
 pub mod tcp;
 
 pub use choice::TransportChoice;
+pub use dial::{Dial, Dialing, Halves, ReceiveHalf};
 pub use read_buffer::{Arrived, PlacementBuffer, ReadBuffer};
 
 use crate::error::ClientError;

@@ -1,5 +1,6 @@
 //! RPC over one TCP connection, any number of calls in flight.
 
+use super::dial::{Dial, ReceiveHalf};
 use super::read_buffer::{Arrived, LOOK_BYTES, ReadBuffer};
 use super::{Callbacks, Counters, Placed, lost};
 use crate::callback::MAX_MESSAGE_BYTES;
@@ -7,13 +8,14 @@ use crate::error::ClientError;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use socket2::TcpKeepalive;
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use zgate_nfs_wire::bulk::read_position;
@@ -80,12 +82,14 @@ impl Drop for RpcConnection {
 
 /// Fails all waiting callers, and returns their memory.
 fn close(waiting: &Waiting, address: SocketAddr) {
-    let waiters: Vec<Waiter> = {
+    let mut waiters: Vec<(u32, Waiter)> = {
         let mut routes = waiting.lock().unwrap_or_else(PoisonError::into_inner);
         routes.closed = true;
-        routes.waiting.drain().map(|(_, waiter)| waiter).collect()
+        routes.waiting.drain().collect()
     };
-    for waiter in waiters {
+    // In the order of the calls: they are repeated in this order.
+    waiters.sort_unstable_by_key(|(xid, _)| *xid);
+    for (_, waiter) in waiters {
         waiter.give_up(address);
     }
 }
@@ -111,7 +115,7 @@ impl RpcConnection {
         callbacks: Arc<dyn Callbacks>,
     ) -> Result<Self, ClientError> {
         let failed = |source| ClientError::Transport { address: address.to_string(), source };
-        let stream = tokio::net::TcpStream::connect(address).await.map_err(failed)?;
+        let stream = TcpStream::connect(address).await.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         // A cut link is not reported otherwise.
         let alive = TcpKeepalive::new().with_time(SILENCE).with_interval(PROBE).with_retries(3);
@@ -122,6 +126,34 @@ impl RpcConnection {
             let _ = rustix::net::sockopt::set_tcp_congestion(&stream, "reno");
         }
         let (reader, writer) = stream.into_split();
+        Ok(Self::over(address, reader, writer, pool, counters, callbacks))
+    }
+
+    /// Connects as [`Self::connect`], over a stream of `dial`.
+    ///
+    /// # Errors
+    /// [`ClientError::Transport`].
+    pub async fn dialed(
+        dial: &dyn Dial,
+        address: SocketAddr,
+        pool: BufferPool,
+        counters: Arc<Counters>,
+        callbacks: Arc<dyn Callbacks>,
+    ) -> Result<Self, ClientError> {
+        let failed = |source| ClientError::Transport { address: address.to_string(), source };
+        let (reader, writer) = dial.dial(address).await.map_err(failed)?;
+        Ok(Self::over(address, reader, writer, pool, counters, callbacks))
+    }
+
+    /// Starts the tasks of a connection over these halves.
+    fn over(
+        address: SocketAddr,
+        reader: impl ReceiveHalf,
+        writer: impl AsyncWrite + Send + Unpin + 'static,
+        pool: BufferPool,
+        counters: Arc<Counters>,
+        callbacks: Arc<dyn Callbacks>,
+    ) -> Self {
         let waiting = Waiting::default();
         let (outgoing, queue) = mpsc::unbounded_channel();
         let (answers, answered) = mpsc::channel(MAX_ANSWERS);
@@ -142,7 +174,7 @@ impl RpcConnection {
             close(&routes, address);
         });
         let (xid, tasks) = (AtomicU32::new(1), vec![receive, send]);
-        Ok(Self { address, xid, waiting, outgoing, callbacks, tasks })
+        Self { address, xid, waiting, outgoing, callbacks, tasks }
     }
 
     /// Returns the address of the server.
@@ -205,23 +237,25 @@ impl RpcConnection {
     }
 }
 
-/// Returns the next message to send; none at the end.
+/// Returns the next message to send; none at the end. Replies to callbacks go
+/// first: they are few, and a server that waits for one revokes delegations.
 async fn next(
     calls: &mut mpsc::UnboundedReceiver<Message>,
     answers: &mut mpsc::Receiver<Message>,
     batch: &mut Vec<Message>,
 ) -> bool {
     tokio::select! {
-        got = calls.recv_many(batch, 64) => got > 0,
+        biased;
         answer = answers.recv() => {
             batch.extend(answer);
             !batch.is_empty()
         }
+        got = calls.recv_many(batch, 64) => got > 0,
     }
 }
 
 async fn send(
-    mut writer: OwnedWriteHalf,
+    mut writer: impl AsyncWrite + Unpin,
     mut queue: mpsc::UnboundedReceiver<Message>,
     mut answers: mpsc::Receiver<Message>,
 ) {
@@ -275,8 +309,8 @@ impl Called {
 }
 
 /// Receiving side.
-struct Receiver {
-    reader: OwnedReadHalf,
+struct Receiver<R> {
+    reader: R,
     stream: BytesMut,
     waiting: Waiting,
     pool: BufferPool,
@@ -290,9 +324,9 @@ struct Receiver {
     low_water: usize,
 }
 
-impl Receiver {
+impl<R: ReceiveHalf> Receiver<R> {
     fn new(
-        reader: OwnedReadHalf,
+        reader: R,
         waiting: Waiting,
         pool: BufferPool,
         address: SocketAddr,
@@ -429,7 +463,7 @@ impl Receiver {
     /// Makes the next wait end when `bytes` are available.
     fn wake_after(&mut self, bytes: usize) -> io::Result<()> {
         if self.low_water != bytes {
-            zgate_io::low_water::set(self.reader.as_ref(), bytes)?;
+            self.reader.wake_after(bytes)?;
             self.low_water = bytes;
         }
         Ok(())
@@ -441,17 +475,15 @@ impl Receiver {
         let mut filled = 0;
         while filled < data.len() {
             self.wake_after(WAKE_BYTES.min(data.len() - filled))?;
-            self.reader.readable().await?;
             let mut next = [0; LOOK_BYTES];
             let rest = &mut data[filled..];
             let wanted = rest.len();
             let places = &mut [IoSliceMut::new(rest), IoSliceMut::new(&mut next)];
-            let got = match self.reader.try_read_vectored(places) {
-                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
-                Ok(got) => got,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                Err(error) => return Err(error),
-            };
+            let reader = &mut self.reader;
+            let got = poll_fn(|context| reader.poll_read_vectored(context, places)).await?;
+            if got == 0 {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+            }
             filled += got.min(wanted);
             self.stream.extend_from_slice(&next[..got.saturating_sub(wanted)]);
         }

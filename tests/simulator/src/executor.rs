@@ -9,6 +9,7 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 /// Nanoseconds of a second.
 pub const SECOND: u64 = 1_000_000_000;
@@ -208,6 +209,19 @@ impl Executor {
 
     /// Runs until `done`, or until nothing can ever happen again: `false`.
     pub fn run(&self, done: impl Fn() -> bool) -> bool {
+        loop {
+            if self.settle(&done) {
+                return true;
+            }
+            if !self.pass_time() {
+                return false;
+            }
+        }
+    }
+
+    /// Runs the tasks that can continue, until none can; returns `true` as soon
+    /// as `done` is.
+    pub fn settle(&self, done: &impl Fn() -> bool) -> bool {
         let mut ready: Vec<u64> = Vec::new();
         loop {
             if done() {
@@ -215,14 +229,27 @@ impl Executor {
             }
             ready.append(&mut lock(&self.woken));
             if ready.is_empty() {
-                if !self.pass_time() {
-                    return false;
-                }
-                continue;
+                return false;
             }
             let at = lock(&self.inside).order.below(ready.len() as u64) as usize;
             self.poll(ready.swap_remove(at));
         }
+    }
+
+    /// Time of the next timer since the beginning of the run, in nanoseconds.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<u64> {
+        let first = lock(&self.inside).timers.first_key_value().map(|((nanos, _), _)| *nanos);
+        first.map(|nanos| nanos.saturating_sub(START_NANOS))
+    }
+
+    /// Moves time on to this one since the beginning of the run, but not beyond
+    /// the next timer.
+    pub fn advance_to(&self, elapsed: Duration) {
+        let nanos = START_NANOS.saturating_add(elapsed.as_nanos() as u64);
+        let inside = lock(&self.inside);
+        let next = inside.timers.first_key_value().map_or(u64::MAX, |((nanos, _), _)| *nanos);
+        self.nanos.fetch_max(nanos.min(next), Ordering::AcqRel);
     }
 
     fn poll(&self, id: u64) {
@@ -264,8 +291,8 @@ impl Executor {
         drop(over);
     }
 
-    /// Goes on to the next timer.
-    fn pass_time(&self) -> bool {
+    /// Goes on to the next timer; returns `false` if there is none.
+    pub fn pass_time(&self) -> bool {
         let due: Vec<Waker> = {
             let mut inside = lock(&self.inside);
             let Some(((nanos, _), first)) = inside.timers.pop_first() else { return false };

@@ -32,7 +32,7 @@ use zgate_nfs::v4::guard::StateGuard;
 use zgate_nfs::v4::server::{Identity, NoObserver, ServerAddresses, ServerOptions};
 use zgate_nfs::v4::state::State;
 use zgate_nfs::v4::state::grace::GracePeriod;
-use zgate_nfs::v4::state::view::StateTotals;
+use zgate_nfs::v4::state::view::{ClientView, StateTotals};
 use zgate_nfs::{Peer, mount, v3, v4};
 use zgate_nfs_wire::v4::Fh;
 use zgate_rpc::AcceptError;
@@ -51,8 +51,8 @@ const DRAIN_SECONDS: u64 = 5;
 const TAKEOVER_NANOS: u64 = 6 * SECOND;
 /// Most open files.
 const OPEN_FILES: usize = 1000;
-/// Path of the export.
-const EXPORT: &str = "/export";
+/// Paths of the export: the first one, and that after a rename.
+pub const EXPORTS: [&str; 2] = ["/export", "/renamed"];
 /// Difference of the wall clock to the monotonic clock, in seconds.
 const WALL_SECONDS: i64 = 1_750_000_000;
 
@@ -132,7 +132,7 @@ impl Gateway {
         } else {
             Arc::new(StableNames::over(store))
         };
-        let mut export = open_export(EXPORT, store);
+        let mut export = open_export(EXPORTS[0], store);
         export.clients.iter_mut().for_each(|rule| rule.flavors = Flavor::ALL.into_iter().collect());
         let gateway = Arc::new(Self {
             executor: Arc::clone(executor),
@@ -406,6 +406,14 @@ impl Gateway {
         }
     }
 
+    /// State of the client of this name at the running server.
+    #[must_use]
+    pub fn client(&self, name: &str) -> Option<ClientView> {
+        let instance = lock(&self.inside).1.clone()?;
+        let clients = instance.v4.clients(instance.runtime.now().seconds());
+        clients.into_iter().find(|client| client.name == name)
+    }
+
     /// Sums of the running server's state, and its open files.
     #[must_use]
     pub fn totals(&self) -> Option<(StateTotals, usize)> {
@@ -528,7 +536,7 @@ impl Gateway {
 /// The export at its other path.
 fn moved(export: &Arc<Export>) -> Arc<Export> {
     Arc::new(Export {
-        pseudo_path: "/renamed".to_owned(),
+        pseudo_path: EXPORTS[1].to_owned(),
         source: export.source.clone(),
         store: Arc::clone(&export.store),
         clients: export.clients.clone(),

@@ -92,6 +92,8 @@ pub struct Expected {
     visible: u32,
     stable: u32,
     losses: u64,
+    /// A loss may have kept a part of a version that was not stable.
+    torn: bool,
     /// The fence of the block's writer, and the version that was read since.
     fenced: Option<(u64, u32)>,
     /// The version in the writer's cache under a write delegation.
@@ -248,12 +250,16 @@ impl History {
         let fenced = fence.and_then(|f| Some((f.number, *f.versions.get(&register)?)));
         let (visible, stable) = (versions.visible, versions.stable);
         let cached = inside.cached.get(&register).map(|cached| cached.version);
-        Expected { visible, stable, losses: inside.losses, fenced, cached }
+        Expected { visible, stable, losses: inside.losses, torn: versions.torn, fenced, cached }
     }
 
-    fn explains(&self, register: Register, content: &[u8]) -> bool {
-        let inside = lock(&self.inside);
-        inside.blocks.get(&register).is_some_and(|versions| versions.explains(register, content))
+    /// Returns whether a loss explains the content. A version that makes a torn
+    /// block whole may be acknowledged while it is read.
+    fn explains(&self, register: Register, expected: Expected, content: &[u8]) -> bool {
+        let Expected { torn, stable, .. } = expected;
+        let now = lock(&self.inside).blocks.get(&register).copied().unwrap_or_default();
+        let before = Versions { torn, stable, ..now };
+        now.explains(register, content) || before.explains(register, content)
     }
 
     /// Notes what a client knows of a name: it must survive. `None`: it knows
@@ -275,7 +281,7 @@ impl History {
     /// Checks what a read returned.
     pub fn read(&self, register: Register, expected: Expected, content: &[u8]) {
         let Some(version) = self.version(register, expected, content) else {
-            if self.explains(register, content) {
+            if self.explains(register, expected, content) {
                 return;
             }
             return self.fail(

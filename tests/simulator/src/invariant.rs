@@ -45,6 +45,13 @@ pub enum Invariant {
     BoundedAnswer,
     /// Every client finishes its steps within a bound once the faults end.
     Progress,
+    /// A load returns the bytes of its file, or says that the file was changed.
+    LoadedData,
+    /// A load ends with its data, or for a reason that its user can know.
+    LoadEnds,
+    /// A loader that unregisters leaves nothing behind: at the server, and of the
+    /// memory that it was lent.
+    LoaderLeaves,
     /// Nothing is left of clients that have gone: files, sessions, locks.
     NothingLeft,
     /// No request panics, and every reply is one that a correct client may get.
@@ -53,7 +60,7 @@ pub enum Invariant {
 
 impl Invariant {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::DurableWrite,
         Self::DurableNames,
         Self::NoOlderData,
@@ -72,6 +79,9 @@ impl Invariant {
         Self::ReservationKept,
         Self::BoundedAnswer,
         Self::Progress,
+        Self::LoadedData,
+        Self::LoadEnds,
+        Self::LoaderLeaves,
         Self::NothingLeft,
         Self::NoPanic,
     ];
@@ -98,6 +108,9 @@ impl Invariant {
             Self::ReservationKept => "reservation-kept",
             Self::BoundedAnswer => "bounded-answer",
             Self::Progress => "progress",
+            Self::LoadedData => "loaded-data",
+            Self::LoadEnds => "load-ends",
+            Self::LoaderLeaves => "loader-leaves",
             Self::NothingLeft => "nothing-left",
             Self::NoPanic => "no-panic",
         }

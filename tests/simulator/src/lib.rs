@@ -13,6 +13,7 @@ pub mod history;
 pub mod invariant;
 pub mod iscsi;
 pub mod kerberos;
+pub mod loader;
 pub mod mutant;
 pub mod network;
 pub mod plan;

@@ -128,11 +128,20 @@ pub enum Mutant {
     ReplyOfAnother,
     /// Contexts that are over are kept.
     ContextsKept,
+    /// The loader's first READ over another connection has a wrong offset.
+    OffsetAfterReconnect,
+    /// A reply that arrives for a dead connection of the loader is taken for
+    /// another one's.
+    DeadReplyTaken,
+    /// The loader returns another delegation than the one that it holds.
+    DelegationKept,
+    /// The loader's DESTROY_CLIENTID names another client.
+    LeavesWithoutAWord,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 60] = [
+    pub const ALL: [Self; 64] = [
         Self::CommitSyncsNothing,
         Self::StableWriteUnstable,
         Self::VerifierKeptAtStart,
@@ -193,6 +202,10 @@ impl Mutant {
         Self::ContextOfAnother,
         Self::ReplyOfAnother,
         Self::ContextsKept,
+        Self::OffsetAfterReconnect,
+        Self::DeadReplyTaken,
+        Self::DelegationKept,
+        Self::LeavesWithoutAWord,
     ];
 
     /// Its name on the command line.
@@ -259,6 +272,10 @@ impl Mutant {
             Self::ContextOfAnother => "context-of-another",
             Self::ReplyOfAnother => "reply-of-another",
             Self::ContextsKept => "contexts-kept",
+            Self::OffsetAfterReconnect => "offset-after-reconnect",
+            Self::DeadReplyTaken => "dead-reply-taken",
+            Self::DelegationKept => "delegation-kept",
+            Self::LeavesWithoutAWord => "leaves-without-a-word",
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod intruder;
 mod rdma;
+mod stream;
 
 use crate::client::Delegations;
 use crate::dice::Dice;
@@ -10,6 +11,7 @@ use crate::executor::{Domain, Executor, MILLISECOND, SECOND, lock};
 use crate::gateway::Gateway;
 use crate::history::History;
 use crate::invariant::{ANSWER_SECONDS, Invariant};
+use crate::loader::LOADER;
 use crate::mutant::Mutant;
 use crate::trace::Trace;
 use bytes::Bytes;
@@ -17,6 +19,8 @@ use rdma::Nic;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+pub use stream::LoaderDial;
+use stream::Stream;
 use tokio::sync::oneshot;
 use zgate_nfs::Peer;
 use zgate_nfs::runtime::{CallbackFailure, CallbackPath, ConnectionId, Protection};
@@ -42,6 +46,8 @@ struct Link {
     waiting: BTreeMap<u32, oneshot::Sender<Bytes>>,
     /// Both ends of an RDMA connection; absent over TCP.
     nic: Option<Box<Nic>>,
+    /// The loader's end, if it is the client.
+    stream: Option<Stream>,
 }
 
 struct Inside {
@@ -56,6 +62,10 @@ struct Inside {
     /// Keys of the latest contexts of clients with Kerberos.
     context_keys: BTreeMap<usize, FakeContext>,
     intruder: Dice,
+    /// Bytes of the loader's next reply that arrive before its connection breaks.
+    cut_reply: Option<usize>,
+    /// Connections of the loader that were lost.
+    loader_lost: u64,
 }
 
 /// A client's end of its back channel.
@@ -63,6 +73,8 @@ type CallbackAnswer = Arc<dyn Fn(&[u8]) -> Option<Bytes> + Send + Sync>;
 
 fn peer_of(client: usize, number: u64, rdma: bool) -> Peer {
     let (address, port) = Network::address(client);
+    // Its system chooses a port for each connection.
+    let port = if client == LOADER { 1024 + (number % 60_000) as u16 } else { port };
     Peer {
         address,
         port,
@@ -104,6 +116,8 @@ impl Network {
             by_rdma: BTreeSet::new(),
             context_keys: BTreeMap::new(),
             intruder: Dice::new(seed, "intruder"),
+            cut_reply: None,
+            loader_lost: 0,
         };
         Arc::new(Self {
             executor: Arc::clone(executor),
@@ -139,6 +153,7 @@ impl Network {
     pub fn heal(&self) {
         let mut inside = lock(&self.inside);
         inside.partitioned_until.clear();
+        inside.cut_reply = None;
         inside.faults_end = Some(self.executor.nanos());
     }
 
@@ -189,7 +204,15 @@ impl Network {
                 let waiting = BTreeMap::new();
                 let by_rdma = inside.by_rdma.contains(&client);
                 let nic = by_rdma.then(|| Box::new(Nic::new(&mut inside.dice)));
-                let link = Link { client, server, alive: true, last_arrival: 0, waiting, nic };
+                let link = Link {
+                    client,
+                    server,
+                    alive: true,
+                    last_arrival: 0,
+                    waiting,
+                    nic,
+                    stream: None,
+                };
                 inside.links.insert(number, link);
                 drop(inside);
                 let how = if by_rdma { " by RDMA" } else { "" };
@@ -223,7 +246,12 @@ impl Network {
             if let Some(nic) = &mut link.nic {
                 nic.end();
             }
-            (std::mem::take(&mut link.waiting), unknown)
+            let waiting = std::mem::take(&mut link.waiting);
+            if let Some(stream) = &mut link.stream {
+                stream.close();
+                inside.loader_lost += 1;
+            }
+            (waiting, unknown)
         };
         self.trace.note("network", format_args!("#{number} breaks"));
         drop(waiting);
@@ -239,14 +267,19 @@ impl Network {
 
     /// The server of this start is gone; its clients learn it when they send.
     pub fn server_ended(&self, server: u32) {
-        let mut ended = Vec::new();
+        let (mut ended, mut loaders) = (Vec::new(), 0);
         let mut inside = lock(&self.inside);
         inside.links.retain(|_, link| {
             if link.server == server {
                 ended.push(std::mem::take(&mut link.waiting));
+                if let Some(stream) = &mut link.stream {
+                    stream.close();
+                    loaders += 1;
+                }
             }
             link.server != server
         });
+        inside.loader_lost += loaders;
         drop(inside);
         drop(ended);
     }
@@ -304,6 +337,12 @@ impl Network {
             let answer = inside.callbacks.get(&client).filter(|_| alive).cloned();
             answer.map(|answer| (answer, by_rdma))
         };
+        if let (LOADER, CallbackPath::Connection(number)) = (client, path) {
+            let reply = self.call_loader(number.0, call).await;
+            self.executor.sleep(self.delay()).await;
+            self.passage(client).await;
+            return Ok(reply);
+        }
         // The server does not know yet that the connection is gone.
         let Some((answer, by_rdma)) = answer else { return std::future::pending().await };
         let framed = by_rdma.then(|| rdma::framed_callback(call)).flatten();
@@ -408,12 +447,15 @@ impl Network {
     }
 
     /// A reply reaches the client, if the connection still exists.
-    async fn reply(&self, number: u64, client: usize, xid: u32, reply: Bytes) {
+    async fn reply(self: &Arc<Self>, number: u64, client: usize, xid: u32, reply: Bytes) {
         if self.mutant == Some(Mutant::ReplyLost) && lock(&self.inside).dice.once_in(40) {
             return;
         }
         self.executor.sleep(self.delay()).await;
         self.passage(client).await;
+        if self.reply_to_loader(number, client, xid, reply.clone()) {
+            return;
+        }
         let waiting = {
             let mut inside = lock(&self.inside);
             let link = inside.links.get_mut(&number).filter(|link| link.alive);

@@ -9,6 +9,8 @@ use std::collections::BTreeSet;
 pub const BLOCKS_PER_WORKER: u32 = 2;
 /// Workers of a client: each sends one request at a time.
 pub const WORKERS: u32 = 2;
+/// There is a loader in one seed of so many.
+const LOADERS_ONCE_IN: u64 = 3;
 /// Names of each worker.
 pub const NAMES_PER_WORKER: u32 = 2;
 /// Byte ranges that clients lock.
@@ -18,6 +20,8 @@ const FAULT_SECONDS: u64 = 45;
 /// Time that a server has no way to its disk in its grace period, at least, and half of
 /// the longest one, in seconds.
 const IN_GRACE_SECONDS: u64 = 6;
+/// A reply to the loader is cut before this byte; a header has a hundred.
+const LONGEST_CUT_BYTES: u64 = 1200;
 /// Longest pause of a client between two steps, in seconds.
 const PAUSE_SECONDS: u64 = 10;
 
@@ -90,6 +94,20 @@ pub enum Step {
     Register,
     /// Reserves the unit, and takes another host's registration away.
     Fence { host: usize },
+    /// The loader loads the model with so many requests and bytes in flight.
+    Load { depth: u32, inflight_bytes: u64 },
+    /// The loader begins to load the model, and drops the load after this time.
+    DropLoad { depth: u32, after: u64 },
+    /// The loader streams a client's file, and asks whether it is unchanged after
+    /// this time.
+    Stream { client: usize, after: u64 },
+    /// The loader reads all blocks of a client's file at the same time, in memory
+    /// of its own; the file stays open.
+    ReadAll { client: usize },
+    /// The loader closes the file that is open.
+    CloseFile,
+    /// The loader unregisters and registers again; `drops`: in the background.
+    Remount { drops: bool },
 }
 
 /// A step, and the pause before it.
@@ -149,6 +167,12 @@ pub enum Fault {
     TakeoverInGrace { down: u64, late: u64 },
     /// Bits of a host's PDUs are flipped, where digests can tell.
     Corrupt { client: usize, length: u64 },
+    /// The loader's connections break, with requests in flight.
+    CutLoader,
+    /// The loader's next reply is cut behind this byte, with its connection.
+    CutReply { bytes: u32 },
+    /// Nothing passes between the loader and the server.
+    PartitionLoader { length: u64 },
 }
 
 /// A fault, and its time since the beginning.
@@ -173,6 +197,8 @@ pub struct Plan {
     pub steps: Vec<Vec<Vec<PlannedStep>>>,
     /// Steps of each host's workers.
     pub hosts: Vec<Vec<Vec<PlannedStep>>>,
+    /// Connections of the loader, if there is one, and its steps.
+    pub loader: Option<(usize, Vec<PlannedStep>)>,
     /// Faults in order of time.
     pub faults: Vec<PlannedFault>,
 }
@@ -223,6 +249,28 @@ fn host_step(dice: &mut Dice, worker: u32, hosts: usize) -> Step {
         }
         19..=21 => Step::Register,
         _ => Step::Fence { host },
+    }
+}
+
+fn loader_step(dice: &mut Dice, clients: usize) -> Step {
+    let client = dice.below(clients as u64) as usize;
+    let depth = 1 + dice.below(8) as u32;
+    let after = dice.spread(MILLISECOND / 10, 5 * SECOND);
+    match dice.below(16) {
+        0..=4 => Step::Load { depth, inflight_bytes: dice.spread(4096, 65_536) },
+        5..=6 => Step::DropLoad { depth, after },
+        7..=9 => Step::Stream { client, after },
+        10..=13 => Step::ReadAll { client },
+        14 => Step::CloseFile,
+        _ => Step::Remount { drops: dice.once_in(2) },
+    }
+}
+
+fn loader_fault(dice: &mut Dice) -> Fault {
+    match dice.below(4) {
+        0..=1 => Fault::CutLoader,
+        2 => Fault::CutReply { bytes: dice.below(LONGEST_CUT_BYTES) as u32 },
+        _ => Fault::PartitionLoader { length: dice.spread(100 * MILLISECOND, 40 * SECOND) },
     }
 }
 
@@ -311,13 +359,43 @@ impl Plan {
         faults.sort_by_key(|(at, _)| *at);
         let faults =
             (1..).zip(faults).map(|(number, (at, fault))| PlannedFault { number, at, fault });
-        Self { seed, faults: faults.collect(), clients, steps, hosts }
+        let plan = Self { seed, faults: faults.collect(), clients, steps, hosts, loader: None };
+        plan.with_loader(number)
+    }
+
+    /// Adds a loader in one seed of three. What the others do stays as it is.
+    fn with_loader(mut self, mut number: u32) -> Self {
+        let mut dice = Dice::new(self.seed, "loader");
+        if !dice.once_in(LOADERS_ONCE_IN) {
+            return self;
+        }
+        let connections = 1 + dice.below(2) as usize;
+        let mut steps = Vec::new();
+        for _ in 0..4 + dice.below(12) {
+            number += 1;
+            let pause = dice.spread(MILLISECOND, PAUSE_SECONDS * SECOND);
+            let step = loader_step(&mut dice, self.clients.len());
+            steps.push(PlannedStep { number, pause, step });
+        }
+        self.loader = Some((connections, steps));
+        let before = self.faults.len() as u32;
+        for number in (before + 1..).take(dice.below(4) as usize) {
+            let (at, fault) = (dice.below(FAULT_SECONDS * SECOND), loader_fault(&mut dice));
+            self.faults.push(PlannedFault { number, at, fault });
+        }
+        self.faults.sort_by_key(|planned| planned.at);
+        self
+    }
+
+    fn loader_steps(&self) -> impl Iterator<Item = &PlannedStep> {
+        self.loader.iter().flat_map(|(_, steps)| steps)
     }
 
     /// Numbers of all steps.
     #[must_use]
     pub fn step_numbers(&self) -> Vec<u32> {
-        self.steps.iter().chain(&self.hosts).flatten().flatten().map(|step| step.number).collect()
+        let steps = self.steps.iter().chain(&self.hosts).flatten().flatten();
+        steps.chain(self.loader_steps()).map(|step| step.number).collect()
     }
 
     /// Numbers of all faults.
@@ -328,10 +406,13 @@ impl Plan {
 
     /// The schedule with only these steps and faults.
     #[must_use]
-    pub fn only(&self, steps: &BTreeSet<u32>, faults: &BTreeSet<u32>) -> Self {
+    pub fn only(&self, kept_steps: &BTreeSet<u32>, faults: &BTreeSet<u32>) -> Self {
         let mut plan = self.clone();
         for worker in plan.steps.iter_mut().chain(&mut plan.hosts).flatten() {
-            worker.retain(|step| steps.contains(&step.number));
+            worker.retain(|step| kept_steps.contains(&step.number));
+        }
+        if let Some((_, steps)) = &mut plan.loader {
+            steps.retain(|step| kept_steps.contains(&step.number));
         }
         plan.faults.retain(|fault| faults.contains(&fault.number));
         plan
@@ -352,5 +433,17 @@ mod tests {
         assert_eq!(part.step_numbers(), [2, 5]);
         assert_eq!(part.fault_numbers(), [3]);
         assert_eq!(part.faults[0], plan.faults[2]);
+    }
+
+    #[test]
+    fn a_loader_comes_on_top_of_the_others() {
+        let plan = (1..).map(Plan::new).find(|plan| plan.loader.is_some()).unwrap();
+        let numbers: BTreeSet<u32> = plan.step_numbers().into_iter().collect();
+        assert_eq!(numbers.len(), plan.step_numbers().len(), "a number names one step");
+        let faults: BTreeSet<u32> = plan.fault_numbers().into_iter().collect();
+        assert_eq!(faults.len(), plan.faults.len());
+        let last = plan.loader_steps().last().unwrap().number;
+        let part = plan.only(&BTreeSet::from([last]), &BTreeSet::new());
+        assert_eq!(part.step_numbers(), [last]);
     }
 }

@@ -11,6 +11,7 @@ use crate::gateway::{GRACE_SECONDS, Gateway, LEASE_SECONDS};
 use crate::history::{BLOCK_BYTES, History, Register};
 use crate::invariant::{Invariant, PROGRESS_SECONDS, Violation};
 use crate::iscsi::{FIRST_HOST, HostSession, HostTransport, HostWorker, Wires};
+use crate::loader::{Clock, LOADER, Loader, SHARDS, Surroundings, shard, shard_name};
 use crate::mutant::Mutant;
 use crate::network::Network;
 use crate::plan::{BLOCKS_PER_WORKER, Fault, Plan, Version, WORKERS};
@@ -19,6 +20,8 @@ use bytes::Bytes;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use tokio::runtime::Runtime;
+use tokio::task::{LocalSet, spawn_local, unconstrained};
 use zgate_nfs::v4::state::view::StateTotals;
 use zgate_nfs_wire::v4::Fh;
 use zgate_rpc::gss::Service;
@@ -56,6 +59,7 @@ struct Run {
     network: Arc<Network>,
     wires: Arc<Wires>,
     gateway: Arc<Gateway>,
+    clock: Arc<Clock>,
     over: AtomicBool,
     /// The clients, for their end.
     clients: Mutex<Vec<AnyClient>>,
@@ -81,6 +85,7 @@ pub fn run(plan: &Plan, mutant: Option<Mutant>) -> Outcome {
         network,
         wires,
         gateway: Arc::clone(&gateway),
+        clock: Clock::new(&executor),
         over: AtomicBool::new(false),
         clients: Mutex::default(),
         hosts: Mutex::default(),
@@ -88,7 +93,14 @@ pub fn run(plan: &Plan, mutant: Option<Mutant>) -> Outcome {
     let course = Arc::clone(&run);
     executor.spawn(Domain::Outside, async move { course.course().await });
     let done = || run.over.load(Ordering::Acquire) || history.is_violated();
-    let ran = std::panic::catch_unwind(AssertUnwindSafe(|| executor.run(done)));
+    let runtime = plan.loader.is_some().then(|| (loader_runtime(), LocalSet::new()));
+    let ran = std::panic::catch_unwind(AssertUnwindSafe(|| match &runtime {
+        Some((runtime, tasks)) => {
+            // The run's tasks use channels of tokio, which would make them pause.
+            runtime.block_on(tasks.run_until(unconstrained(run.clock.run(done))))
+        }
+        None => executor.run(done),
+    }));
     match ran {
         Ok(true) => {}
         Ok(false) => history.fail(Invariant::Progress, "everybody waits for nobody".to_owned()),
@@ -100,11 +112,24 @@ pub fn run(plan: &Plan, mutant: Option<Mutant>) -> Outcome {
         lines: trace.lines(),
         nanos: executor.elapsed(),
     };
+    // The loader's tasks may still begin something.
+    if let Some((runtime, tasks)) = runtime {
+        drop(tasks);
+        drop(runtime);
+    }
     // Tasks hold what starts them: the run would never be freed.
     gateway.end_all_replaced();
     gateway.kill();
     executor.end_all();
     outcome
+}
+
+/// The runtime of a loader: one thread, a clock that stands still until all tasks
+/// wait, and tasks that run until none can.
+fn loader_runtime() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let builder = builder.enable_time().start_paused(true).event_interval(u32::MAX);
+    builder.build().unwrap_or_else(|error| panic!("tokio: {error}"))
 }
 
 fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
@@ -178,6 +203,9 @@ impl Run {
             locks: self.file("locks"),
             shares: self.file("shares"),
         };
+        if self.plan.loader.is_some() {
+            self.model_files();
+        }
         let mut dice = Dice::new(self.plan.seed, "rdma");
         (0..count).filter(|_| dice.once_in(3)).for_each(|client| self.network.use_rdma(client));
         self.gateway.start();
@@ -198,12 +226,59 @@ impl Run {
             }
         }
         self.start_hosts(&working);
+        self.start_loader(&working);
         self.faults().await;
         self.all_faults_end();
         self.wait_for(&working, "the clients").await;
         self.check_what_is_stable(&clients).await;
         self.check_what_is_left().await;
         self.over.store(true, Ordering::Release);
+    }
+
+    /// Starts the loader, if there is one, as a task of its runtime.
+    fn start_loader(self: &Arc<Self>, working: &Arc<AtomicUsize>) {
+        let Some((connections, steps)) = self.plan.loader.clone() else { return };
+        let loader = Loader::new(
+            Surroundings {
+                clock: Arc::clone(&self.clock),
+                network: Arc::clone(&self.network),
+                gateway: Arc::clone(&self.gateway),
+                history: Arc::clone(&self.history),
+                trace: Arc::clone(&self.trace),
+                faults_end_seconds: FAULTS_END_SECONDS,
+            },
+            connections,
+        );
+        working.fetch_add(1, Ordering::AcqRel);
+        let (working, running) = (Arc::clone(working), self.clock.running());
+        let (clock, history) = (Arc::clone(&self.clock), Arc::clone(&self.history));
+        spawn_local(async move {
+            if let Err(error) = spawn_local(loader.run(steps)).await {
+                let text = error
+                    .try_into_panic()
+                    .map_or_else(|error| error.to_string(), |panic| text_of(&*panic));
+                history.fail(Invariant::NoPanic, format!("the loader: {text}"));
+            }
+            working.fetch_sub(1, Ordering::AcqRel);
+            clock.ring();
+            drop(running);
+        });
+        self.clock.touch();
+    }
+
+    /// The files of the loader's model.
+    fn model_files(&self) {
+        let (who, store, root) = (Caller::root(), &self.disk.store, self.disk.store.root());
+        let attrs = SetAttr { mode: Some(0o644), ..SetAttr::default() };
+        for number in 0..SHARDS {
+            let name = shard_name(number);
+            let made = store.create_file(&who, &root, name.as_bytes(), CreateMode::Guarded, &attrs);
+            let made = at_once(made).unwrap_or_else(|error| panic!("{name}: {error}"));
+            if let Some(file) = &made.open {
+                let write = store.write(file, 0, Bytes::from(shard(number)), Stability::FileSync);
+                at_once(write).unwrap_or_else(|error| panic!("{name}: {error}"));
+            }
+        }
     }
 
     fn start_hosts(self: &Arc<Self>, working: &Arc<AtomicUsize>) {
@@ -281,6 +356,9 @@ impl Run {
                 Fault::ExportAway { length } => self.export_away(length),
                 Fault::Takeover { late } => self.gateway.take_over(late),
                 Fault::TakeoverInGrace { down, late } => self.take_over_in_grace(down, late),
+                Fault::CutLoader => self.network.cut_client(LOADER),
+                Fault::CutReply { bytes } => self.network.cut_next_reply(bytes as usize),
+                Fault::PartitionLoader { length } => self.network.partition(LOADER, length),
                 Fault::Corrupt { client, length } => {
                     if let (host, true) = self.party(client) {
                         self.wires.corrupt(host, length);
@@ -354,6 +432,7 @@ impl Run {
             if working.load(Ordering::Acquire) == 0 {
                 return;
             }
+            self.network.check_loader();
             self.executor.sleep(SECOND).await;
         }
         self.history.fail(

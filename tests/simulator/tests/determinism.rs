@@ -16,6 +16,7 @@ fn a_seed_has_one_trace_in_one_process() {
         assert_eq!(first.hash, second.hash, "seed {seed}");
         assert_eq!(first.violation, None, "seed {seed}");
     }
+    assert!(SEEDS.iter().any(|seed| Plan::new(*seed).loader.is_some()), "a loader is among them");
     assert_ne!(run(&Plan::new(1), None).hash, run(&Plan::new(2), None).hash);
 }
 

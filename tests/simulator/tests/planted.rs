@@ -50,6 +50,9 @@ fn planted_faults_are_found() {
         Mutant::ContextOfAnother,
         Mutant::ReplyOfAnother,
         Mutant::ContextsKept,
+        Mutant::OffsetAfterReconnect,
+        Mutant::DelegationKept,
+        Mutant::LeavesWithoutAWord,
     ] {
         found(mutant);
     }

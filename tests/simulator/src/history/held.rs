@@ -12,7 +12,7 @@ impl History {
         let now = self.executor.nanos();
         let valid = lock(&self.inside).leases.get(&client).is_some_and(|until| now < *until);
         let (expected, version) = (self.expected(register), register.version(content));
-        let torn = version.is_none() && self.explains(register, content);
+        let torn = version.is_none() && self.explains(register, expected, content);
         if valid && !torn && version.is_none_or(|version| version < expected.visible) {
             self.fail(
                 Invariant::FreshDelegation,

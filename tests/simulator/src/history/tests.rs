@@ -137,3 +137,22 @@ fn conflicting_locks_are_seen_while_both_leases_last() {
     history.locked(1, 0, 1, true);
     assert_eq!(violated(&history), None);
 }
+
+#[test]
+fn a_torn_block_may_be_made_whole_while_it_is_read() {
+    for (begins_torn, wrong) in [(true, false), (false, true)] {
+        let history = history();
+        for _ in 0..2 {
+            history.next_version(BLOCK);
+        }
+        history.stable(BLOCK, 1, false);
+        history.unstable_lost();
+        let torn = history.expected(BLOCK);
+        history.stable(BLOCK, 2, false);
+        let expected = if begins_torn { torn } else { history.expected(BLOCK) };
+        let mut content = BLOCK.content(1);
+        content[BLOCK_BYTES / 2..].copy_from_slice(&BLOCK.content(2)[BLOCK_BYTES / 2..]);
+        history.read(BLOCK, expected, &content);
+        assert_eq!(violated(&history).is_some(), wrong);
+    }
+}
