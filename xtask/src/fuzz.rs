@@ -1,9 +1,10 @@
 //! Runs every fuzz target for some time, with random inputs.
 
+use crate::cargo;
 use clap::Args;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// Arguments of `cargo xtask fuzz`.
 #[derive(Args, Debug)]
@@ -20,12 +21,11 @@ pub(crate) struct FuzzArgs {
 pub(crate) fn run(args: &FuzzArgs) -> io::Result<()> {
     let programs = programs(Path::new("tests/fuzz/tests"))?;
     let each_milliseconds = args.seconds.saturating_mul(1000) / programs.max(1);
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let test = ["test", "--quiet", "--package", "zgate-fuzz", "--tests", "--no-fail-fast"];
-    if !Command::new(&cargo).args(test).arg("--no-run").status()?.success() {
+    if !cargo::command().args(test).arg("--no-run").status()?.success() {
         return Err(io::Error::other("the fuzz targets do not build"));
     }
-    let mut child = Command::new(&cargo)
+    let mut child = cargo::command()
         .args(test)
         .args(["--", "--nocapture"])
         .env("BOLERO_RANDOM_TEST_TIME_MS", each_milliseconds.max(1).to_string())

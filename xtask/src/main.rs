@@ -3,6 +3,7 @@
 mod apt;
 mod bench;
 mod bridge;
+mod cargo;
 mod conformance;
 mod fuzz;
 mod golden;

@@ -1,12 +1,13 @@
 //! Builds the simulator and starts it (docs/SIMULATOR.md).
 
+use crate::cargo;
 use crate::lab::{self, SIMULATOR};
 use clap::Args;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 /// Seeds that run on both machines. An emulated processor takes minutes for them.
 const SEEDS_TWICE: &str = "300";
@@ -36,47 +37,34 @@ pub(crate) fn run(args: &SimulateArgs) -> io::Result<()> {
     if args.two_machines {
         return two_machines();
     }
-    let mut command = cargo("run", args.release);
-    done(command.arg("--").args(&args.arguments))
+    let mut command = cargo::command();
+    command.args(["run", "--quiet", "--package", "zgate-simulator"]);
+    if args.release {
+        command.arg("--release");
+    }
+    done(command.arg("--").args(&args.arguments).status()?)
 }
 
 /// Runs seeds here, then in the lab, where the scenario compares the traces.
 fn two_machines() -> io::Result<()> {
-    done(&mut cargo("build", true))?;
+    let built = cargo::build("zgate-simulator", "release")?;
     fs::create_dir_all(SIMULATOR)?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     let program = Path::new(SIMULATOR).join("zgate-simulator");
-    fs::copy(Path::new(&target).join("release/zgate-simulator"), &program)?;
+    fs::copy(built, &program)?;
     // Without `--seed` the simulator chooses it; the line tells the other machine.
     let arguments = ["--json", "--jobs", "2", "--seeds", SEEDS_TWICE];
     let here = Command::new(&program).args(arguments).stderr(Stdio::inherit()).output()?;
     fs::write(Path::new(SIMULATOR).join("here.json"), &here.stdout)?;
     print!("here: {}", String::from_utf8_lossy(&here.stdout));
-    if !here.status.success() {
-        return Err(failure());
-    }
+    done(here.status)?;
     // The scenario needs no gateway; the lab shares one with every machine.
     let out = PathBuf::from("target/lab");
     lab::run(&lab::LabArgs::of(&["simulator/traces"], Some(program), out, 1))
 }
 
-fn cargo(action: &str, release: bool) -> Command {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args([action, "--quiet", "--package", "zgate-simulator"]);
-    if release {
-        command.arg("--release");
-    }
-    command
-}
-
-fn done(command: &mut Command) -> io::Result<()> {
-    if command.status()?.success() {
+fn done(status: ExitStatus) -> io::Result<()> {
+    if status.success() {
         return Ok(());
     }
-    Err(failure())
-}
-
-fn failure() -> io::Error {
-    io::Error::other("the simulation did not pass; its output says why")
+    Err(io::Error::other("the simulation did not pass; its output says why"))
 }

@@ -5,9 +5,8 @@ use super::record::Received;
 use super::service::CallSource;
 use crate::net::boundary::caught;
 use crate::net::connection_end::Bug;
-use zgate_rpc::message::encode_rejection;
+use zgate_rpc::message::rejection;
 use zgate_rpc::{AcceptError, Rejection};
-use zgate_xdr::Encoder;
 
 /// Serves one record. A request that panics is answered with SYSTEM_ERR (RFC 5531
 /// §9).
@@ -24,9 +23,7 @@ pub(crate) async fn answer(source: &CallSource, is_named: bool, received: Receiv
 
 fn failed(xid: Option<u32>) -> Answer {
     let Some(xid) = xid else { return Answer::Close(Bug::Panicked.into()) };
-    let mut e = Encoder::new();
-    encode_rejection(&mut e, xid, Rejection::Accept(AcceptError::SystemError));
-    Answer::Reply(e.finish())
+    Answer::Reply(rejection(xid, Rejection::Accept(AcceptError::SystemError)))
 }
 
 #[cfg(test)]

@@ -13,9 +13,8 @@ use std::pin::pin;
 use zgate_nfs::Peer;
 use zgate_nfs::dispatch::{Incoming, Once, Programs, Target, Unaccepted, keep};
 use zgate_nfs::runtime::{Protection, Runtime};
-use zgate_rpc::message::encode_rejection;
-use zgate_rpc::{AcceptError, Credential, Rejection};
-use zgate_xdr::{Decoder, Encoder, Message};
+use zgate_rpc::{AcceptError, Credential};
+use zgate_xdr::{Decoder, Message};
 
 /// Result of a record.
 #[derive(Debug)]
@@ -139,13 +138,6 @@ pub(crate) async fn serve(
         Ok(message) => Served::Results(message),
         Err(error) => Served::Fault(error),
     }
-}
-
-/// Refuses a call.
-pub(crate) fn reject(xid: u32, why: Rejection) -> Answer {
-    let mut e = Encoder::new();
-    encode_rejection(&mut e, xid, why);
-    Answer::Reply(e.finish())
 }
 
 /// Returns the transport of a peer's calls.

@@ -7,7 +7,7 @@ use zgate_nfs_wire::mount::PROGRAM as MOUNT_PROGRAM;
 use zgate_nfs_wire::{PROGRAM as NFS_PROGRAM, v4::COMPOUND};
 use zgate_rpc::auth::{AUTH_TLS, RPCSEC_GSS};
 use zgate_rpc::drc::{Claim, Key, ReplyCache, Running};
-use zgate_rpc::message::{CallError, encode_rejection, encode_success};
+use zgate_rpc::message::{CallError, encode_success, rejection};
 use zgate_rpc::{AcceptError, AuthError, CallHeader, Credential, Rejection};
 use zgate_xdr::{Decoder, Encoder, Message};
 
@@ -226,12 +226,6 @@ fn success(xid: u32, mut result: Message) -> Message {
         result.prepend(header);
     }
     result
-}
-
-fn rejection(xid: u32, why: Rejection) -> Message {
-    let mut e = Encoder::new();
-    encode_rejection(&mut e, xid, why);
-    e.finish()
 }
 
 #[cfg(test)]

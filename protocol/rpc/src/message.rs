@@ -1,7 +1,7 @@
 //! Call and reply headers (RFC 5531 §9).
 
 use crate::auth::{AUTH_NONE, AUTH_TLS, OpaqueAuth};
-use zgate_xdr::{Decode, Decoder, Encode, Encoder, XdrError};
+use zgate_xdr::{Decode, Decoder, Encode, Encoder, Message, XdrError};
 
 const CALL: u32 = 0;
 const REPLY: u32 = 1;
@@ -172,6 +172,14 @@ pub fn encode_starttls(e: &mut Encoder, xid: u32) {
     }
     e.opaque(STARTTLS);
     e.u32(0);
+}
+
+/// Builds the reply that rejects a call.
+#[must_use]
+pub fn rejection(xid: u32, why: Rejection) -> Message {
+    let mut e = Encoder::new();
+    encode_rejection(&mut e, xid, why);
+    e.finish()
 }
 
 /// Writes a complete rejection.

@@ -1,6 +1,7 @@
 //! The gateway, started as an operator would start it.
 
 use super::{Scratch, ServerProcess};
+use crate::cargo;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -70,7 +71,7 @@ impl Default for ZgateOptions {
 /// # Errors
 /// If it does not build.
 pub(crate) fn build() -> io::Result<PathBuf> {
-    build_profile("release")
+    cargo::build("zgate", "release")
 }
 
 /// Builds the binary as packages contain it, with link-time optimisation, for
@@ -79,20 +80,7 @@ pub(crate) fn build() -> io::Result<PathBuf> {
 /// # Errors
 /// If it does not build.
 pub(crate) fn build_as_packaged() -> io::Result<PathBuf> {
-    build_profile("dist")
-}
-
-fn build_profile(profile: &str) -> io::Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
-        .args(["build", "--profile", profile, "--quiet", "--package", "zgate"])
-        .status()?;
-    if !status.success() {
-        return Err(io::Error::other("zgate does not build"));
-    }
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    fs::canonicalize(target.join(profile).join("zgate"))
+    cargo::build("zgate", "dist")
 }
 
 /// Starts a gateway that exports the scratch directory as `/export`.

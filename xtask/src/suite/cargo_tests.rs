@@ -1,16 +1,16 @@
 //! `cargo test` over the workspace.
 
+use crate::cargo;
 use crate::totals::Outcome;
 use std::io::{self, BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// Runs all unit and integration tests.
 ///
 /// # Errors
 /// If cargo cannot be started.
 pub(crate) fn run(outcome: &mut Outcome) -> io::Result<()> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut child = Command::new(cargo)
+    let mut child = cargo::command()
         .args(["test", "--workspace", "--no-fail-fast", "--quiet"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -2,6 +2,7 @@
 //! kubernetes-csi. NFS is a tmpfs here, and iSCSI a loop device; the real ones are in
 //! the lab's scenarios `csi/`.
 
+use crate::cargo;
 use crate::servers::scratch::run as run_command;
 use crate::totals::Outcome;
 use std::fs;
@@ -54,9 +55,7 @@ pub(crate) fn build(csi_test: &Path, go: Option<&Path>) -> io::Result<Programs> 
     command.current_dir(csi_test).env("CGO_ENABLED", "0");
     command.args(["build", "-mod=vendor", "-o"]).arg(&sanity).arg("./cmd/csi-sanity");
     run_command(&mut command)?;
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    run_command(command.args(["build", "--package", "zgate-csi", "--examples"]))?;
+    run_command(cargo::command().args(["build", "--package", "zgate-csi", "--examples"]))?;
     let example = |name: &str| fs::canonicalize(Path::new("target/debug/examples").join(name));
     fs::copy(example("kubelet")?, dir.join("kubelet"))?;
     Ok(Programs { sanity, driver: example("model_driver")? })

@@ -2,6 +2,7 @@
 //! ZFS. QEMU's own initiator uses what the plug-in names; processes are killed
 //! between their requests. The lab's `zfs/proxmox` has real zvols.
 
+use crate::cargo;
 use crate::servers::scratch::run as succeed;
 use crate::servers::zgate::free_port;
 use crate::servers::{Scratch, ServerProcess};
@@ -89,13 +90,10 @@ impl Site {
         fs::create_dir_all(at("model/zvol").join(&pool))?;
         fs::write(at("model/pool"), format!("{pool}\n"))?;
         fs::write(at("model/datasets"), format!("{pool}\n{pool}/pve\n"))?;
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut build = Command::new(cargo);
+        let mut build = cargo::command();
         build.args(["build", "--quiet", "--package", "zgate-control", "--example", "zfs_model"]);
         succeed(&mut build)?;
-        let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-        let model = fs::canonicalize(target.join("debug/examples/zfs_model"))?;
+        let model = fs::canonicalize(cargo::target_dir().join("debug/examples/zfs_model"))?;
         for program in ["zfs", "zpool"] {
             symlink(&model, at("bin").join(program))?;
         }

@@ -5,6 +5,7 @@
 //! but what it depends on. Third-party loaders that it plugs into are gigabytes
 //! of packages, and only tested on request.
 
+use crate::cargo;
 use crate::servers::{ServerProcess, scratch, zgate};
 use crate::totals::Outcome;
 use std::io;
@@ -266,9 +267,7 @@ fn vllm_wheel(python: &Path) -> io::Result<PathBuf> {
 }
 
 fn target() -> io::Result<PathBuf> {
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    std::path::absolute(target)
+    std::path::absolute(cargo::target_dir())
 }
 
 fn wheel_in(dir: &Path) -> io::Result<Option<PathBuf>> {

@@ -3,7 +3,7 @@
 use super::establish::establish;
 use super::kerberos::{ClientContext, Kerberos, Offer, count};
 use super::limits::WORKER_BODY_BYTES;
-use crate::nfs::dispatch::{Answer, Arrived, Served, reject, serve, transport};
+use crate::nfs::dispatch::{Answer, Arrived, Served, serve, transport};
 use crate::nfs::service::CallSource;
 use crate::observe::data_path::DataDirection;
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use zgate_rpc::gss::{
     Established, GssCredential, Procedure, Refusal, Service, check_token_call, open_arguments,
     results_reply, seal_results, token_reply,
 };
+use zgate_rpc::message::rejection;
 use zgate_rpc::{AcceptError, AuthError, CallHeader, Credential, Rejection};
 use zgate_xdr::{Decoder, Message};
 
@@ -33,7 +34,7 @@ pub(crate) struct GssCall<'a> {
 /// Serves a call.
 pub(crate) async fn answer(call: GssCall<'_>) -> Answer {
     let (nfs, xid) = (&call.source.nfs, call.header.xid);
-    let refuse = |error| reject(xid, Rejection::Auth(error));
+    let refuse = |error| Answer::Reply(rejection(xid, Rejection::Auth(error)));
     let Some(offer) = nfs.kerberos.offer() else { return refuse(AuthError::RejectedCredential) };
     let credential = match GssCredential::parse(&call.header.credential) {
         Ok(credential) => credential,

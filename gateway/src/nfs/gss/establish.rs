@@ -26,7 +26,7 @@ pub(super) async fn establish(
     let (kerberos, host) = (&nfs.kerberos, HostKey::from(peer.address));
     let Some(_slot) = kerberos.token_slots.admit(host) else {
         count(&kerberos.counts.overloaded);
-        return Some(failed(FAILURE, 0));
+        return Some((InitResult::failed(FAILURE, 0), OpaqueAuth::none()));
     };
     let now_seconds = nfs.runtime.now().seconds();
     let pending = match kerberos.contexts.continued(credential, host, now_seconds) {
@@ -81,8 +81,4 @@ fn refuse(kerberos: &Kerberos, peer: IpAddr, refused: TokenRefused) -> Step<Clie
     count(&kerberos.counts.token_refused);
     warn_seldom!(%peer, reason, "a Kerberos ticket was refused");
     Step::Failed { major, minor }
-}
-
-fn failed(major: u32, minor: u32) -> Told {
-    (InitResult::failed(major, minor), OpaqueAuth::none())
 }

@@ -91,14 +91,16 @@ impl FakeCall<'_> {
             credential: credential.to_opaque(),
             verifier: OpaqueAuth::none(),
         };
-        let begins = matches!(self.procedure, Procedure::Init | Procedure::ContinueInit);
-        if !begins {
+        if !credential.carries_token() {
             let unsigned = bytes(|e| header.encode(e));
             let body = signed_header(&unsigned, &header).and_then(|head| self.context.mic(head));
             header.verifier = OpaqueAuth { flavor: RPCSEC_GSS, body: body.unwrap_or_default() };
         }
         let mut raw = bytes(|e| header.encode(e));
-        raw.extend(if begins { self.arguments.to_vec() } else { self.protected() });
+        raw.extend(match credential.carries_token() {
+            true => self.arguments.to_vec(),
+            false => self.protected(),
+        });
         raw
     }
 

@@ -59,7 +59,7 @@ impl<C> Contexts<C> {
     /// one.
     ///
     /// # Errors
-    /// What the client is told: there is no such context.
+    /// The result for the client: there is no such context.
     pub fn continued(
         &self,
         credential: &GssCredential,

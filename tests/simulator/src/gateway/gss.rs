@@ -13,14 +13,14 @@ use zgate_nfs::dispatch::{Incoming, Target};
 use zgate_nfs::runtime::Runtime;
 use zgate_rpc::auth::{GssCaller, OpaqueAuth};
 use zgate_rpc::gss::{
-    Contexts, Established, GssCredential, Handle, InitToken, Procedure, Refusal, SequenceFault,
-    Service, Told, check_token_call, open_arguments, results_reply, seal_results, signed_header,
-    token_reply,
+    Contexts, Established, GssCredential, Handle, InitToken, Procedure, Refusal, SecurityContext,
+    SequenceFault, Service, Told, check_token_call, open_arguments, results_reply, seal_results,
+    signed_header, token_reply,
 };
-use zgate_rpc::message::encode_rejection;
+use zgate_rpc::message::rejection;
 use zgate_rpc::{AcceptError, AuthError, CallHeader, Credential, Rejection};
 use zgate_store::HostKey;
-use zgate_xdr::{Decode, Decoder, Encoder, Message};
+use zgate_xdr::{Decode, Decoder, Message};
 
 /// Longest time that a token takes: a keytab, a replay cache, a directory.
 const TOKEN_NANOS: u64 = SECOND / 5;
@@ -51,12 +51,6 @@ pub(super) struct GssCall<'a> {
     pub(super) arguments: Decoder<'a>,
 }
 
-fn refusal(xid: u32, error: AuthError) -> Message {
-    let mut e = Encoder::new();
-    encode_rejection(&mut e, xid, Rejection::Auth(error));
-    e.finish()
-}
-
 impl Gateway {
     /// Answers a call; `None`: it is dropped.
     pub(super) async fn answer_in_context(
@@ -72,7 +66,7 @@ impl Gateway {
             }
             Ok(credential) => self.run_in_context(instance, call, &credential).await,
         };
-        answered.unwrap_or_else(|error| Some(refusal(xid, error)))
+        answered.unwrap_or_else(|error| Some(rejection(xid, Rejection::Auth(error))))
     }
 
     /// INIT and CONTINUE_INIT.
@@ -206,7 +200,6 @@ impl Gateway {
             }
             (Some(Mutant::ContextOfAnother), Err(Refusal::BadVerifier)) => {
                 let verifies = |context: &Context| {
-                    use zgate_rpc::gss::SecurityContext;
                     signed_header(call.record, &call.header).is_some_and(|signed| {
                         context.security.verifies(signed, &call.header.verifier.body)
                     })

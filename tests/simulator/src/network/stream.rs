@@ -282,12 +282,10 @@ impl Network {
     fn sent_by_loader(self: &Arc<Self>, number: u64, record: Bytes) {
         let Some(xid) = xid_of(&record) else { return };
         let now = self.executor.nanos();
-        let (delay, survives) = {
+        let (arrival, record, survives) = {
             let mut inside = lock(&self.inside);
-            (inside.dice.spread(10_000, super::USUAL_NANOS), inside.dice.once_in(2))
-        };
-        let (arrival, record) = {
-            let mut inside = lock(&self.inside);
+            let delay = inside.dice.spread(10_000, super::USUAL_NANOS);
+            let survives = inside.dice.once_in(2);
             let Some(link) = inside.links.get_mut(&number).filter(|link| link.alive) else {
                 return;
             };
@@ -302,7 +300,7 @@ impl Network {
             }
             stream.asked.insert(xid, now);
             link.last_arrival = link.last_arrival.max(now + delay);
-            (link.last_arrival, self.mistaken(&mut inside, number, record))
+            (link.last_arrival, self.mistaken(&mut inside, number, record), survives)
         };
         let me = Arc::clone(self);
         self.executor.spawn(Domain::Outside, async move {
@@ -323,14 +321,8 @@ impl Network {
                 // Behind the stateid.
                 if first && reconnected { shifted(&record, at + 16) } else { record }
             }
-            Some(Mutant::LeavesWithoutAWord) => {
-                let at = operand(&record, OpNum::DestroyClientid, u32::MAX);
-                at.map_or(record.clone(), |at| shifted(&record, at))
-            }
-            Some(Mutant::DelegationKept) => {
-                let at = operand(&record, OpNum::Delegreturn, u32::MAX);
-                at.map_or(record.clone(), |at| shifted(&record, at))
-            }
+            Some(Mutant::LeavesWithoutAWord) => with_shifted(record, OpNum::DestroyClientid),
+            Some(Mutant::DelegationKept) => with_shifted(record, OpNum::Delegreturn),
             _ => record,
         }
     }
@@ -429,6 +421,12 @@ fn xid_of(record: &[u8]) -> Option<u32> {
 /// The message type behind the transaction id (RFC 5531 §9).
 fn is_reply(record: &[u8]) -> bool {
     record.get(4..8) == Some(&1u32.to_be_bytes()[..])
+}
+
+/// The record with another number at the beginning of this operation's arguments,
+/// if it has the operation.
+fn with_shifted(record: Bytes, wanted: OpNum) -> Bytes {
+    operand(&record, wanted, u32::MAX).map_or(record.clone(), |at| shifted(&record, at))
 }
 
 /// The record with another number at this place.

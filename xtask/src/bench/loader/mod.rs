@@ -7,6 +7,7 @@ pub(crate) mod model;
 mod report;
 
 use crate::bench::chart;
+use crate::cargo;
 use crate::packages::{self, NFS_TOOLS, PYTHON_TOOLS};
 use crate::servers::{Scratch, scratch, zgate};
 use clap::Args;
@@ -95,9 +96,7 @@ pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
 
 /// Returns an interpreter with the safetensors package, kept for the next run.
 fn python() -> io::Result<PathBuf> {
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    let venv = std::path::absolute(target)?.join("bench-venv");
+    let venv = std::path::absolute(cargo::target_dir())?.join("bench-venv");
     let python = venv.join("bin/python3");
     let ready = Command::new(&python).args(["-c", "import safetensors, numpy"]).output();
     if !ready.is_ok_and(|output| output.status.success()) {

@@ -1,5 +1,6 @@
 //! A checkout of pynfs, copied and built with a separate Python environment.
 
+use crate::cargo;
 use crate::packages::{self, PYTHON_TOOLS};
 use crate::servers::scratch::run as succeed;
 use std::ffi::OsString;
@@ -40,8 +41,7 @@ impl Checkout {
             return Err(io::Error::new(io::ErrorKind::NotFound, why));
         }
         packages::ensure(PYTHON_TOOLS)?;
-        let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+        let target = cargo::target_dir();
         let (python, version) = environment(&std::path::absolute(target.join("pynfs-venv"))?)?;
         if with_kerberos {
             add_kerberos(&python)?;

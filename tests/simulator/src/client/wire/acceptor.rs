@@ -13,7 +13,7 @@ use zgate_rpc::gss::{
     Contexts, GssCredential, Handle, InitToken, Procedure, check_token_call, open_arguments,
     results_reply, seal_results, token_reply,
 };
-use zgate_rpc::message::{decode_reply, encode_rejection};
+use zgate_rpc::message::{decode_reply, rejection};
 use zgate_rpc::{AuthError, CallHeader, Rejection};
 use zgate_store::HostKey;
 use zgate_xdr::{Decode, Decoder, Encode, Encoder, Message};
@@ -72,11 +72,7 @@ impl CallbackAcceptor {
             true => self.take_token(&header, &credential, &mut d),
             false => self.run((&header, &credential), &record, d.position(), answer),
         };
-        let reply = reply.unwrap_or_else(|error| {
-            let mut e = Encoder::new();
-            encode_rejection(&mut e, xid, Rejection::Auth(error));
-            Some(e.finish())
-        });
+        let reply = reply.unwrap_or_else(|error| Some(rejection(xid, Rejection::Auth(error))));
         reply?.flatten()
     }
 
@@ -114,28 +110,21 @@ impl CallbackAcceptor {
             Ok(context) => context,
             Err(refusal) => return refusal.error().map_or(Ok(None), Err),
         };
-        let results = match credential.procedure {
-            Procedure::Destroy => {
-                self.contexts.destroy(header, credential).map(|()| Some(Bytes::new()))?
-            }
-            _ => {
-                let opened = open_arguments(&context.security, credential, record, at);
-                match opened {
-                    Ok(arguments) => plain_results(header, &arguments, answer),
-                    Err(error) => {
-                        return results_reply(
-                            &context.security,
-                            credential.sequence,
-                            header.xid,
-                            Err(error),
-                        )
-                        .map(Some);
-                    }
-                }
+        let results = if credential.procedure == Procedure::Destroy {
+            self.contexts.destroy(header, credential)?;
+            Ok(Bytes::new())
+        } else {
+            match open_arguments(&context.security, credential, record, at) {
+                Ok(arguments) => match plain_results(header, &arguments, answer) {
+                    Some(results) => Ok(results),
+                    None => return Ok(None),
+                },
+                Err(error) => Err(error),
             }
         };
-        let Some(results) = results else { return Ok(None) };
-        let sealed = seal_results(&context.security, credential, Message::from(results));
+        let sealed = results.and_then(|results| {
+            seal_results(&context.security, credential, Message::from(results))
+        });
         results_reply(&context.security, credential.sequence, header.xid, sealed).map(Some)
     }
 }
