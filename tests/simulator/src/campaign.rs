@@ -29,6 +29,8 @@ pub struct Campaign {
     pub limit: Option<Duration>,
     /// Threads.
     pub jobs: usize,
+    /// Failed seeds after which it stops.
+    pub failures: usize,
     /// Planted fault.
     pub mutant: Option<Mutant>,
     /// Write lines of progress to standard error.
@@ -62,7 +64,7 @@ pub fn silence_panics() {
     std::panic::set_hook(Box::new(|_| {}));
 }
 
-/// Runs seeds until they are all done, the time is over, or one fails.
+/// Runs seeds until they are all done, the time is over, or enough have failed.
 #[must_use]
 pub fn campaign(campaign: &Campaign) -> Result {
     let began = Instant::now();
@@ -83,8 +85,12 @@ pub fn campaign(campaign: &Campaign) -> Result {
             done.fetch_add(1, Ordering::AcqRel);
             add_trace(&mut lock(&traces), &outcome.hash);
             if let Some(violation) = outcome.violation {
-                lock(&failed).push((seed, violation));
-                stop.store(true, Ordering::Release);
+                if campaign.progress && campaign.failures > 1 {
+                    tell(&format!("seed {seed}: {}\n", violation.invariant.name()));
+                }
+                let mut failed = lock(&failed);
+                failed.push((seed, violation));
+                stop.fetch_or(failed.len() >= campaign.failures, Ordering::AcqRel);
             }
         }
     };
@@ -116,9 +122,7 @@ fn add_trace(sum: &mut u128, hash: &str) {
 fn end_if_endless(running: &BTreeMap<u64, Instant>) {
     let endless = running.iter().find(|(_, began)| began.elapsed() > LONGEST_SEED);
     if let Some((seed, _)) = endless {
-        let seconds = LONGEST_SEED.as_secs();
-        // Whoever does not read it sees the exit status.
-        let _ = writeln!(io::stderr(), "seed {seed} has not ended after {seconds} s");
+        tell(&format!("seed {seed} has not ended after {} s\n", LONGEST_SEED.as_secs()));
         std::process::exit(1);
     }
 }
@@ -126,6 +130,11 @@ fn end_if_endless(running: &BTreeMap<u64, Instant>) {
 fn progress(done: u64, took: Duration) {
     let rate = done as f64 / took.as_secs_f64();
     let end = if io::stderr().is_terminal() { '\r' } else { '\n' };
-    // Progress that nobody can read is not missed.
-    let _ = write!(io::stderr(), "{done} seeds, {rate:.0} a second{end}");
+    tell(&format!("{done} seeds, {rate:.0} a second{end}"));
+}
+
+/// Whoever does not read it misses progress alone: the result and the exit status
+/// say the rest.
+fn tell(text: &str) {
+    let _ = write!(io::stderr(), "{text}");
 }

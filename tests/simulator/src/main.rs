@@ -37,6 +37,9 @@ struct Args {
     /// Threads; each runs seeds of its own
     #[arg(long, default_value_t = 1)]
     jobs: usize,
+    /// Stop after so many failed seeds
+    #[arg(long, default_value_t = 1, conflicts_with = "mutants")]
+    failures: usize,
     /// Build this fault in; `list` names them
     #[arg(long)]
     mutant: Option<String>,
@@ -106,7 +109,8 @@ fn execute(args: &Args) -> io::Result<bool> {
 
 fn request(args: &Args, first: u64, count: u64, mutant: Option<Mutant>) -> Campaign {
     let limit = args.minutes.map(|minutes| Duration::from_secs_f64(60.0 * minutes.max(0.0)));
-    Campaign { first, count, limit, jobs: args.jobs, mutant, progress: !args.json }
+    let (jobs, failures) = (args.jobs, args.failures);
+    Campaign { first, count, limit, jobs, failures, mutant, progress: !args.json }
 }
 
 /// The one number that does not come from a seed; it is printed.

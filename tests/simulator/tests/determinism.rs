@@ -39,7 +39,7 @@ fn a_seed_has_one_trace_in_two_processes() {
 fn the_sum_of_traces_does_not_depend_on_the_number_of_threads() {
     let sum = |first, jobs| {
         let (limit, mutant) = (None, None);
-        let all = Campaign { first, count: 12, limit, jobs, mutant, progress: false };
+        let all = Campaign { first, count: 12, limit, jobs, failures: 1, mutant, progress: false };
         campaign(&all).traces
     };
     assert_eq!(sum(40, 1), sum(40, 3));
