@@ -31,9 +31,14 @@ const STREAM_BYTES: usize = 64 << 10;
 /// costs more than copying it.
 const WAKE_BYTES: usize = 512 << 10;
 
-/// Silence after which a server is probed, and the interval of further probes.
+/// Silence after which a server is probed, the interval of further probes, and their
+/// number.
 const SILENCE: Duration = Duration::from_secs(10);
 const PROBE: Duration = Duration::from_secs(3);
+const PROBES: u32 = 3;
+/// Time after which a server's host that acknowledges nothing counts as lost, whether
+/// it is probed or requests are in flight. A slow server's host acknowledges.
+const DEAF: Duration = Duration::from_secs(SILENCE.as_secs() + PROBE.as_secs() * PROBES as u64);
 
 /// Longest callback accepted, in bytes: the negotiated size, and the RPC
 /// header.
@@ -102,6 +107,23 @@ impl Waiter {
     }
 }
 
+/// Tunes a socket: requests leave at once, and a cut link is noticed.
+fn tune(stream: &TcpStream, server: SocketAddr) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let alive = TcpKeepalive::new().with_time(SILENCE).with_interval(PROBE).with_retries(PROBES);
+    let socket = socket2::SockRef::from(stream);
+    socket.set_tcp_keepalive(&alive)?;
+    // Nobody is probed while requests are in flight: the kernel would repeat them for
+    // a quarter of an hour.
+    socket.set_tcp_user_timeout(Some(DEAF))?;
+    // Within one machine, pacing (BBR) only costs timers. If it cannot be
+    // changed, it stays.
+    if stream.local_addr().is_ok_and(|local| local.ip() == server.ip()) {
+        let _ = rustix::net::sockopt::set_tcp_congestion(stream, "reno");
+    }
+    Ok(())
+}
+
 impl RpcConnection {
     /// Connects. Replies are received into buffers of `pool`; `callbacks`
     /// answers calls of the server.
@@ -116,15 +138,7 @@ impl RpcConnection {
     ) -> Result<Self, ClientError> {
         let failed = |source| ClientError::Transport { address: address.to_string(), source };
         let stream = TcpStream::connect(address).await.map_err(failed)?;
-        stream.set_nodelay(true).map_err(failed)?;
-        // A cut link is not reported otherwise.
-        let alive = TcpKeepalive::new().with_time(SILENCE).with_interval(PROBE).with_retries(3);
-        socket2::SockRef::from(&stream).set_tcp_keepalive(&alive).map_err(failed)?;
-        // Within one machine, pacing (BBR) only costs timers. If it cannot be
-        // changed, it stays.
-        if stream.local_addr().is_ok_and(|local| local.ip() == address.ip()) {
-            let _ = rustix::net::sockopt::set_tcp_congestion(&stream, "reno");
-        }
+        tune(&stream, address).map_err(failed)?;
         let (reader, writer) = stream.into_split();
         Ok(Self::over(address, reader, writer, pool, counters, callbacks))
     }
@@ -488,5 +502,26 @@ impl<R: ReceiveHalf> Receiver<R> {
             self.stream.extend_from_slice(&next[..got.saturating_sub(wanted)]);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that acknowledges nothing is lost as soon with requests in flight, which
+    /// stop the probes, as without.
+    #[tokio::test]
+    async fn a_cut_link_ends_within_a_limit() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = listener.local_addr().unwrap();
+        let stream = TcpStream::connect(server).await.unwrap();
+        tune(&stream, server).unwrap();
+        let socket = socket2::SockRef::from(&stream);
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(DEAF));
+        let probed = socket.tcp_keepalive_time().unwrap()
+            + socket.tcp_keepalive_interval().unwrap() * socket.tcp_keepalive_retries().unwrap();
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(probed, DEAF);
     }
 }
