@@ -16,7 +16,7 @@ const SEEDS_TWICE: &str = "300";
 /// `cargo xtask simulate -- --help` prints it.
 #[derive(Args, Debug)]
 pub(crate) struct SimulateArgs {
-    /// Build with optimisation: worth it for long runs
+    /// Build as packages are, which takes minutes: worth it for long runs
     #[arg(long)]
     release: bool,
     /// Run the same fresh seeds here and in the lab's virtual machine, and compare
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &SimulateArgs) -> io::Result<()> {
     let mut command = cargo::command();
     command.args(["run", "--quiet", "--package", "zgate-simulator"]);
     if args.release {
-        command.arg("--release");
+        command.args(["--profile", "dist"]);
     }
     done(command.arg("--").args(&args.arguments).status()?)
 }

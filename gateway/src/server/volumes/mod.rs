@@ -181,7 +181,11 @@ impl VolumeService {
             return Err(ApiError::new(ErrorCode::Invalid, message, next));
         }
         // A repeated request finds its volume, also when the source is gone.
-        let exists = volume::read(self.tool(), dataset).map_err(error)?;
+        // What is no volume yet is looked at when it is made.
+        let exists = match volume::read(self.tool(), dataset) {
+            Err(unmarked) if unmarked.fault == Fault::Forbidden => None,
+            found => found.map_err(error)?,
+        };
         if exists.is_some_and(|volume| volume.owner == asked.owner) {
             return Ok(Some(origin));
         }

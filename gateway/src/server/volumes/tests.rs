@@ -162,6 +162,9 @@ fn nothing_outside_of_the_parents_is_touched() {
     }
     assert_eq!(model.names(), before);
     model.run("zfs", &["create", "tank/k8s/by-hand"]).unwrap();
+    let young = service.create(&asked("by-hand", KINDS[0])).unwrap_err();
+    assert_eq!(young.code, ErrorCode::Storage, "{young}");
+    model.let_time_pass();
     for outcome in [
         service.delete("tank/k8s/by-hand", "csi").unwrap_err(),
         service.create(&asked("by-hand", KINDS[0])).unwrap_err(),
@@ -522,6 +525,7 @@ fn ten_thousand_requests_with_lost_commands_leave_what_was_asked_for() {
             model.set_fates(Some(Box::new(move |_| match fates.below(16) {
                 0 => Fate::LostBefore,
                 1 => Fate::LostAfter,
+                2 => Fate::LostBetween,
                 _ => Fate::Runs,
             })));
             one_request(&service, &model, &mut numbers, &mut expected);

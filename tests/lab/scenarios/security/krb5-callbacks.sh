@@ -78,7 +78,8 @@ returned() {
     eventually 10 as $ALICE grep second /mnt/a/ball
     figure "$3 $1: delegations returned" "$(($(operations DELEGRETURN) - before))" delegations
     same 1 "$(awk -v took="$took" 'BEGIN { print (took < 12) }')" "without waiting for a lease"
-    [ "$(operations DELEGRETURN)" -gt "$before" ] || fail "no delegation was returned"
+    # The reference gives no delegation now and then; its figures say so.
+    [ "$3" = reference ] || [ "$(operations DELEGRETURN)" -gt "$before" ] || fail "no delegation was returned"
 }
 # on_the_wire FLAVOR SERVER: each call to the client was protected.
 on_the_wire() {

@@ -1,9 +1,12 @@
 //! Making a volume, empty or as a clone.
 
+use super::begun::finish;
 use super::fault::{Fault, VolumeError};
 use super::kind::{VolumeKind, check_name};
 use super::properties::{check_properties, zfs_name};
-use super::record::{OWNER, PENDING, SOURCE, UNCONFIRMED, VOLUME, VolumeRecord, capacity, read};
+use super::record::{
+    Found, OWNER, PENDING, SOURCE, UNCONFIRMED, VOLUME, VolumeRecord, capacity, look, read,
+};
 use super::snapshot::{TEMPORARY, clone_snapshot_name, drop_clone_snapshots};
 use crate::name::{DatasetName, SnapshotName};
 use crate::tool::{Tool, ToolError};
@@ -75,15 +78,19 @@ pub fn create(
             "ask for 1 byte or more",
         ));
     }
-    let existing = read(tool, &new.dataset)?;
-    let existed = existing.as_ref().is_some_and(|volume| volume.pending_bytes.is_none());
-    if let Some(volume) = &existing {
-        check_same(new, volume)?;
-    } else {
-        refuse_beyond_capacity(tool, new)?;
-        match &new.origin {
-            None => make_empty(tool, new)?,
-            Some(origin) => make_clone(tool, new, origin, flush)?,
+    let mut existed = false;
+    match look(tool, &new.dataset)? {
+        Found::Volume(volume) => {
+            existed = volume.pending_bytes.is_none();
+            check_same(new, &volume)?;
+        }
+        Found::Unmarked(properties) => finish(tool, new, &properties)?,
+        Found::Nothing => {
+            refuse_beyond_capacity(tool, new)?;
+            match &new.origin {
+                None => make_empty(tool, new)?,
+                Some(origin) => make_clone(tool, new, origin, flush)?,
+            }
         }
     }
     let volume = found(tool, new)?;
@@ -111,7 +118,7 @@ fn found(tool: &dyn Tool, new: &NewVolume) -> Result<VolumeRecord, VolumeError> 
     })
 }
 
-fn rounded(bytes: u64, block_bytes: Option<u64>) -> u64 {
+pub(super) fn rounded(bytes: u64, block_bytes: Option<u64>) -> u64 {
     match block_bytes {
         Some(block @ 1..) => bytes.checked_next_multiple_of(block).unwrap_or(bytes),
         _ => bytes,
@@ -165,33 +172,38 @@ fn refuse_beyond_capacity(tool: &dyn Tool, new: &NewVolume) -> Result<(), Volume
     ))
 }
 
-/// Returns `-o name=value` for each property of a new dataset.
-fn options(new: &NewVolume) -> Vec<String> {
-    let mut options = vec![format!("{OWNER}={}", new.owner), format!("{VOLUME}={}", new.name)];
-    options.extend(new.source.as_ref().map(|source| format!("{SOURCE}={source}")));
-    options.extend(new.unconfirmed_until.map(|until| format!("{UNCONFIRMED}={until}")));
-    options.extend(new.read_only.then(|| "readonly=on".to_owned()));
+/// Returns `name=value` for each property of a new dataset.
+pub(super) fn settings(new: &NewVolume) -> Vec<String> {
+    let mut settings = vec![format!("{OWNER}={}", new.owner), format!("{VOLUME}={}", new.name)];
+    settings.extend(match (new.kind, &new.origin) {
+        (VolumeKind::Filesystem, _) => Some(format!("refquota={}", new.size_bytes)),
+        // A clone begins with the size of its origin.
+        (VolumeKind::Block, Some(_)) => Some(format!("{PENDING}={}", new.size_bytes)),
+        (VolumeKind::Block, None) => None,
+    });
+    settings.extend(new.source.as_ref().map(|source| format!("{SOURCE}={source}")));
+    settings.extend(new.unconfirmed_until.map(|until| format!("{UNCONFIRMED}={until}")));
+    settings.extend(new.read_only.then(|| "readonly=on".to_owned()));
     let properties = new.properties.iter();
-    options.extend(properties.map(|(name, value)| format!("{}={value}", zfs_name(name))));
-    options.into_iter().flat_map(|option| ["-o".to_owned(), option]).collect()
+    settings.extend(properties.map(|(name, value)| format!("{}={value}", zfs_name(name))));
+    settings
 }
 
-fn run(tool: &dyn Tool, arguments: &[String]) -> Result<(), ToolError> {
+fn options(new: &NewVolume) -> impl Iterator<Item = String> {
+    settings(new).into_iter().flat_map(|setting| ["-o".to_owned(), setting])
+}
+
+pub(super) fn run(tool: &dyn Tool, arguments: &[String]) -> Result<(), ToolError> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     tool.run("zfs", &arguments).map(drop)
 }
 
 fn make_empty(tool: &dyn Tool, new: &NewVolume) -> Result<(), VolumeError> {
     let mut arguments = vec!["create".to_owned()];
-    match new.kind {
-        VolumeKind::Filesystem => {
-            arguments.extend(["-o".to_owned(), format!("refquota={}", new.size_bytes)]);
-        }
-        VolumeKind::Block => {
-            arguments.extend(new.thin.then(|| "-s".to_owned()));
-            // ZFS rounds it up to whole blocks.
-            arguments.extend(["-V".to_owned(), new.size_bytes.to_string()]);
-        }
+    if new.kind == VolumeKind::Block {
+        arguments.extend(new.thin.then(|| "-s".to_owned()));
+        // ZFS rounds it up to whole blocks.
+        arguments.extend(["-V".to_owned(), new.size_bytes.to_string()]);
     }
     arguments.extend(options(new));
     arguments.push(new.dataset.to_string());
@@ -235,12 +247,7 @@ fn make_clone(
     }
     let mut arguments = vec!["clone".to_owned()];
     arguments.extend(options(new));
-    let size = match new.kind {
-        VolumeKind::Filesystem => format!("refquota={}", new.size_bytes),
-        // A clone begins with the size of its origin.
-        VolumeKind::Block => format!("{PENDING}={}", new.size_bytes),
-    };
-    arguments.extend(["-o".to_owned(), size, snapshot.to_string(), new.dataset.to_string()]);
+    arguments.extend([snapshot.to_string(), new.dataset.to_string()]);
     unless_made(tool, new, run(tool, &arguments))
 }
 

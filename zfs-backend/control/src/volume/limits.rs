@@ -17,6 +17,12 @@ pub const MAX_IOPS: u64 = 100_000_000;
 pub const MIN_BYTES_PER_SECOND: u64 = 1 << 20;
 /// Largest limit on bytes per second.
 pub const MAX_BYTES_PER_SECOND: u64 = 1 << 40;
+/// Age up to which a dataset without the mark of a volume may be one in the making, in
+/// seconds: ZFS makes a dataset first, and sets its properties in later transactions.
+pub(super) const IN_THE_MAKING_SECONDS: u64 = 120;
+/// Most space that a dataset occupies which nobody has written to, in bytes, with the
+/// parity of wide RAID-Z.
+pub(super) const MAX_EMPTY_BYTES: u64 = 256 << 10;
 /// Longest value of a native property, in bytes.
 pub(super) const MAX_VALUE_BYTES: usize = 32;
 /// Most snapshots in one `zfs destroy`.

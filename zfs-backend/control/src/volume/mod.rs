@@ -7,6 +7,7 @@
 //! Each function may be repeated after a crash, a time-out or a lost reply: it
 //! reads what is there and does the rest.
 
+mod begun;
 mod change;
 mod confirm;
 mod create;

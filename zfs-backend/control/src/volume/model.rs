@@ -5,6 +5,7 @@
 use crate::tool::{Tool, ToolError, command_line};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Space of the one pool, in bytes.
 const POOL_BYTES: u64 = 1 << 40;
@@ -20,6 +21,9 @@ pub enum Fate {
     LostBefore,
     /// It is carried out, and times out.
     LostAfter,
+    /// The power fails in it: a dataset is made, and the properties that ZFS sets after
+    /// it are not. Other commands are not carried out.
+    LostBetween,
 }
 
 /// Decides about the fate of each command.
@@ -29,6 +33,7 @@ pub type Fates = Box<dyn FnMut(&str) -> Fate + Send>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ModelDataset {
     guid: u64,
+    created_unix_seconds: u64,
     volsize: Option<u64>,
     properties: BTreeMap<String, String>,
     /// Guid of the snapshot that it is a clone of.
@@ -90,6 +95,11 @@ impl Model {
         }
     }
 
+    /// Makes all datasets old.
+    pub fn let_time_pass(&self) {
+        self.state().datasets.values_mut().for_each(|one| one.created_unix_seconds = 0);
+    }
+
     /// Names of all datasets and snapshots.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
@@ -129,6 +139,10 @@ impl Tool for Model {
         let fate = state.fates.as_mut().map_or(Fate::Runs, |fates| fates(&command));
         let lost = || ToolError::TimedOut { command: command.clone(), seconds: 0 };
         if fate == Fate::LostBefore {
+            return Err(lost());
+        }
+        if fate == Fate::LostBetween {
+            state.begin(arguments);
             return Err(lost());
         }
         let said = match program {
@@ -202,6 +216,16 @@ impl State {
         }
     }
 
+    /// Makes the dataset of a command, without what ZFS sets in its last transaction.
+    fn begin(&mut self, arguments: &[&str]) {
+        if ["create", "clone"].contains(&arguments[0]) && self.zfs(arguments).is_ok() {
+            let made = arguments.last().and_then(|name| self.datasets.get_mut(*name));
+            // These are there before.
+            let is_early = |name: &String| ["refquota", "volblocksize"].contains(&name.as_str());
+            made.into_iter().for_each(|one| one.properties.retain(|name, _| is_early(name)));
+        }
+    }
+
     fn make(
         &mut self,
         name: &str,
@@ -210,7 +234,9 @@ impl State {
         origin: Option<u64>,
     ) {
         self.next += 1;
-        let dataset = ModelDataset { guid: self.next, volsize, properties, origin };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (guid, created_unix_seconds) = (self.next, now.as_secs());
+        let dataset = ModelDataset { guid, created_unix_seconds, volsize, properties, origin };
         self.datasets.insert(name.to_owned(), dataset);
     }
 
@@ -456,9 +482,12 @@ impl State {
     }
 
     fn get(&self, parsed: &Parsed<'_>) -> Said {
-        const NATIVE: [&str; 10] = [
+        const NATIVE: [&str; 13] = [
             "type",
             "guid",
+            "creation",
+            "written",
+            "origin",
             "used",
             "available",
             "refquota",
@@ -510,7 +539,13 @@ impl State {
             "snapdir" if one.volsize.is_none() => local("hidden"),
             "canmount" if one.volsize.is_none() => local("on"),
             "compression" | "encryption" => local("off"),
-            "used" | "referenced" => "4096".to_owned(),
+            "used" | "referenced" | "written" => "4096".to_owned(),
+            "creation" => one.created_unix_seconds.to_string(),
+            "origin" => {
+                let mut all = self.snapshots.iter();
+                let origin = all.find(|(_, snapshot)| Some(snapshot.guid) == one.origin);
+                origin.map_or_else(|| "-".to_owned(), |(name, _)| name.clone())
+            }
             "available" => (POOL_BYTES - 4096).to_string(),
             "volsize" => size.unwrap_or_else(|| "-".to_owned()),
             "volblocksize" if one.volsize.is_some() => local("16384"),

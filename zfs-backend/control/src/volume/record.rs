@@ -108,10 +108,25 @@ pub struct VolumeSpace {
 
 /// Properties of a dataset.
 #[derive(Debug, Default)]
-struct Properties {
-    all: BTreeMap<String, String>,
+pub(super) struct Properties {
+    pub(super) all: BTreeMap<String, String>,
     /// Those that were set on the dataset itself.
-    local: BTreeMap<String, String>,
+    pub(super) local: BTreeMap<String, String>,
+}
+
+impl Properties {
+    /// Returns the value of a property that is a number.
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
+        self.all.get(name)?.parse().ok()
+    }
+}
+
+/// What has the name of a volume.
+pub(super) enum Found {
+    Nothing,
+    Volume(Box<VolumeRecord>),
+    /// A dataset without the mark of a volume.
+    Unmarked(Properties),
 }
 
 /// Reads the properties of datasets, by their names: one command for everything.
@@ -154,10 +169,10 @@ fn properties(
 
 /// Property of a zvol that ZFS has as its default, and not as set, when a
 /// request sets it to the default.
-const BLOCK_SIZE: &str = "volblocksize";
+pub(super) const BLOCK_SIZE: &str = "volblocksize";
 
 /// Reads a size: a number, with or without a unit (zfsprops(7)).
-fn bytes(text: &str) -> Option<u64> {
+pub(super) fn bytes(text: &str) -> Option<u64> {
     let text = text.to_ascii_lowercase();
     let text = text.strip_suffix('b').unwrap_or(&text);
     let (digits, shift) = match text.strip_suffix(['k', 'm']) {
@@ -168,13 +183,13 @@ fn bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-fn record(name: &str, properties: Properties) -> Option<VolumeRecord> {
-    let Properties { all, mut local } = properties;
+fn record(name: &str, properties: &Properties) -> Option<VolumeRecord> {
+    let Properties { all, local } = properties;
     let text = |property: &str| all.get(property).map_or("-", String::as_str);
     let number = |property: &str| text(property).parse::<u64>().unwrap_or(0);
     let dataset = name.parse().ok()?;
-    let name = local.remove(VOLUME)?;
-    let owner = local.remove(OWNER)?;
+    let name = local.get(VOLUME)?.clone();
+    let owner = local.get(OWNER)?.clone();
     let kind = match text("type") {
         "volume" => VolumeKind::Block,
         _ => VolumeKind::Filesystem,
@@ -217,7 +232,7 @@ pub fn list(tool: &dyn Tool, parent: &DatasetName) -> Result<Vec<VolumeRecord>, 
     let found = properties(tool, "1", parent)?;
     let below = found.into_iter().filter(|(name, _)| name != parent.as_str());
     let mut records: Vec<_> =
-        below.filter_map(|(name, properties)| record(&name, properties)).collect();
+        below.filter_map(|(name, properties)| record(&name, &properties)).collect();
     records.sort_by(|a, b| a.dataset.cmp(&b.dataset));
     Ok(records)
 }
@@ -227,19 +242,33 @@ pub fn list(tool: &dyn Tool, parent: &DatasetName) -> Result<Vec<VolumeRecord>, 
 /// # Errors
 /// [`Fault::Forbidden`] if the dataset is no volume; the error of `zfs`.
 pub fn read(tool: &dyn Tool, dataset: &DatasetName) -> Result<Option<VolumeRecord>, VolumeError> {
+    match look(tool, dataset)? {
+        Found::Nothing => Ok(None),
+        Found::Volume(record) => Ok(Some(*record)),
+        Found::Unmarked(_) => Err(foreign(dataset)),
+    }
+}
+
+/// Returns what has the name of a volume.
+pub(super) fn look(tool: &dyn Tool, dataset: &DatasetName) -> Result<Found, VolumeError> {
     let mut found = match properties(tool, "0", dataset) {
-        Err(error) if error.is_absent() => return Ok(None),
+        Err(error) if error.is_absent() => return Ok(Found::Nothing),
         found => found?,
     };
-    let Some(properties) = found.remove(dataset.as_str()) else { return Ok(None) };
-    match record(dataset.as_str(), properties) {
-        Some(record) => Ok(Some(record)),
-        None => Err(VolumeError::new(
-            Fault::Forbidden,
-            format!("dataset {dataset} was not made as a volume"),
-            "choose another name; nothing is done to it",
-        )),
-    }
+    let Some(properties) = found.remove(dataset.as_str()) else { return Ok(Found::Nothing) };
+    Ok(match record(dataset.as_str(), &properties) {
+        Some(record) => Found::Volume(Box::new(record)),
+        None => Found::Unmarked(properties),
+    })
+}
+
+/// The dataset is not one of those that are made here.
+pub(super) fn foreign(dataset: &DatasetName) -> VolumeError {
+    VolumeError::new(
+        Fault::Forbidden,
+        format!("dataset {dataset} was not made as a volume"),
+        "choose another name, or destroy it if it is an empty rest of a power failure; nothing is done to it",
+    )
 }
 
 /// Reads the space below a dataset.

@@ -34,7 +34,9 @@ fn clone_of(name: &str, from: &str, kind: VolumeKind) -> NewVolume {
 }
 
 fn model() -> Model {
-    Model::with(&["tank", PARENT, "tank/k8s/foreign"])
+    let model = Model::with(&["tank", PARENT, "tank/k8s/foreign"]);
+    model.let_time_pass();
+    model
 }
 
 fn make(model: &Model, new: &NewVolume) -> Result<Made, VolumeError> {
@@ -75,6 +77,44 @@ fn a_volume_is_made_once_and_found_again() {
     let large = NewVolume { size_bytes: 1 << 50, ..new("l", VolumeKind::Block) };
     assert_eq!(make(&model, &large).unwrap_err().fault, Fault::NoSpace);
     assert_eq!(left(&model), ["b", "f"]);
+}
+
+/// ZFS makes a dataset in one transaction, and marks it in a later one: what a power
+/// failure has left between the two is finished, and what is not the beginning of this
+/// volume is not touched.
+#[test]
+fn a_volume_that_was_only_begun_is_finished() {
+    let model = model();
+    make(&model, &new("origin", VolumeKind::Block)).unwrap();
+    let block = BTreeMap::from([("volblocksize".to_owned(), "32768".to_owned())]);
+    for wanted in [
+        new("f", VolumeKind::Filesystem),
+        NewVolume { properties: block, ..new("b", VolumeKind::Block) },
+        clone_of("c", "origin", VolumeKind::Block),
+    ] {
+        let name = wanted.name.clone();
+        let mut fates = [Fate::LostBetween].into_iter();
+        model.set_fates(Some(Box::new(move |command| {
+            let makes = ["zfs create", "zfs clone"].iter().any(|one| command.starts_with(one));
+            if makes { fates.next().unwrap_or(Fate::Runs) } else { Fate::Runs }
+        })));
+        assert_eq!(make(&model, &wanted).unwrap_err().fault, Fault::Storage, "{name}");
+        assert_eq!(read(&model, &dataset(&name)).unwrap_err().fault, Fault::Forbidden);
+        // Not for another request.
+        let other = NewVolume { size_bytes: 3 * GIB, origin: None, ..wanted.clone() };
+        assert_eq!(make(&model, &other).unwrap_err().fault, Fault::Storage, "{name}");
+        model.let_time_pass();
+        assert_eq!(make(&model, &other).unwrap_err().fault, Fault::Forbidden, "{name}");
+        assert!(!make(&model, &wanted).unwrap().existed);
+        let made = the(&model, &name);
+        assert_eq!((made.owner.as_str(), made.size_bytes), ("csi", GIB), "{name}");
+    }
+    // Somebody has set something.
+    model.run("zfs", &["create", "-o", "refquota=1073741824", "tank/k8s/x"]).unwrap();
+    model.run("zfs", &["set", "org.example:mine=yes", "tank/k8s/x"]).unwrap();
+    model.let_time_pass();
+    let refused = make(&model, &new("x", VolumeKind::Filesystem)).unwrap_err();
+    assert_eq!(refused.fault, Fault::Forbidden, "{refused}");
 }
 
 #[test]
@@ -358,6 +398,7 @@ fn lost_commands_leave_nothing_behind_and_lose_nothing() {
             model.set_fates(Some(Box::new(move |_| match fates.below(8) {
                 0 => Fate::LostBefore,
                 1 => Fate::LostAfter,
+                2 => Fate::LostBetween,
                 _ => Fate::Runs,
             })));
             request(&model, &mut numbers, &mut expected);
