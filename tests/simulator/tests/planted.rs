@@ -14,7 +14,8 @@ const SEEDS: u64 = 600;
 /// The seed that finds a planted fault, and the invariant that it violates.
 fn found(mutant: Mutant) -> (u64, Invariant) {
     let (limit, mutant) = (None, Some(mutant));
-    let request = Campaign { first: 1, count: SEEDS, limit, jobs: 2, failures: 1, mutant, progress: false };
+    let request =
+        Campaign { first: 1, count: SEEDS, limit, jobs: 2, failures: 1, mutant, progress: false };
     let done = campaign(&request);
     let (seed, violation) =
         done.failed.first().unwrap_or_else(|| panic!("{mutant:?} is not found by {SEEDS} seeds"));
@@ -53,6 +54,13 @@ fn planted_faults_are_found() {
         Mutant::OffsetAfterReconnect,
         Mutant::DelegationKept,
         Mutant::LeavesWithoutAWord,
+        Mutant::PlainServed,
+        Mutant::CertificateIgnored,
+        Mutant::TagNotChecked,
+        Mutant::RecordReplayed,
+        Mutant::InjectedBeforeTls,
+        Mutant::StallKept,
+        Mutant::RevokedServes,
     ] {
         found(mutant);
     }
