@@ -76,7 +76,7 @@ impl Validity {
 /// Certificates and keys that have been read.
 #[derive(Clone, Debug)]
 pub struct Certificates {
-    /// How handshakes are made.
+    /// Settings of handshakes.
     pub config: Arc<ServerConfig>,
     /// Authorities of client certificates; `None`: none is asked for.
     pub(super) clients: Option<Authorities>,
@@ -150,7 +150,7 @@ impl Certificates {
 /// Authorities of client certificates, and their revocation lists.
 type Clients = (Vec<CertificateDer<'static>>, Vec<CertificateRevocationListDer<'static>>);
 
-/// What the files of `[tls]` hold.
+/// Contents of the files of `[tls]`.
 #[derive(Debug)]
 pub struct Material {
     /// The server's certificates, its own first.

@@ -249,7 +249,7 @@ mod tests {
         (client, TlsSession::new(Records::new(server), &certificates, by_kernel))
     }
 
-    /// What the peer has sent.
+    /// Bytes that the peer has sent.
     struct Arrived(RefCell<Vec<u8>>);
 
     impl ByteStream for Arrived {

@@ -145,7 +145,7 @@ pub enum Mutant {
     TagNotChecked,
     /// A record of TLS that comes twice is taken twice.
     RecordReplayed,
-    /// What comes in the clear behind a request for TLS is taken as if it had come
+    /// Bytes in the clear behind a request for TLS are taken as if they had come
     /// under TLS.
     InjectedBeforeTls,
     /// A handshake that stalls is never ended.

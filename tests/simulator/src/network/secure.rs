@@ -48,7 +48,7 @@ pub(super) enum Phase {
     Data,
 }
 
-/// How a client's handshake ended.
+/// End of a client's handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Readiness {
     Secure,

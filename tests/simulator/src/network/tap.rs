@@ -26,7 +26,7 @@ const ADDED_BYTES: u64 = 600;
 /// Transaction id of a call in the clear.
 const CLEAR_XID: u32 = 0x7154_0002;
 
-/// What the intruder does.
+/// Act of the intruder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     /// Changes a bit.
@@ -69,7 +69,7 @@ impl Tap {
         Self { phase, direction, after, act, random: dice.u64(), is_done: false }
     }
 
-    /// What happens to a client's connection: nothing, with one half of them.
+    /// Chooses what happens to a client's connection: nothing, with one half of them.
     pub(super) fn drawn(dice: &mut Dice) -> Option<Self> {
         const IN_HANDSHAKES: [Act; 5] = [Act::Flip, Act::Cut, Act::Garbage, Act::Hold, Act::Add];
         const IN_DATA: [Act; 6] =
@@ -141,7 +141,7 @@ fn random_bytes(random: u64) -> Bytes {
 }
 
 impl Network {
-    /// What passes of bytes that one side sends.
+    /// Returns what passes of bytes that one side sends.
     pub(super) fn tapped(
         &self,
         tls: &mut TlsNetwork,

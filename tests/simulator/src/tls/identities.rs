@@ -38,7 +38,7 @@ pub(super) fn serial(client: usize, number: usize) -> u64 {
     2000 + client as u64 * ROTATIONS + number as u64 % ROTATIONS
 }
 
-/// What a client shows.
+/// Certificate that a client shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Shown {
     Nothing,
@@ -118,7 +118,7 @@ impl Identities {
         (made.der().clone(), key_of(serial).into())
     }
 
-    /// How a client begins a handshake.
+    /// Returns how a client begins a handshake.
     pub(super) fn client(&self, shown: Shown) -> Arc<ClientConfig> {
         let mut inside = lock(&self.inside);
         if let Some(known) = inside.clients.get(&shown) {
@@ -155,7 +155,7 @@ impl Identities {
         config
     }
 
-    /// What a server has: one of its certificates, and a list of those that are revoked.
+    /// Returns what a server has: one of its certificates, and a list of those that are revoked.
     pub(super) fn server(&self, number: usize, revoked: &BTreeSet<u64>) -> Certificates {
         let key = (number % SERVERS, revoked.clone());
         let mut inside = lock(&self.inside);

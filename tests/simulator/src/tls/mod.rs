@@ -17,7 +17,7 @@ use zgate_tls::Certificates;
 /// Number of the intruder in the network.
 pub const STRANGER: usize = 90;
 
-/// What a connection of the intruder shows.
+/// Certificate that the intruder shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mask {
     /// No certificate.
@@ -70,7 +70,7 @@ impl TlsSetup {
         self.wanted.get()
     }
 
-    /// How a client begins a handshake now.
+    /// Returns how a client begins a handshake now.
     #[must_use]
     pub fn of_client(&self, client: usize) -> Arc<ClientConfig> {
         let shows = self.with_certificate.get(client).copied().unwrap_or_default();
@@ -79,7 +79,7 @@ impl TlsSetup {
         Identities::get().client(shown)
     }
 
-    /// How the intruder begins a handshake.
+    /// Returns how the intruder begins a handshake.
     #[must_use]
     pub fn of_stranger(&self, mask: Mask) -> Arc<ClientConfig> {
         let shown = match mask {
