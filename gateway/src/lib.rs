@@ -34,8 +34,8 @@ mod state_dir;
 mod state_writer;
 
 pub use net::interfaces::Interface;
-pub use net::tls::certificates::{TlsFault, Validity};
 pub use nfs::rpcbind::PORT as RPCBIND_PORT;
 pub use observe::printable::printable;
 pub use server::check::{absent_now, certificates, check, check_targets};
 pub use server::serve::{Running, serve};
+pub use zgate_tls::{TlsFault, Validity};

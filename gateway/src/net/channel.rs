@@ -2,20 +2,24 @@
 
 use super::send::Sender;
 use super::stream::read_some;
-use super::tls::session::TlsSession;
+use super::tls::Socket;
+use super::tls::kernel::KeyUse;
 use std::io;
 use std::sync::OnceLock;
 use tokio::net::TcpStream;
+use zgate_tls::TlsSession;
 
 /// The two ends of a connection's bytes: a socket, and TLS if it has begun.
 pub(crate) struct Channel {
     pub(crate) socket: TcpStream,
     tls: OnceLock<TlsSession>,
+    /// Bytes that the kernel has encrypted.
+    key_use: KeyUse,
 }
 
 impl Channel {
     pub(crate) fn new(socket: TcpStream) -> Self {
-        Self { socket, tls: OnceLock::new() }
+        Self { socket, tls: OnceLock::new(), key_use: KeyUse::default() }
     }
 
     /// Continues with TLS. Nothing may be on its way in the clear.
@@ -42,7 +46,7 @@ impl Channel {
     pub(crate) fn read_some(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.tls.get() {
             None => read_some(&self.socket, buffer),
-            Some(tls) => tls.read_some(&self.socket, buffer),
+            Some(tls) => tls.read_some(&Socket(&self.socket), buffer),
         }
     }
 
@@ -70,7 +74,7 @@ impl Channel {
             None => sender.flush(&self.socket),
             Some(tls) if tls.by_kernel => {
                 let sent = sender.flush(&self.socket)?;
-                if tls.uses_up_keys(sent) && sender.is_empty() {
+                if self.key_use.exceeds(sent) && sender.is_empty() {
                     return Err(io::Error::other("the keys of this TLS connection are used up"));
                 }
                 Ok(sent)

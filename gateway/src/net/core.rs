@@ -7,11 +7,11 @@ use super::drain::Drain;
 use super::interfaces::Interfaces;
 use super::memory_quota::{MemoryQuota, MemoryReservation};
 use super::rdma::state::RdmaState;
-use super::tls::offer::TlsOffer;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use zgate_store::BufferPool;
+use zgate_tls::TlsOffer;
 
 /// Returns whether any export names a host.
 pub(crate) type NamesHost = Box<dyn Fn(IpAddr) -> bool + Send + Sync>;

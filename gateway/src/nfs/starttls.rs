@@ -1,58 +1,18 @@
-//! The way of a connection into TLS (RFC 9289 §4.1): the request of the client,
-//! the end of what runs in the clear, and the handshake.
+//! The way of a connection into TLS: the rules are those of `zgate-tls`, on a
+//! socket, with tokio's clock and with the kernel's records.
 
-use super::record::Received;
 use super::service::Protected;
 use super::users;
 use crate::net::connection_end::{ConnectionEnd, Slow};
-use crate::net::tls::authorities::ClientCertificate;
-use crate::net::tls::handshake::Handshake;
-use crate::net::tls::offer::{HandshakeSlot, TlsOffer};
-use crate::net::tls::session::TlsSession;
+use crate::net::tls::Socket;
+use crate::net::tls::kernel::{self, SendSecret};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use zgate_nfs::dispatch::serves;
+use tokio::time::Instant;
 use zgate_nfs::runtime::{PeerCertificate, Protection};
-use zgate_rpc::CallHeader;
-use zgate_rpc::auth::AUTH_TLS;
-use zgate_rpc::message::encode_starttls;
-use zgate_xdr::{Decoder, Encoder, Message};
-
-/// Position of the credential's flavor in a call (RFC 5531 §9).
-const FLAVOR_AT: usize = 24;
-
-/// Progress of a connection towards TLS.
-#[derive(Default)]
-pub(crate) enum StartTls {
-    /// The client has not asked for it, or it has begun.
-    #[default]
-    Idle,
-    /// The client has asked; the reply or an earlier request is under way.
-    Asked(Box<Handshake>),
-    /// The handshake runs.
-    Running(Box<Handshake>),
-}
-
-/// Returns the transaction id of a record that is a request for TLS. A call with
-/// the flavor AUTH_TLS that is none gets its error like any other call.
-pub(crate) fn request(received: &Received) -> Option<u32> {
-    let flavor = received.head.get(FLAVOR_AT..)?.first_chunk()?;
-    if u32::from_be_bytes(*flavor) != AUTH_TLS {
-        return None;
-    }
-    let header = CallHeader::decode(&mut Decoder::new(&received.head)).ok()?;
-    let is_request = header.asks_for_tls() && serves(header.program, header.version);
-    is_request.then_some(header.xid)
-}
-
-/// Returns the reply to a request that is granted.
-pub(crate) fn reply(xid: u32) -> Message {
-    let mut e = Encoder::new();
-    encode_starttls(&mut e, xid);
-    e.finish()
-}
+use zgate_tls::{ClientCertificate, Handshake, HandshakeSlot, TlsOffer, TlsSession};
 
 /// Returns the protection that a session gives, and what the peer has shown for
 /// it. The user that a certificate names is looked up within the time of the
@@ -78,6 +38,20 @@ pub(crate) async fn protected(session: &TlsSession, slot: HandshakeSlot) -> Prot
     }
 }
 
+/// Progress of a connection towards TLS.
+#[derive(Default)]
+pub(crate) struct StartTls {
+    progress: zgate_tls::StartTls,
+    granted: Option<Granted>,
+}
+
+/// A request that was granted.
+struct Granted {
+    at: Instant,
+    /// Secret of what is sent, if the kernel is to encrypt it.
+    secret: Option<Arc<SendSecret>>,
+}
+
 impl StartTls {
     /// Grants a request; `None`: TLS is not configured.
     ///
@@ -89,31 +63,34 @@ impl StartTls {
     ) -> Result<Option<Self>, ConnectionEnd> {
         let Some(certificates) = offer.certificates() else { return Ok(None) };
         let slot = offer.admit(peer).ok_or(ConnectionEnd::Overloaded)?;
-        Ok(Some(Self::Asked(Box::new(Handshake::new(certificates, slot)?))))
+        let secret = certificates.kernel_records.then(Arc::<SendSecret>::default);
+        let key_log = secret.clone().map(|secret| secret as _);
+        let handshake = Handshake::new(certificates, slot, key_log, Duration::ZERO)
+            .map_err(ConnectionEnd::framing)?;
+        let progress = zgate_tls::StartTls::granted(handshake);
+        Ok(Some(Self { progress, granted: Some(Granted { at: Instant::now(), secret }) }))
     }
 
     /// Returns whether nothing may be received in the clear.
     pub(crate) fn is_under_way(&self) -> bool {
-        !matches!(self, Self::Idle)
+        self.progress.is_under_way()
     }
 
     /// Returns whether the handshake waits only for the end of requests.
     pub(crate) fn is_asked(&self) -> bool {
-        matches!(self, Self::Asked(_))
+        self.progress.is_asked()
     }
 
     /// Returns whether a running handshake waits for room in the socket; `None`
     /// if none runs.
     pub(crate) fn has_unsent(&self) -> Option<bool> {
-        match self {
-            Self::Running(handshake) => Some(handshake.has_unsent()),
-            Self::Idle | Self::Asked(_) => None,
-        }
+        self.progress.has_unsent()
     }
 
     /// Makes all progress that is possible without waiting; returns the session
     /// of a complete handshake. `is_quiet`: no request runs, and the peer has
-    /// all replies.
+    /// all replies. From the end of the handshake on the kernel encrypts what is
+    /// sent, if it can.
     ///
     /// # Errors
     /// The reason for which the connection must end.
@@ -122,34 +99,34 @@ impl StartTls {
         socket: &TcpStream,
         is_quiet: bool,
     ) -> Result<Option<(TlsSession, HandshakeSlot)>, ConnectionEnd> {
-        let mut handshake = match std::mem::take(self) {
-            Self::Asked(handshake) if is_quiet => handshake,
-            Self::Running(handshake) => handshake,
-            other => {
-                *self = other;
-                return Ok(None);
-            }
+        let advanced = self.progress.advance(&Socket(socket), is_quiet)?;
+        let Some(handshake) = advanced else { return Ok(None) };
+        let by_kernel = self.hand_over(&handshake, socket);
+        Ok(Some(handshake.finish(by_kernel)))
+    }
+
+    fn hand_over(&mut self, handshake: &Handshake, socket: &TcpStream) -> bool {
+        let secret = self.granted.take().and_then(|granted| granted.secret);
+        let (Some(secret), Some(suite)) = (secret, handshake.suite_to_hand_over()) else {
+            return false;
         };
-        if handshake.advance(socket)? {
-            return Ok(Some(handshake.finish(socket)));
+        match kernel::begin(socket, suite, &secret) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::debug!(%error, "TLS: the kernel makes no records");
+                false
+            }
         }
-        *self = Self::Running(handshake);
-        Ok(None)
     }
 
     /// Returns the time that is left for the handshake.
     pub(crate) fn left(&self) -> Option<Duration> {
-        match self {
-            Self::Idle => None,
-            Self::Asked(handshake) | Self::Running(handshake) => Some(handshake.left()),
-        }
+        let granted = self.granted.as_ref()?;
+        self.progress.left(granted.at.elapsed())
     }
 
     /// Checks the time limit.
     pub(crate) fn check(&self) -> Result<(), Slow> {
-        match self {
-            Self::Idle => Ok(()),
-            Self::Asked(handshake) | Self::Running(handshake) => handshake.check(),
-        }
+        if self.left().is_some_and(|left| left.is_zero()) { Err(Slow::Handshake) } else { Ok(()) }
     }
 }

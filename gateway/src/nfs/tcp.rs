@@ -26,6 +26,7 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
+use zgate_nfs::dispatch::serves;
 
 /// Most running requests of one connection; further ones stay in the socket.
 const MAX_REQUESTS_IN_FLIGHT: usize = 256;
@@ -73,7 +74,7 @@ pub(crate) async fn serve(stream: TcpStream, peer: Peer, slot: Slot, service: Rc
         requests,
         callbacks: HashMap::new(),
         draining: false,
-        start_tls: StartTls::Idle,
+        start_tls: StartTls::default(),
         peer,
         host,
         patience: Patience::default(),
@@ -232,7 +233,7 @@ impl Connection {
     /// Grants a request for TLS: nothing more is received in the clear. Returns
     /// false for any other record, and if TLS is not offered to this client.
     fn takes_tls_request(&mut self, received: &Received) -> Result<bool, ConnectionEnd> {
-        let Some(xid) = starttls::request(received) else { return Ok(false) };
+        let Some(xid) = zgate_tls::request(&received.head, serves) else { return Ok(false) };
         if self.channel.is_tls() || !self.host.is_named() {
             return Ok(false);
         }
@@ -244,7 +245,7 @@ impl Connection {
             // The client has not waited, or somebody else has added it.
             return Err(Misbehaved::Unexpected("message behind a request for TLS").into());
         }
-        self.requests.queue(starttls::reply(xid));
+        self.requests.queue(zgate_tls::reply(xid));
         self.start_tls = granted;
         Ok(true)
     }

@@ -2,8 +2,6 @@
 //! exports require, and certificates that change.
 
 use super::tests::{NAMED, STRANGER, connection, gateway, gateway_for};
-use crate::net::limits::{HANDSHAKE_PATIENCE, MAX_HANDSHAKE_BYTES, MAX_HANDSHAKES_PER_HOST};
-use crate::net::tls::certificates::Certificates;
 use crate::server::run::Gateway;
 use rustls::ClientConnection;
 use std::io::{Read, Write};
@@ -16,6 +14,8 @@ use tokio::time::Instant;
 use zgate_nfs_wire::PROGRAM as NFS;
 use zgate_nfs_wire::mount::PROGRAM as MOUNT;
 use zgate_test_harness::certificates::{Authority, client, server_files};
+use zgate_tls::Certificates;
+use zgate_tls::limits::{HANDSHAKE_PATIENCE, MAX_HANDSHAKE_BYTES, MAX_HANDSHAKES_PER_HOST};
 
 pub(super) const SUNRPC: &[&[u8]] = &[b"sunrpc"];
 const AUTH_NONE: u32 = 0;

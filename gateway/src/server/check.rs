@@ -10,7 +10,6 @@ use crate::exports::limits::{NAME_PATIENCE, START_PATIENCE};
 use crate::exports::settings::check_directory;
 use crate::iscsi::settings::settings;
 use crate::net::accept::is_local;
-use crate::net::tls::certificates::{Certificates, TlsFault, Validity};
 use crate::nfs::gss::kerberos::KEYTAB_NEXT_STEP;
 use crate::server::settings::kerberos_settings;
 use std::fs::File;
@@ -20,6 +19,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use zgate_config::{ChapConfig, ClientMatch, Config, LunConfig, Place, Problem, TargetConfig};
 use zgate_control::DatasetPattern;
+use zgate_tls::{Certificates, TlsFault, Validity};
 
 /// Returns all datasets, secrets and certificates of a configuration that cannot
 /// be used on this machine. The gateway starts only with certificates that are out

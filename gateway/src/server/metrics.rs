@@ -8,7 +8,6 @@ use crate::iscsi::luns::unit::Unit;
 use crate::iscsi::service::IscsiService;
 use crate::iscsi::stats::{FAILURES, STATUSES as STATUSES_OF_SCSI, UnitStats};
 use crate::net::rdma::state::{RdmaPortal, RdmaState};
-use crate::net::tls::offer::TlsOffer;
 use crate::nfs::gss::kerberos::Kerberos;
 use crate::observe::audit::{self, REFUSERS};
 use crate::observe::data_path::DataFigures;
@@ -20,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zgate_nfs::runtime::Runtime;
 use zgate_store::BlockStore;
+use zgate_tls::TlsOffer;
 
 metrics! {
     OP_SECONDS "zgate_nfs_operation_seconds" Histogram ["op"] "Time an NFSv4 operation took, by operation";

@@ -22,7 +22,6 @@ use super::web::{self, access};
 use crate::admin::{self, Client, Handler, Reply, Request};
 use crate::exports::open::Opening;
 use crate::iscsi;
-use crate::net::tls::certificates::{Certificates, TlsFault};
 use crate::nfs::gss::kerberos::Offer;
 use crate::nfs::rpcbind;
 use crate::nfs::service::Nfs;
@@ -38,6 +37,7 @@ use zgate_config::{Config, InitiatorConfig, LiveChange, MetricsTransport};
 use zgate_control::Tool;
 use zgate_control::snapshot::Policy;
 use zgate_control::tool::SystemTool;
+use zgate_tls::{Certificates, TlsFault};
 
 /// Event for the main thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

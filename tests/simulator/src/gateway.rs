@@ -5,6 +5,7 @@ mod callbacks;
 mod gss;
 mod operands;
 mod runtime;
+mod tls;
 
 use crate::dice::Dice;
 use crate::disk::Disk;
@@ -15,6 +16,7 @@ use crate::mutant::Mutant;
 use crate::network::Network;
 use crate::records::{Records, ServerRecords};
 use crate::slots::RepeatedSlots;
+use crate::tls::TlsSetup;
 use crate::trace::Trace;
 use bytes::Bytes;
 use gss::{GssCall, Kerberos};
@@ -25,6 +27,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use tls::TlsService;
 use zgate_nfs::dispatch::{Incoming, Once, Programs, Unaccepted, keep};
 use zgate_nfs::namespace::{AbsentExport, Export, FileHandle, Flavor, Namespace, StableNames};
 use zgate_nfs::runtime::{ConnectionId, Runtime};
@@ -54,7 +57,7 @@ const OPEN_FILES: usize = 1000;
 /// Paths of the export: the first one, and that after a rename.
 pub const EXPORTS: [&str; 2] = ["/export", "/renamed"];
 /// Difference of the wall clock to the monotonic clock, in seconds.
-const WALL_SECONDS: i64 = 1_750_000_000;
+pub(crate) const WALL_SECONDS: i64 = 1_750_000_000;
 
 /// One start of the server.
 struct Instance {
@@ -71,6 +74,8 @@ struct Instance {
     requests: AtomicUsize,
     kerberos: Kerberos,
     target: Arc<Target>,
+    /// Absent: the clients have no TLS.
+    tls: Option<TlsService>,
 }
 
 /// Counts a request while it runs.
@@ -102,6 +107,7 @@ pub struct Gateway {
     export: Arc<Export>,
     seed: u64,
     mutant: Option<Mutant>,
+    tls_setup: Option<Arc<TlsSetup>>,
     tick_seconds: AtomicU64,
     /// Generations of the exports.
     reloads: AtomicU64,
@@ -123,6 +129,7 @@ impl Gateway {
         (executor, trace): (&Arc<Executor>, &Arc<Trace>),
         (network, wires): (&Arc<Network>, &Arc<Wires>),
         disk: &Arc<Disk>,
+        tls_setup: Option<Arc<TlsSetup>>,
         seed: u64,
         mutant: Option<Mutant>,
     ) -> Arc<Self> {
@@ -134,6 +141,9 @@ impl Gateway {
         };
         let mut export = open_export(EXPORTS[0], store);
         export.clients.iter_mut().for_each(|rule| rule.flavors = Flavor::ALL.into_iter().collect());
+        if let Some(setup) = &tls_setup {
+            export.clients = tls::rules(setup, &export.clients);
+        }
         let gateway = Arc::new(Self {
             executor: Arc::clone(executor),
             trace: Arc::clone(trace),
@@ -146,6 +156,7 @@ impl Gateway {
             export: Arc::new(export),
             seed,
             mutant,
+            tls_setup,
             tick_seconds: AtomicU64::new(1),
             reloads: AtomicU64::new(1),
             wall_jumps: Arc::default(),
@@ -271,6 +282,7 @@ impl Gateway {
                 Dice::new(self.seed, &format!("target{number}")),
                 self.mutant,
             ),
+            tls: self.tls_setup.as_deref().map(TlsService::new),
         }
     }
 
@@ -449,6 +461,7 @@ impl Gateway {
     pub fn connection_closed(&self, server: u32, connection: ConnectionId) {
         if let Some(instance) = self.instance(server) {
             instance.v4.connection_closed(connection);
+            self.forget_connection(&instance, connection);
         }
     }
 

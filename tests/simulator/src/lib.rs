@@ -21,4 +21,5 @@ pub mod records;
 pub mod run;
 pub mod shrink;
 pub mod slots;
+pub mod tls;
 pub mod trace;

@@ -137,11 +137,26 @@ pub enum Mutant {
     DelegationKept,
     /// The loader's DESTROY_CLIENTID names another client.
     LeavesWithoutAWord,
+    /// A call in the clear is served where TLS is required.
+    PlainServed,
+    /// A client without a certificate is served where one is required.
+    CertificateIgnored,
+    /// A record of TLS with a wrong tag is taken.
+    TagNotChecked,
+    /// A record of TLS that comes twice is taken twice.
+    RecordReplayed,
+    /// Bytes in the clear behind a request for TLS are taken as if they had come
+    /// under TLS.
+    InjectedBeforeTls,
+    /// A handshake that stalls is never ended.
+    StallKept,
+    /// A connection whose certificate has been revoked goes on.
+    RevokedServes,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 64] = [
+    pub const ALL: [Self; 71] = [
         Self::CommitSyncsNothing,
         Self::StableWriteUnstable,
         Self::VerifierKeptAtStart,
@@ -206,6 +221,13 @@ impl Mutant {
         Self::DeadReplyTaken,
         Self::DelegationKept,
         Self::LeavesWithoutAWord,
+        Self::PlainServed,
+        Self::CertificateIgnored,
+        Self::TagNotChecked,
+        Self::RecordReplayed,
+        Self::InjectedBeforeTls,
+        Self::StallKept,
+        Self::RevokedServes,
     ];
 
     /// Its name on the command line.
@@ -276,6 +298,13 @@ impl Mutant {
             Self::DeadReplyTaken => "dead-reply-taken",
             Self::DelegationKept => "delegation-kept",
             Self::LeavesWithoutAWord => "leaves-without-a-word",
+            Self::PlainServed => "plain-served",
+            Self::CertificateIgnored => "certificate-ignored",
+            Self::TagNotChecked => "tag-not-checked",
+            Self::RecordReplayed => "record-replayed",
+            Self::InjectedBeforeTls => "injected-before-tls",
+            Self::StallKept => "stall-kept",
+            Self::RevokedServes => "revoked-serves",
         }
     }
 

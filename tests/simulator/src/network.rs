@@ -3,7 +3,11 @@
 
 mod intruder;
 mod rdma;
+mod secure;
+mod stranger;
 mod stream;
+mod tap;
+mod tls;
 
 use crate::client::Delegations;
 use crate::dice::Dice;
@@ -16,11 +20,15 @@ use crate::mutant::Mutant;
 use crate::trace::Trace;
 use bytes::Bytes;
 use rdma::Nic;
+use secure::Secure;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 pub use stream::LoaderDial;
 use stream::Stream;
+pub(crate) use stream::{is_reply, next_record, xid_of};
+pub use tls::Pipe;
+use tls::TlsNetwork;
 use tokio::sync::oneshot;
 use zgate_nfs::Peer;
 use zgate_nfs::runtime::{CallbackFailure, CallbackPath, ConnectionId, Protection};
@@ -48,6 +56,8 @@ struct Link {
     nic: Option<Box<Nic>>,
     /// The loader's end, if it is the client.
     stream: Option<Stream>,
+    /// TLS of the connection, if its client has it.
+    secure: Option<Box<Secure>>,
 }
 
 struct Inside {
@@ -66,6 +76,8 @@ struct Inside {
     cut_reply: Option<usize>,
     /// Connections of the loader that were lost.
     loader_lost: u64,
+    /// TLS, if the clients have it.
+    tls: Option<Box<TlsNetwork>>,
 }
 
 /// A client's end of its back channel.
@@ -118,6 +130,7 @@ impl Network {
             intruder: Dice::new(seed, "intruder"),
             cut_reply: None,
             loader_lost: 0,
+            tls: None,
         };
         Arc::new(Self {
             executor: Arc::clone(executor),
@@ -150,11 +163,15 @@ impl Network {
     }
 
     /// The faults are over: from now on answers come in time.
-    pub fn heal(&self) {
-        let mut inside = lock(&self.inside);
-        inside.partitioned_until.clear();
-        inside.cut_reply = None;
-        inside.faults_end = Some(self.executor.nanos());
+    pub fn heal(self: &Arc<Self>) {
+        let held = {
+            let mut inside = lock(&self.inside);
+            inside.partitioned_until.clear();
+            inside.cut_reply = None;
+            inside.faults_end = Some(self.executor.nanos());
+            Self::release(&mut inside)
+        };
+        held.into_iter().for_each(|link| self.cut(link));
     }
 
     /// A client connects over RDMA from now on.
@@ -193,34 +210,38 @@ impl Network {
     }
 
     /// Connects a client, as soon as there is a server.
-    pub async fn connect(&self, client: usize) -> u64 {
+    pub async fn connect(self: &Arc<Self>, client: usize) -> u64 {
         loop {
             self.executor.sleep(2 * self.delay()).await;
             self.passage(client).await;
-            if let Some(server) = self.gateway().and_then(|gateway| gateway.running()) {
-                let mut inside = lock(&self.inside);
-                let number = inside.next;
-                inside.next += 1;
-                let waiting = BTreeMap::new();
-                let by_rdma = inside.by_rdma.contains(&client);
-                let nic = by_rdma.then(|| Box::new(Nic::new(&mut inside.dice)));
-                let link = Link {
-                    client,
-                    server,
-                    alive: true,
-                    last_arrival: 0,
-                    waiting,
-                    nic,
-                    stream: None,
-                };
-                inside.links.insert(number, link);
-                drop(inside);
-                let how = if by_rdma { " by RDMA" } else { "" };
-                self.trace.note("network", format_args!("client{client} connects: #{number}{how}"));
-                return number;
+            if let Some(number) = self.link_to_server(client) {
+                let has_tls = lock(&self.inside).tls.is_some();
+                // Boxed, so that clients without it do not grow.
+                if !has_tls || Box::pin(self.goes_into_tls(client, number)).await {
+                    return number;
+                }
+            } else {
+                self.executor.sleep(SECOND / 5).await;
             }
-            self.executor.sleep(SECOND / 5).await;
         }
+    }
+
+    /// A connection to the server, if there is one.
+    fn link_to_server(&self, client: usize) -> Option<u64> {
+        let server = self.gateway()?.running()?;
+        let mut inside = lock(&self.inside);
+        let number = inside.next;
+        inside.next += 1;
+        let waiting = BTreeMap::new();
+        let by_rdma = inside.by_rdma.contains(&client);
+        let nic = by_rdma.then(|| Box::new(Nic::new(&mut inside.dice)));
+        let (alive, last_arrival, stream, secure) = (true, 0, None, None);
+        let link = Link { client, server, alive, last_arrival, waiting, nic, stream, secure };
+        inside.links.insert(number, link);
+        drop(inside);
+        let how = if by_rdma { " by RDMA" } else { "" };
+        self.trace.note("network", format_args!("client{client} connects: #{number}{how}"));
+        Some(number)
     }
 
     /// Breaks a client's connections. What the client sent may still arrive;
@@ -239,12 +260,16 @@ impl Network {
         let (waiting, unknown) = {
             let mut inside = lock(&self.inside);
             let unknown = inside.dice.spread(MILLISECOND, HALF_OPEN_NANOS);
+            let arrives = inside.tls.as_mut().is_some_and(|tls| tls.dice.once_in(2));
             let Some(link) = inside.links.get_mut(&number) else { return };
             if !std::mem::replace(&mut link.alive, false) {
                 return;
             }
             if let Some(nic) = &mut link.nic {
                 nic.end();
+            }
+            if let Some(secure) = &mut link.secure {
+                secure.end(arrives);
             }
             let waiting = std::mem::take(&mut link.waiting);
             if let Some(stream) = &mut link.stream {
@@ -295,7 +320,7 @@ impl Network {
     /// # Errors
     /// If the connection does not exist, or there is no answer in time.
     pub async fn callback(
-        &self,
+        self: &Arc<Self>,
         path: CallbackPath,
         call: Bytes,
     ) -> Result<Bytes, CallbackFailure> {
@@ -303,7 +328,16 @@ impl Network {
         answer.unwrap_or(Err(CallbackFailure::TimedOut))
     }
 
-    async fn called(&self, path: &CallbackPath, call: &[u8]) -> Result<Bytes, CallbackFailure> {
+    async fn called(
+        self: &Arc<Self>,
+        path: &CallbackPath,
+        call: &[u8],
+    ) -> Result<Bytes, CallbackFailure> {
+        if let CallbackPath::Connection(number) = path
+            && let Some(server) = self.server_by_tls(number.0)
+        {
+            return self.called_by_tls(server, number.0, call).await;
+        }
         let client = {
             let inside = lock(&self.inside);
             match path {
@@ -368,8 +402,17 @@ impl Network {
         xid: u32,
         record: Bytes,
     ) -> Result<Bytes, Lost> {
-        if lock(&self.inside).links.get(&number).is_some_and(|link| link.nic.is_some()) {
+        let (by_rdma, by_tls) = {
+            let inside = lock(&self.inside);
+            let link = inside.links.get(&number);
+            (link.is_some_and(|link| link.nic.is_some()), link.is_some_and(|l| l.secure.is_some()))
+        };
+        if by_rdma {
             return self.call_by_rdma(number, xid, record).await;
+        }
+        if by_tls {
+            // Boxed, so that calls without it do not grow.
+            return Box::pin(self.call_by_tls(number, xid, record)).await;
         }
         let sent = self.executor.nanos();
         let (tell, told) = oneshot::channel();

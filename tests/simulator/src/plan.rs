@@ -11,6 +11,8 @@ pub const BLOCKS_PER_WORKER: u32 = 2;
 pub const WORKERS: u32 = 2;
 /// There is a loader in one seed of so many.
 const LOADERS_ONCE_IN: u64 = 3;
+/// Clients have TLS in one seed of so many.
+const TLS_ONCE_IN: u64 = 6;
 /// Names of each worker.
 pub const NAMES_PER_WORKER: u32 = 2;
 /// Byte ranges that clients lock.
@@ -173,6 +175,10 @@ pub enum Fault {
     CutReply { bytes: u32 },
     /// Nothing passes between the loader and the server.
     PartitionLoader { length: u64 },
+    /// The server's certificate is replaced.
+    ReplaceCertificate,
+    /// A client's certificate is revoked; it has another one.
+    RevokeCertificate { client: usize },
 }
 
 /// A fault, and its time since the beginning.
@@ -184,6 +190,15 @@ pub struct PlannedFault {
     pub at: u64,
     /// The fault.
     pub fault: Fault,
+}
+
+/// TLS of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedTls {
+    /// The export asks for certificates.
+    pub is_mutual: bool,
+    /// Clients that show one.
+    pub with_certificate: Vec<bool>,
 }
 
 /// The schedule of a run.
@@ -199,6 +214,8 @@ pub struct Plan {
     pub hosts: Vec<Vec<Vec<PlannedStep>>>,
     /// Connections of the loader, if there is one, and its steps.
     pub loader: Option<(usize, Vec<PlannedStep>)>,
+    /// TLS, if the clients have it.
+    pub tls: Option<PlannedTls>,
     /// Faults in order of time.
     pub faults: Vec<PlannedFault>,
 }
@@ -359,8 +376,9 @@ impl Plan {
         faults.sort_by_key(|(at, _)| *at);
         let faults =
             (1..).zip(faults).map(|(number, (at, fault))| PlannedFault { number, at, fault });
-        let plan = Self { seed, faults: faults.collect(), clients, steps, hosts, loader: None };
-        plan.with_loader(number)
+        let (loader, tls) = (None, None);
+        let plan = Self { seed, faults: faults.collect(), clients, steps, hosts, loader, tls };
+        plan.with_loader(number).with_tls()
     }
 
     /// Adds a loader in one seed of three. What the others do stays as it is.
@@ -381,6 +399,29 @@ impl Plan {
         let before = self.faults.len() as u32;
         for number in (before + 1..).take(dice.below(4) as usize) {
             let (at, fault) = (dice.below(FAULT_SECONDS * SECOND), loader_fault(&mut dice));
+            self.faults.push(PlannedFault { number, at, fault });
+        }
+        self.faults.sort_by_key(|planned| planned.at);
+        self
+    }
+
+    /// Gives TLS to all clients in one seed of six. What everybody does stays as it is.
+    fn with_tls(mut self) -> Self {
+        let mut dice = Dice::new(self.seed, "tls");
+        if !dice.once_in(TLS_ONCE_IN) {
+            return self;
+        }
+        let is_mutual = dice.once_in(2);
+        let clients = self.clients.len();
+        let with_certificate = (0..clients).map(|_| is_mutual || dice.once_in(3)).collect();
+        self.tls = Some(PlannedTls { is_mutual, with_certificate });
+        let before = self.faults.len() as u32;
+        for number in (before + 1..).take(dice.below(4) as usize) {
+            let at = dice.below(FAULT_SECONDS * SECOND);
+            let fault = match dice.once_in(3) {
+                true => Fault::ReplaceCertificate,
+                false => Fault::RevokeCertificate { client: dice.below(clients as u64) as usize },
+            };
             self.faults.push(PlannedFault { number, at, fault });
         }
         self.faults.sort_by_key(|planned| planned.at);
@@ -434,6 +475,19 @@ mod tests {
         assert_eq!(part.fault_numbers(), [3]);
         assert_eq!(part.faults[0].number, 3);
         assert!(plan.faults.contains(&part.faults[0]));
+    }
+
+    #[test]
+    fn tls_comes_on_top_of_the_others() {
+        let plans: Vec<Plan> = (1..100).map(Plan::new).filter(|plan| plan.tls.is_some()).collect();
+        assert!(plans.iter().any(|plan| plan.tls.as_ref().is_some_and(|tls| tls.is_mutual)));
+        for plan in plans {
+            let faults: BTreeSet<u32> = plan.fault_numbers().into_iter().collect();
+            assert_eq!(faults.len(), plan.faults.len(), "a number names one fault");
+            let tls = plan.tls.unwrap();
+            assert_eq!(tls.with_certificate.len(), plan.clients.len());
+            assert!(!tls.is_mutual || tls.with_certificate.iter().all(|shows| *shows));
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::loader::{Clock, LOADER, Loader, SHARDS, Surroundings, shard, shard_na
 use crate::mutant::Mutant;
 use crate::network::Network;
 use crate::plan::{BLOCKS_PER_WORKER, Fault, Plan, Version, WORKERS};
+use crate::tls::TlsSetup;
 use crate::trace::Trace;
 use bytes::Bytes;
 use std::panic::AssertUnwindSafe;
@@ -22,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::runtime::Runtime;
 use tokio::task::{LocalSet, spawn_local, unconstrained};
+use zgate_nfs::runtime::Protection;
 use zgate_nfs::v4::state::view::StateTotals;
 use zgate_nfs_wire::v4::Fh;
 use zgate_rpc::gss::Service;
@@ -59,6 +61,7 @@ struct Run {
     network: Arc<Network>,
     wires: Arc<Wires>,
     gateway: Arc<Gateway>,
+    tls: Option<Arc<TlsSetup>>,
     clock: Arc<Clock>,
     over: AtomicBool,
     /// The clients, for their end.
@@ -75,7 +78,9 @@ pub fn run(plan: &Plan, mutant: Option<Mutant>) -> Outcome {
     let disk = Disk::new(&executor, &history, &trace, seed, mutant);
     let network = Network::new(&executor, &history, &trace, seed, mutant);
     let wires = Wires::new((&executor, &trace), &history, &network, seed, mutant);
-    let gateway = Gateway::new((&executor, &trace), (&network, &wires), &disk, seed, mutant);
+    let tls = tls_setup(plan, &network);
+    let (time, ways) = ((&executor, &trace), (&network, &wires));
+    let gateway = Gateway::new(time, ways, &disk, tls.clone(), seed, mutant);
     let run = Arc::new(Run {
         plan: plan.clone(),
         executor: Arc::clone(&executor),
@@ -85,6 +90,7 @@ pub fn run(plan: &Plan, mutant: Option<Mutant>) -> Outcome {
         network,
         wires,
         gateway: Arc::clone(&gateway),
+        tls,
         clock: Clock::new(&executor),
         over: AtomicBool::new(false),
         clients: Mutex::default(),
@@ -122,6 +128,16 @@ pub fn run(plan: &Plan, mutant: Option<Mutant>) -> Outcome {
     gateway.kill();
     executor.end_all();
     outcome
+}
+
+/// TLS of a run, if its clients have it.
+fn tls_setup(plan: &Plan, network: &Network) -> Option<Arc<TlsSetup>> {
+    let planned = plan.tls.as_ref()?;
+    crate::tls::seed(plan.seed);
+    let least = if planned.is_mutual { Protection::MutualTls } else { Protection::Tls };
+    let setup = TlsSetup::new(least, planned.with_certificate.clone());
+    network.use_tls(&setup, plan.seed);
+    Some(setup)
 }
 
 /// The runtime of a loader: one thread, a clock that stands still until all tasks
@@ -207,7 +223,12 @@ impl Run {
             self.model_files();
         }
         let mut dice = Dice::new(self.plan.seed, "rdma");
-        (0..count).filter(|_| dice.once_in(3)).for_each(|client| self.network.use_rdma(client));
+        match &self.tls {
+            None => (0..count)
+                .filter(|_| dice.once_in(3))
+                .for_each(|client| self.network.use_rdma(client)),
+            Some(setup) => setup.want(files.own[0].clone()),
+        }
         self.gateway.start();
         let clients: Vec<AnyClient> = (0..count)
             .map(|number| self.client(number, self.plan.clients[number], &files))
@@ -227,6 +248,9 @@ impl Run {
         }
         self.start_hosts(&working);
         self.start_loader(&working);
+        if self.tls.is_some() {
+            self.network.begin_strangers();
+        }
         self.faults().await;
         self.all_faults_end();
         self.wait_for(&working, "the clients").await;
@@ -359,6 +383,8 @@ impl Run {
                 Fault::CutLoader => self.network.cut_client(LOADER),
                 Fault::CutReply { bytes } => self.network.cut_next_reply(bytes as usize),
                 Fault::PartitionLoader { length } => self.network.partition(LOADER, length),
+                Fault::ReplaceCertificate => self.replace_certificates(None),
+                Fault::RevokeCertificate { client } => self.replace_certificates(Some(client)),
                 Fault::Corrupt { client, length } => {
                     if let (host, true) = self.party(client) {
                         self.wires.corrupt(host, length);
@@ -367,6 +393,16 @@ impl Run {
             }
         }
         self.executor.sleep_until(begin + FAULTS_END_SECONDS * SECOND).await;
+    }
+
+    /// The server has another certificate, or its list names that of a client.
+    fn replace_certificates(&self, revoked: Option<usize>) {
+        let Some(setup) = &self.tls else { return };
+        match revoked {
+            None => setup.replace(),
+            Some(client) => setup.revoke(client),
+        }
+        self.gateway.reload_certificates();
     }
 
     fn restart_after(self: &Arc<Self>, nanos: u64) {
@@ -444,6 +480,7 @@ impl Run {
     /// A last power loss; then everything is read.
     async fn check_what_is_stable(self: &Arc<Self>, clients: &[AnyClient]) {
         self.trace.note("FAULT", format_args!("the last power loss"));
+        self.network.end_strangers();
         self.gateway.lose_power();
         self.check_names();
         self.gateway.start();
@@ -511,6 +548,11 @@ impl Run {
                 let text = format!("a day later: {sessions} iSCSI sessions, {commands} commands");
                 self.history.fail(Invariant::NothingLeft, text);
             }
+        }
+        let handshakes = self.gateway.handshakes();
+        if handshakes > 0 {
+            let text = format!("a day later: {handshakes} TLS handshakes");
+            self.history.fail(Invariant::NothingLeft, text);
         }
         let contexts = self.gateway.contexts();
         if contexts > 0 {

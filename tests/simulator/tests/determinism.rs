@@ -6,7 +6,7 @@ use zgate_simulator::plan::Plan;
 use zgate_simulator::run::run;
 
 /// Seeds with faults of several kinds.
-const SEEDS: [u64; 6] = [1, 2, 3, 322, 858, 900];
+const SEEDS: [u64; 7] = [1, 2, 3, 4, 322, 858, 900];
 
 #[test]
 fn a_seed_has_one_trace_in_one_process() {
@@ -17,6 +17,8 @@ fn a_seed_has_one_trace_in_one_process() {
         assert_eq!(first.violation, None, "seed {seed}");
     }
     assert!(SEEDS.iter().any(|seed| Plan::new(*seed).loader.is_some()), "a loader is among them");
+    let with_tls: Vec<_> = SEEDS.iter().filter_map(|seed| Plan::new(*seed).tls).collect();
+    assert!(with_tls.iter().any(|tls| tls.is_mutual), "certificates are among them");
     assert_ne!(run(&Plan::new(1), None).hash, run(&Plan::new(2), None).hash);
 }
 

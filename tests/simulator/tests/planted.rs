@@ -54,6 +54,13 @@ fn planted_faults_are_found() {
         Mutant::OffsetAfterReconnect,
         Mutant::DelegationKept,
         Mutant::LeavesWithoutAWord,
+        Mutant::PlainServed,
+        Mutant::CertificateIgnored,
+        Mutant::TagNotChecked,
+        Mutant::RecordReplayed,
+        Mutant::InjectedBeforeTls,
+        Mutant::StallKept,
+        Mutant::RevokedServes,
     ] {
         found(mutant);
     }

@@ -23,7 +23,7 @@ const SEND_SECRET: &str = "SERVER_TRAFFIC_SECRET_0";
 
 /// The secret of one connection's sent data, until the kernel has the keys.
 #[derive(Default)]
-pub(super) struct SendSecret(Mutex<Zeroizing<Vec<u8>>>);
+pub(crate) struct SendSecret(Mutex<Zeroizing<Vec<u8>>>);
 
 impl fmt::Debug for SendSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,7 +55,7 @@ impl SendSecret {
 ///
 /// # Errors
 /// The kernel's, if it cannot: the connection goes on without.
-pub(super) fn begin(
+pub(crate) fn begin(
     socket: &TcpStream,
     suite: SupportedCipherSuite,
     secret: &SendSecret,
@@ -74,11 +74,12 @@ pub(super) fn begin(
 
 /// Bytes that the kernel has encrypted with the keys of a connection.
 #[derive(Debug, Default)]
-pub(super) struct KeyUse(AtomicU64);
+pub(crate) struct KeyUse(AtomicU64);
 
 impl KeyUse {
-    /// Counts bytes; returns whether they are too many for the keys.
-    pub(super) fn exceeds(&self, sent: usize) -> bool {
+    /// Counts bytes; returns whether they are too many for the keys (RFC 8446 §5.5):
+    /// the kernel has no others.
+    pub(crate) fn exceeds(&self, sent: usize) -> bool {
         let before = self.0.fetch_add(sent as u64, Ordering::Relaxed);
         before + sent as u64 > MAX_KERNEL_BYTES
     }

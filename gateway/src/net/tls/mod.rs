@@ -1,10 +1,8 @@
-//! TLS on TCP connections (RFC 9289), by `rustls`, in user space: certificates,
-//! handshakes, and the records of a connection. Knows no RPC: the protocol above
-//! begins a handshake when the peer has asked for it.
+//! TLS of TCP connections: what `zgate-tls` leaves to the gateway. Its handshakes
+//! and sessions on sockets, and records that the kernel makes. Knows no RPC: the
+//! protocol above begins a handshake when the peer has asked for it.
 
-pub(crate) mod authorities;
-pub(crate) mod certificates;
-pub(crate) mod handshake;
-mod kernel;
-pub(crate) mod offer;
-pub(crate) mod session;
+pub(crate) mod kernel;
+mod socket;
+
+pub(crate) use socket::Socket;

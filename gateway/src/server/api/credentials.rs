@@ -1,6 +1,5 @@
 //! Roles, and the tokens and certificates that give them.
 
-use crate::net::tls::certificates::Certificates;
 use crate::observe::http::HttpTls;
 use crate::server::web::access::Token;
 use rustls::ServerConfig;
@@ -13,6 +12,7 @@ use x509_cert::der::asn1::{ObjectIdentifier, PrintableStringRef, Utf8StringRef};
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 use zgate_config::{ApiConfig, Config};
+use zgate_tls::Certificates;
 
 /// Type of a common name (RFC 5280 Appendix A.1).
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");

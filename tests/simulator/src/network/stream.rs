@@ -200,7 +200,7 @@ impl AsyncWrite for Sending {
     }
 }
 
-fn next_record(sent: &mut BytesMut) -> Option<Bytes> {
+pub(crate) fn next_record(sent: &mut BytesMut) -> Option<Bytes> {
     let marker = *sent.first_chunk::<MARKER_BYTES>()?;
     let len = Marker::parse(marker).len;
     if sent.len() < MARKER_BYTES + len {
@@ -268,6 +268,7 @@ impl Network {
                 waiting: BTreeMap::new(),
                 nic: None,
                 stream: Some(stream),
+                secure: None,
             };
             inside.links.insert(number, link);
             (number, dice)
@@ -414,12 +415,12 @@ impl Network {
     }
 }
 
-fn xid_of(record: &[u8]) -> Option<u32> {
+pub(crate) fn xid_of(record: &[u8]) -> Option<u32> {
     record.first_chunk::<4>().map(|xid| u32::from_be_bytes(*xid))
 }
 
 /// The message type behind the transaction id (RFC 5531 §9).
-fn is_reply(record: &[u8]) -> bool {
+pub(crate) fn is_reply(record: &[u8]) -> bool {
     record.get(4..8) == Some(&1u32.to_be_bytes()[..])
 }
 

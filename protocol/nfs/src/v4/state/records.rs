@@ -9,6 +9,7 @@ use crate::limits::{
 use crate::runtime::{Runtime, within};
 use crate::v4::tables::pending_work::{PendingWork, WorkGuard};
 use ahash::HashMap;
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
@@ -67,7 +68,8 @@ struct Outcome {
 #[derive(Default)]
 struct OutcomeState {
     known: Option<StoreResult<()>>,
-    waiting: HashMap<u64, Waker>,
+    /// In the order in which they came, which is that in which they are woken.
+    waiting: BTreeMap<u64, Waker>,
     next_waiter: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Authorities of client certificates: verification, and what a certificate says
 //! that they have signed.
 
-use crate::net::limits::{MAX_CERTIFICATE_NAMES, MAX_CLIENT_AUTHORITIES};
+use crate::limits::{MAX_CERTIFICATE_NAMES, MAX_CLIENT_AUTHORITIES};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
@@ -17,7 +17,7 @@ use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
 /// SHA-256 of a certificate in DER form.
-pub(crate) type CertificateDigest = [u8; 32];
+pub type CertificateDigest = [u8; 32];
 
 /// Type of the subject alternative name that is a user, `user@domain` in UTF-8.
 /// It is of FreeBSD's arc; no other has been assigned.
@@ -42,14 +42,15 @@ pub(super) struct Authorities {
 
 /// A client certificate that an authority has signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ClientCertificate {
-    pub(crate) digest: CertificateDigest,
+pub struct ClientCertificate {
+    /// Its digest.
+    pub digest: CertificateDigest,
     /// Authorities below which it was signed.
-    pub(crate) authorities: Vec<CertificateDigest>,
+    pub authorities: Vec<CertificateDigest>,
     /// Subject alternative names as `kind:value`.
-    pub(crate) names: Vec<Box<str>>,
+    pub names: Vec<Box<str>>,
     /// The user that it names, without the domain: it is that of the gateway.
-    pub(crate) user: Option<Box<str>>,
+    pub user: Option<Box<str>>,
 }
 
 impl Authorities {
@@ -82,9 +83,9 @@ impl Authorities {
 
     /// Returns whether the chain of a client is revoked. Other faults are of the
     /// handshake: a connection outlives its certificate.
-    pub(super) fn revokes(&self, chain: &[CertificateDer<'_>]) -> bool {
+    pub(super) fn revokes(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> bool {
         let Some((leaf, between)) = chain.split_first() else { return false };
-        let verified = self.all.verify_client_cert(leaf, between, UnixTime::now());
+        let verified = self.all.verify_client_cert(leaf, between, now);
         matches!(verified, Err(Error::InvalidCertificate(CertificateError::Revoked)))
     }
 
@@ -93,9 +94,9 @@ impl Authorities {
         &self,
         chain: &[CertificateDer<'_>],
         user_domain: Option<&str>,
+        now: UnixTime,
     ) -> Option<ClientCertificate> {
         let (leaf, between) = chain.split_first()?;
-        let now = UnixTime::now();
         let signed = |(_, verifier): &&(_, Arc<dyn ClientCertVerifier>)| {
             verifier.verify_client_cert(leaf, between, now).is_ok()
         };
@@ -205,15 +206,18 @@ mod tests {
         let all = of(&[&one, &two], &[]).unwrap();
         let names = ["dns:Nas.Example", "ip:192.0.2.1", "user:alice@Example.org"];
         let leaf = one.client(1, &names);
-        let said = all.describe(&chain(&leaf), Some("example.org")).unwrap();
+        let said = all.describe(&chain(&leaf), Some("example.org"), UnixTime::now()).unwrap();
         let expected = ["dns:nas.example", "ip:192.0.2.1", "user:alice@Example.org"];
         assert_eq!(said.names.iter().map(|name| &**name).collect::<Vec<_>>(), expected);
         assert_eq!(said.authorities, [digest(&der(&one.pem()))]);
         assert_eq!(said.digest, digest(&chain(&leaf)[0]));
         assert_eq!(said.user.as_deref(), Some("alice"));
-        assert_eq!(all.describe(&chain(&leaf), Some("example.com")).unwrap().user, None);
-        assert_eq!(all.describe(&chain(&leaf), None).unwrap().user, None);
-        assert_eq!(all.describe(&[], None), None);
+        assert_eq!(
+            all.describe(&chain(&leaf), Some("example.com"), UnixTime::now()).unwrap().user,
+            None
+        );
+        assert_eq!(all.describe(&chain(&leaf), None, UnixTime::now()).unwrap().user, None);
+        assert_eq!(all.describe(&[], None, UnixTime::now()), None);
     }
 
     #[test]
@@ -228,7 +232,8 @@ mod tests {
             &["email:alice@x"],
             &[],
         ] {
-            let said = all.describe(&chain(&ca.client(1, names)), Some("x")).unwrap();
+            let said =
+                all.describe(&chain(&ca.client(1, names)), Some("x"), UnixTime::now()).unwrap();
             assert_eq!(said.user, None, "{names:?}");
         }
     }
@@ -238,13 +243,16 @@ mod tests {
         let (ca, other) = (Authority::new(), Authority::new());
         let (good, bad) = (ca.client(1, &[]), ca.client(2, &[]));
         let all = of(&[&ca], &[ca.revocation_list(&[2], 60)]).unwrap();
-        assert!(!all.revokes(&chain(&good)) && all.revokes(&chain(&bad)));
+        assert!(
+            !all.revokes(&chain(&good), UnixTime::now())
+                && all.revokes(&chain(&bad), UnixTime::now())
+        );
         let verify = |all: &Authorities, leaf: &Leaf| {
             all.verifier().verify_client_cert(&chain(leaf)[0], &[], UnixTime::now()).is_ok()
         };
         assert!(verify(&all, &good) && !verify(&all, &bad));
         // Neither of another authority, nor of one without a list.
-        assert!(!all.revokes(&chain(&other.client(2, &[]))));
+        assert!(!all.revokes(&chain(&other.client(2, &[])), UnixTime::now()));
         let both = of(&[&ca, &other], &[ca.revocation_list(&[2], 60)]).unwrap();
         assert!(!verify(&both, &other.client(1, &[])), "no list of its authority");
         let old = of(&[&ca], &[ca.revocation_list(&[], -60)]).unwrap();

@@ -1,8 +1,8 @@
 //! Offer of TLS to clients that ask for it: the certificates in effect, and a
 //! bounded number of handshakes.
 
-use super::certificates::{Certificates, Validity};
-use crate::net::limits::{MAX_HANDSHAKES, MAX_HANDSHAKES_PER_HOST};
+use crate::certificates::{Certificates, Validity};
+use crate::limits::{MAX_HANDSHAKES, MAX_HANDSHAKES_PER_HOST};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ const NOTICE_PERIOD: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// TLS of the process.
 #[derive(Debug, Default)]
-pub(crate) struct TlsOffer {
+pub struct TlsOffer {
     in_effect: RwLock<Option<Arc<Certificates>>>,
     /// Number of replacements of the certificates.
     replacements: AtomicU64,
@@ -37,7 +37,7 @@ struct InProgress {
 
 /// Right to one handshake; returned on drop.
 #[derive(Debug)]
-pub(crate) struct HandshakeSlot {
+pub struct HandshakeSlot {
     offer: Arc<TlsOffer>,
     host: HostKey,
     is_complete: bool,
@@ -67,11 +67,14 @@ impl Drop for HandshakeSlot {
 
 /// Handshakes since the start, and at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HandshakeCounts {
+pub struct HandshakeCounts {
+    /// Completed ones.
     pub completed: u64,
+    /// Those that ended otherwise.
     pub failed: u64,
     /// Completed ones after which the kernel encrypts what is sent.
     pub by_kernel: u64,
+    /// Those in progress.
     pub in_progress: usize,
 }
 
@@ -82,7 +85,7 @@ impl TlsOffer {
 
     /// Uses these certificates for handshakes that begin from now on; `None`:
     /// TLS is not offered.
-    pub(crate) fn replace(&self, certificates: Option<Certificates>) {
+    pub fn replace(&self, certificates: Option<Certificates>) {
         let mut in_effect = self.in_effect.write().unwrap_or_else(PoisonError::into_inner);
         let number = self.replacements.fetch_add(1, Ordering::Relaxed) + 1;
         *in_effect =
@@ -92,7 +95,7 @@ impl TlsOffer {
     }
 
     /// Returns the certificates of new handshakes; `None`: TLS is not offered.
-    pub(crate) fn certificates(&self) -> Option<Arc<Certificates>> {
+    pub fn certificates(&self) -> Option<Arc<Certificates>> {
         self.in_effect.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -102,7 +105,7 @@ impl TlsOffer {
     }
 
     /// Admits a handshake; `None` if there are too many.
-    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<HandshakeSlot> {
+    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<HandshakeSlot> {
         let host = HostKey::from(address.to_canonical());
         let mut all = self.in_progress();
         let of_host = all.of_hosts.get(&host).copied().unwrap_or(0);
@@ -114,7 +117,8 @@ impl TlsOffer {
         Some(HandshakeSlot { offer: Arc::clone(self), host, is_complete: false })
     }
 
-    pub(crate) fn counts(&self) -> HandshakeCounts {
+    /// Returns the counts.
+    pub fn counts(&self) -> HandshakeCounts {
         HandshakeCounts {
             completed: self.completed.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),
@@ -124,13 +128,13 @@ impl TlsOffer {
     }
 
     /// Returns the validity of the certificates in effect.
-    pub(crate) fn validities(&self) -> Vec<Validity> {
+    pub fn validities(&self) -> Vec<Validity> {
         self.certificates().map_or_else(Vec::new, |certificates| certificates.validities.clone())
     }
 
     /// Logs certificates that are out of date or expire soon, once after each
     /// change and then once a day.
-    pub(crate) fn notice_expiry(&self, now_unix_seconds: u64) {
+    pub fn notice_expiry(&self, now_unix_seconds: u64) {
         let last = self.noticed_unix_seconds.load(Ordering::Relaxed);
         if now_unix_seconds < last.saturating_add(NOTICE_PERIOD.as_secs()) {
             return;

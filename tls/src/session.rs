@@ -2,19 +2,16 @@
 //! thread that sends replies encrypts: a lock is held for either, never while
 //! data is sent.
 
-use super::authorities::ClientCertificate;
-use super::certificates::Certificates;
-use super::kernel::KeyUse;
-use super::offer::TlsOffer;
-use crate::net::limits::TLS_RECEIVE_BYTES;
-use crate::net::send::Seal;
-use crate::net::stream::read_some;
+use crate::authorities::ClientCertificate;
+use crate::certificates::Certificates;
+use crate::limits::TLS_RECEIVE_BYTES;
+use crate::offer::TlsOffer;
+use crate::stream::ByteStream;
 use bytes::Bytes;
 use rustls::ServerConnection;
 use std::io::{self, IoSlice, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tokio::net::TcpStream;
 
 /// State of TLS, and ciphertext that has arrived.
 pub(super) struct Records {
@@ -36,9 +33,9 @@ impl Records {
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if there is none; the socket's error.
-    pub(super) fn receive(&mut self, stream: &TcpStream, most: usize) -> io::Result<usize> {
+    pub(super) fn receive(&mut self, stream: &impl ByteStream, most: usize) -> io::Result<usize> {
         let most = most.min(self.received.len());
-        let got = read_some(stream, &mut self.received[..most])?;
+        let got = stream.try_read(&mut self.received[..most])?;
         (self.start, self.end) = (0, got);
         Ok(got)
     }
@@ -67,7 +64,7 @@ impl Records {
         self.tls.process_new_packets().map(drop).map_err(invalid)
     }
 
-    fn read(&mut self, stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, stream: &impl ByteStream, buffer: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         self.has_more = false;
         loop {
@@ -113,13 +110,12 @@ impl Records {
 }
 
 /// TLS of one connection after its handshake.
-pub(crate) struct TlsSession {
+pub struct TlsSession {
     records: Mutex<Records>,
     /// The certificate of a trusted authority that the peer has shown.
     pub certificate: Option<ClientCertificate>,
     /// The kernel encrypts what is sent; nothing that rustls encrypts may be.
     pub by_kernel: bool,
-    key_use: KeyUse,
     /// Number of replacements of the gateway's certificates, revocation lists
     /// among them, when the peer's was checked last.
     checked: AtomicU64,
@@ -129,22 +125,16 @@ impl TlsSession {
     pub(super) fn new(records: Records, certificates: &Certificates, by_kernel: bool) -> Self {
         let domain = certificates.user_domain.as_deref();
         let certificate = records.tls.peer_certificates().and_then(|chain| {
-            certificates.clients.as_ref().and_then(|clients| clients.describe(chain, domain))
+            let clients = certificates.clients.as_ref()?;
+            clients.describe(chain, domain, certificates.now()?)
         });
         let checked = AtomicU64::new(certificates.number);
-        let (records, key_use) = (Mutex::new(records), KeyUse::default());
-        Self { records, certificate, by_kernel, key_use, checked }
-    }
-
-    /// Counts bytes that the kernel has encrypted; returns whether its keys are
-    /// used up (RFC 8446 §5.5): it has no others.
-    pub(crate) fn uses_up_keys(&self, sent: usize) -> bool {
-        self.key_use.exceeds(sent)
+        Self { records: Mutex::new(records), certificate, by_kernel, checked }
     }
 
     /// Returns whether the peer's certificate has been revoked since the last
     /// call.
-    pub(crate) fn is_revoked(&self, offer: &TlsOffer) -> bool {
+    pub fn is_revoked(&self, offer: &TlsOffer) -> bool {
         let replacements = offer.replacements();
         if self.certificate.is_none()
             || self.checked.swap(replacements, Ordering::Relaxed) == replacements
@@ -153,7 +143,9 @@ impl TlsSession {
         }
         let Some(certificates) = offer.certificates() else { return false };
         let Some(clients) = &certificates.clients else { return false };
-        self.lock().tls.peer_certificates().is_some_and(|chain| clients.revokes(chain))
+        // Without a clock nothing can be said for a certificate.
+        let Some(now) = certificates.now() else { return true };
+        self.lock().tls.peer_certificates().is_some_and(|chain| clients.revokes(chain, now))
     }
 
     fn lock(&self) -> MutexGuard<'_, Records> {
@@ -166,20 +158,20 @@ impl TlsSession {
     /// [`io::ErrorKind::WouldBlock`] if no data is available;
     /// [`io::ErrorKind::InvalidData`] for data that is not TLS; the socket's
     /// error.
-    pub(crate) fn read_some(&self, stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    pub fn read_some(&self, stream: &impl ByteStream, buffer: &mut [u8]) -> io::Result<usize> {
         self.lock().read(stream, buffer)
     }
 
     /// Returns whether the last read left data that the socket no longer
     /// announces.
-    pub(crate) fn has_more(&self) -> bool {
+    pub fn has_more(&self) -> bool {
         self.lock().has_more
     }
 
     /// Returns whether TLS itself has something to say to the peer. rustls keeps its
     /// answer to a request for other keys until it encrypts data, which it never does
     /// where the kernel encrypts: there, data of no length makes it speak.
-    pub(crate) fn must_answer(&self) -> bool {
+    pub fn must_answer(&self) -> bool {
         let mut records = self.lock();
         if self.by_kernel {
             // It fails after a violation of the peer, which the read has told.
@@ -190,7 +182,7 @@ impl TlsSession {
 
     /// Returns the last words to the peer: a farewell, and an alert if it has
     /// violated the protocol. There are none where the kernel encrypts.
-    pub(crate) fn farewell(&self) -> Vec<u8> {
+    pub fn farewell(&self) -> Vec<u8> {
         if self.by_kernel {
             return Vec::new();
         }
@@ -198,10 +190,13 @@ impl TlsSession {
         records.tls.send_close_notify();
         records.take_ciphertext().unwrap_or_default()
     }
-}
 
-impl Seal for TlsSession {
-    fn seal(&self, plain: &[IoSlice<'_>]) -> io::Result<(usize, Bytes)> {
+    /// Encrypts as much as one call takes; returns the number of bytes, and what
+    /// is to be sent.
+    ///
+    /// # Errors
+    /// If the stream can carry no more data.
+    pub fn seal(&self, plain: &[IoSlice<'_>]) -> io::Result<(usize, Bytes)> {
         let mut records = self.lock();
         let sealed = records.tls.writer().write_vectored(plain)?;
         Ok((sealed, records.take_ciphertext()?.into()))
@@ -212,6 +207,7 @@ impl Seal for TlsSession {
 mod tests {
     use super::*;
     use rustls::ClientConnection;
+    use std::cell::RefCell;
     use zgate_config::TlsConfig;
     use zgate_test_harness::certificates::{Authority, client, server_files};
 
@@ -253,28 +249,44 @@ mod tests {
         (client, TlsSession::new(Records::new(server), &certificates, by_kernel))
     }
 
+    /// Bytes that the peer has sent.
+    struct Arrived(RefCell<Vec<u8>>);
+
+    impl ByteStream for Arrived {
+        fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+            let mut bytes = self.0.borrow_mut();
+            if bytes.is_empty() {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let most = bytes.len().min(buffer.len());
+            buffer[..most].copy_from_slice(&bytes[..most]);
+            bytes.drain(..most);
+            Ok(most)
+        }
+
+        fn try_write(&self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+    }
+
     /// A client that asks for other keys (RFC 8446 §4.6.3) is owed an answer, by which
     /// the task of the connection sees that it must end where the kernel encrypts;
     /// what this process has encrypted for it is never sent then: it would use the
     /// kernel's nonces once more (docs/spec-exceptions/tls-key-update.md).
-    #[tokio::test]
-    async fn who_asks_for_keys_that_the_kernel_has_gets_nothing_under_the_old_ones() {
+    #[test]
+    fn who_asks_for_keys_that_the_kernel_has_gets_nothing_under_the_old_ones() {
         for by_kernel in [false, true] {
             let (mut client, session) = session(by_kernel);
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            let (mut theirs, _) = listener.accept().unwrap();
-            ours.set_nonblocking(true).unwrap();
-            let ours = TcpStream::from_std(ours).unwrap();
             assert!(!session.must_answer());
             client.refresh_traffic_keys().unwrap();
             client.writer().write_all(b"call").unwrap();
+            let mut sent = Vec::new();
             while client.wants_write() {
-                client.write_tls(&mut theirs).unwrap();
+                client.write_tls(&mut sent).unwrap();
             }
-            ours.readable().await.unwrap();
+            let stream = Arrived(RefCell::new(sent));
             let mut buffer = [0; 16];
-            assert_eq!(session.read_some(&ours, &mut buffer).unwrap(), 4, "under the new keys");
+            assert_eq!(session.read_some(&stream, &mut buffer).unwrap(), 4, "under the new keys");
             // In this process the answer goes before the next reply.
             assert_eq!(session.must_answer(), by_kernel);
             assert_eq!(session.farewell().is_empty(), by_kernel);

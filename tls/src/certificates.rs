@@ -1,13 +1,14 @@
 //! Files of `[tls]`: what they hold, when it expires, and what is wrong with
 //! them. No message contains anything of a key.
 
-use super::authorities::{Authorities, CertificateDigest};
-use crate::net::limits::{ALPN, CRL_EXPIRY_NOTICE, EXPIRY_NOTICE};
+use crate::authorities::{Authorities, CertificateDigest};
+use crate::limits::{ALPN, CRL_EXPIRY_NOTICE, EXPIRY_NOTICE};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
 use rustls::server::NoServerSessionStorage;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls::{InconsistentKeys, ServerConfig};
 use std::path::Path;
 use std::sync::Arc;
@@ -74,23 +75,24 @@ impl Validity {
 
 /// Certificates and keys that have been read.
 #[derive(Clone, Debug)]
-pub(crate) struct Certificates {
-    pub(crate) config: Arc<ServerConfig>,
+pub struct Certificates {
+    /// Settings of handshakes.
+    pub config: Arc<ServerConfig>,
     /// Authorities of client certificates; `None`: none is asked for.
     pub(super) clients: Option<Authorities>,
     /// Number of the replacement with which they came into effect.
     pub(super) number: u64,
     /// Domain of the users that client certificates name.
-    pub(crate) user_domain: Option<Box<str>>,
+    pub user_domain: Option<Box<str>>,
     /// The kernel encrypts what is sent, where it can.
-    pub(super) kernel_records: bool,
+    pub kernel_records: bool,
     /// Validity of each file of certificates.
-    pub(crate) validities: Vec<Validity>,
+    pub validities: Vec<Validity>,
 }
 
 impl Certificates {
     /// Returns whether a client certificate can be signed by this authority.
-    pub(crate) fn trusts(&self, authority: &CertificateDigest) -> bool {
+    pub fn trusts(&self, authority: &CertificateDigest) -> bool {
         self.clients.as_ref().is_some_and(|clients| clients.contains(authority))
     }
 
@@ -99,16 +101,32 @@ impl Certificates {
     ///
     /// # Errors
     /// The first file that cannot be used.
-    pub(crate) fn read(files: &TlsConfig) -> Result<Self, TlsFault> {
-        let chain = chain("certificate", &files.certificate)?;
-        let mut validities = vec![validity("certificate", &chain)?];
-        let key = private_key(&files.key)?;
+    pub fn read(files: &TlsConfig) -> Result<Self, TlsFault> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
+        Self::new(Material::read(files)?, provider, Arc::new(DefaultTimeProvider))
+    }
+
+    /// Uses what has been read, with this cryptography and this wall clock.
+    ///
+    /// # Errors
+    /// The first part that cannot be used.
+    pub fn new(
+        material: Material,
+        provider: Arc<CryptoProvider>,
+        clock: Arc<dyn TimeProvider>,
+    ) -> Result<Self, TlsFault> {
+        let Material { chain, key, clients, user_domain, kernel_records } = material;
+        let mut validities = vec![validity("certificate", &chain)?];
         let certified = CertifiedKey::from_der(chain, key, &provider).map_err(pair_fault)?;
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        let builder = ServerConfig::builder_with_details(Arc::clone(&provider), clock)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|error| fault("key", error, "report this"))?;
-        let clients = clients(files, &provider, &mut validities)?;
+        let clients = match clients {
+            None => None,
+            Some((authorities, lists)) => {
+                Some(checked_clients(authorities, lists, &provider, &mut validities)?)
+            }
+        };
         let builder = match &clients {
             None => builder.with_no_client_auth(),
             Some(authorities) => builder.with_client_cert_verifier(authorities.verifier()),
@@ -119,32 +137,70 @@ impl Certificates {
         // its certificate.
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        let user_domain = files.user_domain.as_deref().map(str::to_ascii_lowercase);
-        let user_domain = user_domain.map(String::into_boxed_str);
-        let kernel_records = files.kernel_records;
         let config = Arc::new(config);
         Ok(Self { config, clients, number: 0, user_domain, kernel_records, validities })
     }
+
+    /// Returns the time by the clock of the certificates.
+    pub(super) fn now(&self) -> Option<UnixTime> {
+        self.config.time_provider.current_time()
+    }
 }
 
-/// Reads the authorities of client certificates, and their revocation lists.
-fn clients(
-    files: &TlsConfig,
+/// Authorities of client certificates, and their revocation lists.
+type Clients = (Vec<CertificateDer<'static>>, Vec<CertificateRevocationListDer<'static>>);
+
+/// Contents of the files of `[tls]`.
+#[derive(Debug)]
+pub struct Material {
+    /// The server's certificates, its own first.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// The key of the first one.
+    pub key: PrivateKeyDer<'static>,
+    /// Authorities of client certificates, and their revocation lists; `None`: no
+    /// certificate is asked for.
+    pub clients: Option<Clients>,
+    /// Domain of the users that client certificates name, in lower case.
+    pub user_domain: Option<Box<str>>,
+    /// The kernel encrypts what is sent, where it can.
+    pub kernel_records: bool,
+}
+
+impl Material {
+    fn read(files: &TlsConfig) -> Result<Self, TlsFault> {
+        let certificates = chain("certificate", &files.certificate)?;
+        let key = private_key(&files.key)?;
+        let clients = match &files.client_ca {
+            None => None,
+            Some(path) => {
+                let authorities = chain("client_ca", path)?;
+                let lists = files.client_crl.as_deref().map(revocation_lists);
+                Some((authorities, lists.transpose()?.unwrap_or_default()))
+            }
+        };
+        let user_domain = files.user_domain.as_deref().map(str::to_ascii_lowercase);
+        Ok(Self {
+            chain: certificates,
+            key,
+            clients,
+            user_domain: user_domain.map(String::into_boxed_str),
+            kernel_records: files.kernel_records,
+        })
+    }
+}
+
+/// Checks the authorities of client certificates, and their revocation lists.
+fn checked_clients(
+    authorities: Vec<CertificateDer<'static>>,
+    lists: Vec<CertificateRevocationListDer<'static>>,
     provider: &Arc<CryptoProvider>,
     validities: &mut Vec<Validity>,
-) -> Result<Option<Authorities>, TlsFault> {
-    let Some(path) = &files.client_ca else { return Ok(None) };
-    let authorities = chain("client_ca", path)?;
+) -> Result<Authorities, TlsFault> {
     validities.push(validity("client_ca", &authorities)?);
-    let lists = match &files.client_crl {
-        None => Vec::new(),
-        Some(path) => {
-            let lists = revocation_lists(path)?;
-            validities.push(list_validity(&lists)?);
-            lists
-        }
-    };
-    Authorities::new(authorities, lists, provider).map(Some).map_err(|wrong| {
+    if !lists.is_empty() {
+        validities.push(list_validity(&lists)?);
+    }
+    Authorities::new(authorities, lists, provider).map_err(|wrong| {
         let (key, next) = if wrong.is_list {
             (CRL_KEY, LIST_FORM)
         } else {
