@@ -480,8 +480,9 @@ impl Network {
         let peer = peer_of(client, number, false);
         let me = Arc::clone(self);
         self.executor.spawn(Domain::Server(server), async move {
-            me.intrude(&gateway, (server, client), &peer, &record).await;
+            let replay = me.intrude(&gateway, (server, client), &peer, &record).await;
             let Some(reply) = gateway.answer(server, peer, record).await else { return };
+            me.intrude_later(replay);
             let sender = Arc::clone(&me);
             me.executor.spawn(Domain::Outside, async move {
                 sender.reply(number, client, xid, reply).await;

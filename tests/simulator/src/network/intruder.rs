@@ -23,7 +23,7 @@ const LATER_NANOS: u64 = 20 * SECOND;
 const STRANGER: (usize, u64) = (90, u64::MAX);
 
 /// Call of the intruder.
-struct Intrusion {
+pub(super) struct Intrusion {
     kind: &'static str,
     record: Bytes,
     peer: Peer,
@@ -31,6 +31,9 @@ struct Intrusion {
     /// know the context.
     is_repeated: bool,
 }
+
+/// A call of the intruder, and the time until then in nanoseconds.
+pub(super) type Planned = (u64, Intrusion);
 
 /// A call of a client with Kerberos, taken apart.
 struct Seen<'a> {
@@ -89,19 +92,30 @@ impl Network {
     }
 
     /// A call reaches the server: the intruder is a little faster, or comes later.
+    /// Returns a replay of a token, for the time after the server has taken it: nobody
+    /// can tell a replay of one that was lost from the token itself.
     pub(super) async fn intrude(
         self: &Arc<Self>,
         gateway: &Arc<Gateway>,
         (server, client): (u32, usize),
         peer: &Peer,
         record: &Bytes,
-    ) {
-        let Some(seen) = Seen::new(record) else { return };
+    ) -> Option<Planned> {
+        let seen = Seen::new(record)?;
         let (before, later) = self.intrusions(&seen, client, peer);
         if let Some(intrusion) = before {
             self.judge(gateway, server, intrusion).await;
         }
-        let Some((delay, intrusion)) = later else { return };
+        if seen.credential.carries_token() {
+            return later;
+        }
+        self.intrude_later(later);
+        None
+    }
+
+    /// Plans a call of the intruder, for whichever server runs then.
+    pub(super) fn intrude_later(self: &Arc<Self>, planned: Option<Planned>) {
+        let Some((delay, intrusion)) = planned else { return };
         let me = Arc::clone(self);
         self.executor.spawn(Domain::Outside, async move {
             me.executor.sleep(delay).await;
@@ -120,7 +134,7 @@ impl Network {
         seen: &Seen<'_>,
         client: usize,
         peer: &Peer,
-    ) -> (Option<Intrusion>, Option<(u64, Intrusion)>) {
+    ) -> (Option<Intrusion>, Option<Planned>) {
         let mut inside = lock(&self.inside);
         let other = inside.context_keys.iter().find(|(number, _)| **number != client);
         let other = other.map(|(_, key)| *key);

@@ -329,8 +329,9 @@ impl Network {
         let Some(peer) = self.peer(number) else { return };
         let record = Bytes::from(stream);
         let client = lock(&self.inside).links.get(&number).map_or(0, |link| link.client);
-        self.intrude(gateway, (server, client), &peer, &record).await;
+        let replay = self.intrude(gateway, (server, client), &peer, &record).await;
         let answer = gateway.answer_message(server, peer, record).await;
+        self.intrude_later(replay.filter(|_| answer.is_some()));
         let sending = {
             let mut inside = lock(&self.inside);
             let inside = &mut *inside;
