@@ -53,6 +53,29 @@ made() {
     denied forbidden api DELETE "volumes/lab%2Fmodels%2Fa?owner=lab"
     zfs list lab/models/a
 }
+# ZFS makes a dataset in one transaction, and marks it in a later one: the power may
+# fail between the two.
+begun_is_finished() {
+    local one
+    zfs create -o refquota=$((64 * MIB)) lab/k8s/begun
+    zfs create -s -V $((64 * MIB)) lab/k8s/begun-disk
+    zfs create lab/k8s/by-hand
+    zfs create -o refquota=$((64 * MIB)) lab/k8s/written
+    head -c $MIB /dev/urandom >"$STORE/k8s/written/file"
+    zpool sync lab
+    for _ in 1 2; do
+        volume begun filesystem $((64 * MIB)) ', "properties": {"compression": "zstd"}'
+        volume begun-disk block $((64 * MIB))
+    done
+    same "lab zstd" "$(zfs get -Ho value zgate:owner,compression lab/k8s/begun | xargs)" "what is set on it"
+    same lab "$(zfs get -Ho value zgate:owner lab/k8s/begun-disk)" owner
+    for one in by-hand written; do
+        denied storage volume $one filesystem $((64 * MIB))
+        same - "$(zfs get -Ho value zgate:owner lab/k8s/$one)" "owner of $one"
+        zfs destroy lab/k8s/$one
+    done
+    for one in begun begun-disk; do api DELETE "volumes/lab%2Fk8s%2F$one?owner=lab"; done
+}
 nobody_yet() {
     refused "no such file\|denied" client_mount 4.2 /mnt/files "" /k8s/files
     refused "authorization" portal_discover
@@ -213,6 +236,7 @@ many_deleted() {
 }
 
 step "volumes are made once, and nothing else is touched" made
+step "what a power failure left unmarked is finished, and nothing else" begun_is_finished
 step "nobody has access to them" nobody_yet
 step "a node gets access" granted
 step "the node mounts and logs in" used
