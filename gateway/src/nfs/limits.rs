@@ -48,7 +48,13 @@ pub(crate) const SILENT_CHECKS: u32 = 12;
 /// Checks with the same unfinished record after which the connection is closed:
 /// five minutes, enough for the largest record at 14 KiB/s.
 pub(crate) const RECORD_CHECKS: u32 = 60;
-/// The same two for a record that holds memory while others wait for memory: 10 to
+/// Checks in a row in which the peer takes not one byte of replies that wait for it,
+/// after which the connection is closed: five minutes.
+pub(crate) const UNREAD_CHECKS: u32 = 60;
+/// The same for replies that hold memory while others wait for memory: 10 to 15
+/// seconds.
+pub(crate) const SCARCE_UNREAD_CHECKS: u32 = 2;
+/// As [`SILENT_CHECKS`] and [`RECORD_CHECKS`] for a record that holds memory while others wait for memory: 10 to
 /// 15 seconds, and a minute, enough for the largest record at 70 KiB/s.
 pub(crate) const SCARCE_SILENT_CHECKS: u32 = 2;
 /// See [`SCARCE_SILENT_CHECKS`].
@@ -74,4 +80,5 @@ const _: () = assert!(MAX_UNNAMED_RECORD_BYTES > 4 * zgate_rpc::limits::MAX_AUTH
 const _: () = assert!(UNNAMED_CHECKS < SILENT_CHECKS && SILENT_CHECKS < RECORD_CHECKS);
 const _: () = assert!(SCARCE_SILENT_CHECKS < SILENT_CHECKS && SCARCE_RECORD_CHECKS < RECORD_CHECKS);
 const _: () = assert!(SCARCE_SILENT_CHECKS < SCARCE_RECORD_CHECKS);
+const _: () = assert!(SCARCE_UNREAD_CHECKS < UNREAD_CHECKS);
 const _: () = assert!(CHECK_PERIOD.as_secs() < IDLE_CHECK_PERIOD.as_secs());

@@ -1,10 +1,10 @@
-//! Time limits for a peer's records. Records are not timed individually: the
-//! connection is checked at intervals, and checks in a row without progress are
-//! counted.
+//! Time limits for a peer's records, and for the replies that it is to take. Neither
+//! are timed individually: the connection is checked at intervals, and checks in a
+//! row without progress are counted.
 
 use super::limits::{
     CHECK_PERIOD, IDLE_CHECK_PERIOD, RECORD_CHECKS, SCARCE_RECORD_CHECKS, SCARCE_SILENT_CHECKS,
-    SILENT_CHECKS, UNNAMED_CHECKS,
+    SCARCE_UNREAD_CHECKS, SILENT_CHECKS, UNNAMED_CHECKS, UNREAD_CHECKS,
 };
 use super::record::Mark;
 use crate::net::connection_end::Slow;
@@ -18,6 +18,10 @@ pub(crate) struct Patience {
     same: u32,
     /// Checks in a row without a further byte.
     silent: u32,
+    /// Bytes that the peer had taken at the last check, if replies waited for it.
+    taken: Option<u64>,
+    /// Checks in a row without a further byte taken.
+    unread: u32,
 }
 
 impl Patience {
@@ -51,6 +55,22 @@ impl Patience {
         if self.same >= same { Err(Slow::LongCall) } else { Ok(()) }
     }
 
+    /// Checks the replies that wait for the peer. `taken`: bytes that it has taken so
+    /// far; `None` if none wait. `is_wanted`: others wait for memory.
+    ///
+    /// # Errors
+    /// [`Slow::Unread`].
+    pub(crate) fn check_replies(
+        &mut self,
+        taken: Option<u64>,
+        is_wanted: bool,
+    ) -> Result<(), Slow> {
+        let before = std::mem::replace(&mut self.taken, taken);
+        self.unread = if taken.is_some() && taken == before { self.unread + 1 } else { 0 };
+        let most = if is_wanted { SCARCE_UNREAD_CHECKS } else { UNREAD_CHECKS };
+        if self.unread >= most { Err(Slow::Unread) } else { Ok(()) }
+    }
+
     /// Resets the counters, because the server itself is not reading.
     pub(crate) fn excuse(&mut self) {
         (self.same, self.silent) = (0, 0);
@@ -58,7 +78,8 @@ impl Patience {
 
     /// Returns the time until the next check.
     pub(crate) fn period(&self, is_named: bool) -> Duration {
-        if is_named && !self.seen.unfinished { IDLE_CHECK_PERIOD } else { CHECK_PERIOD }
+        let owes_nothing = !self.seen.unfinished && self.taken.is_none();
+        if is_named && owes_nothing { IDLE_CHECK_PERIOD } else { CHECK_PERIOD }
     }
 }
 
@@ -108,6 +129,24 @@ mod tests {
         // one.
         let slow = |n: u32| mark(u64::from(n) << 16, u64::from(n / 50), true);
         assert_eq!(checks(slow, true), None);
+    }
+
+    #[test]
+    fn who_takes_no_replies_is_ended_and_soon_while_others_wait_for_memory() {
+        let checks = |at: fn(u32) -> Option<u64>, is_wanted| {
+            let mut patience = Patience::default();
+            (1..1000).find(|n| patience.check_replies(at(*n), is_wanted).is_err())
+        };
+        assert_eq!(checks(|_| Some(7), false), Some(UNREAD_CHECKS + 1));
+        assert_eq!(checks(|_| Some(7), true), Some(SCARCE_UNREAD_CHECKS + 1));
+        // A byte now and then is enough, and so is nothing to take.
+        assert_eq!(checks(|n| Some(u64::from(n / (UNREAD_CHECKS / 2))), false), None);
+        assert_eq!(checks(|_| None, true), None);
+        let mut patience = Patience::default();
+        patience.check_replies(Some(7), false).unwrap();
+        assert_eq!(patience.period(true), CHECK_PERIOD);
+        patience.check_replies(None, false).unwrap();
+        assert_eq!(patience.period(true), IDLE_CHECK_PERIOD);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use zgate_io::continuation::{Home, is_worker};
+use zgate_io::send_queue::unacknowledged_bytes;
 use zgate_store::Payload;
 use zgate_xdr::Message;
 
@@ -42,6 +43,8 @@ struct State {
     spare: Sender,
     /// Bytes that a thread is sending; `None`: none does.
     sending_bytes: Option<usize>,
+    /// Bytes that the socket has accepted.
+    sent_bytes: u64,
     load: InFlightLoad,
     /// Bytes of requests that ended since the connection's task last looked.
     untold_bytes: usize,
@@ -84,6 +87,7 @@ impl State {
             queued: Sender::default(),
             spare: Sender::default(),
             sending_bytes: None,
+            sent_bytes: 0,
             load: InFlightLoad::default(),
             untold_bytes: 0,
             task: Task::Works,
@@ -96,6 +100,11 @@ impl State {
         InFlightLoad { reply_bytes, ..self.load }
     }
 
+    /// Replies wait for the socket.
+    fn has_unsent(&self) -> bool {
+        self.sending_bytes.is_none() && !self.queued.is_empty()
+    }
+
     /// As [`Requests::wait`].
     fn wait(&mut self, for_requests: impl FnOnce(InFlightLoad) -> bool) -> Option<Wait> {
         if self.end.is_some() {
@@ -105,8 +114,7 @@ impl State {
         let for_requests = for_requests(load);
         self.task = if for_requests { Task::WaitsForRequests } else { Task::WaitsForSocket };
         self.untold_bytes = 0;
-        let has_unsent = self.sending_bytes.is_none() && !self.queued.is_empty();
-        Some(Wait { load, has_unsent })
+        Some(Wait { load, has_unsent: self.has_unsent() })
     }
 }
 
@@ -127,6 +135,15 @@ impl Requests {
     /// Returns the load at this moment.
     pub(crate) fn load(&self) -> InFlightLoad {
         self.shared.lock().load()
+    }
+
+    /// Returns the bytes that the peer has taken so far, if replies wait for it. The
+    /// socket has room for more only when it has taken a good part of what is there.
+    pub(crate) fn taken_by_peer(&self) -> Option<u64> {
+        let state = self.shared.lock();
+        let channel = state.channel.as_ref().filter(|_| state.has_unsent())?;
+        let on_its_way = unacknowledged_bytes(&channel.socket).unwrap_or(0);
+        Some(state.sent_bytes.wrapping_sub(on_its_way))
     }
 
     /// Begins a request. The caller flushes later. `is_named`: an export names
@@ -261,6 +278,7 @@ impl Shared {
             let sent = channel.flush(&mut sender);
             state = self.lock();
             state.sending_bytes = None;
+            state.sent_bytes += *sent.as_ref().unwrap_or(&0) as u64;
             if let Err(error) = sent {
                 state.channel = None;
                 state.end = Some(error.into());

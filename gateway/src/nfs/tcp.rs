@@ -208,7 +208,9 @@ impl event_loop::Connection for Connection {
         if is_named && (self.awaits_memory || !self.may_read(self.requests.load())) {
             self.patience.excuse();
         }
-        let is_wanted = self.host.memory_was_refused() && self.receiver.held_bytes() > 0;
+        let is_scarce = self.host.memory_was_refused();
+        self.patience.check_replies(self.requests.taken_by_peer(), is_scarce)?;
+        let is_wanted = is_scarce && self.receiver.held_bytes() > 0;
         Ok(self.patience.check(self.receiver.mark(), is_named, is_wanted)?)
     }
 

@@ -9,7 +9,9 @@ use crate::net::accept::bind;
 use crate::net::connections::{ConnectionLimits, Standing};
 use crate::net::core::Core;
 use crate::net::rdma::fabric::RdmaSettings;
-use crate::nfs::limits::{CHECK_PERIOD, IDLE_CHECK_PERIOD, SILENT_CHECKS, UNNAMED_CHECKS};
+use crate::nfs::limits::{
+    CHECK_PERIOD, IDLE_CHECK_PERIOD, SILENT_CHECKS, UNNAMED_CHECKS, UNREAD_CHECKS,
+};
 use crate::server::run::Gateway;
 use crate::server::settings::Settings;
 use std::net::{IpAddr, TcpListener};
@@ -166,6 +168,57 @@ fn silence_has_its_end_where_something_is_owed() {
         assert!((bound..=bound + IDLE_CHECK_PERIOD + CHECK_PERIOD).contains(&kept), "{kept:?}");
     });
     assert_eq!(gateway.shared.network.connections.len(), 0);
+    gateway.stop();
+}
+
+/// Calls NULL for ever; reads replies only every so often, or never. Returns how long
+/// the connection is kept; `None`: for as long as it was tried.
+async fn kept_with_replies(
+    gateway: &Gateway,
+    reads_every: Option<Duration>,
+    tried: Duration,
+) -> Option<Duration> {
+    let (client, served) = connection(gateway, NAMED);
+    // The kernel has too little room for what nobody reads.
+    socket2::SockRef::from(&client).set_recv_buffer_size(128 << 10).unwrap();
+    let (mut reader, mut writer) = client.into_split();
+    let writes = tokio::task::spawn_local(async move {
+        let calls = (0..1000).flat_map(|xid| [0x8000_0028, xid, 0, 2, 100_003, 3, 0, 0, 0, 0, 0]);
+        let calls: Vec<u8> = calls.flat_map(u32::to_be_bytes).collect();
+        while writer.write_all(&calls).await.is_ok() {}
+    });
+    let reads = tokio::task::spawn_local(async move {
+        let mut replies = vec![0; 256 << 10];
+        if let Some(pause) = reads_every {
+            while reader.read(&mut replies).await.is_ok_and(|got| got > 0) {
+                tokio::time::sleep(pause).await;
+            }
+        }
+        // Its end stays open.
+        std::future::pending::<()>().await;
+    });
+    let begun = Instant::now();
+    let ended = tokio::time::timeout(tried, served).await;
+    reads.abort();
+    writes.abort();
+    ended.is_ok().then(|| begun.elapsed())
+}
+
+/// Replies that a peer does not read hold memory, whether it lives or not.
+#[test]
+fn who_reads_no_replies_is_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = gateway(dir.path());
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    LocalSet::new().block_on(&runtime.unwrap(), async {
+        let bound = CHECK_PERIOD * UNREAD_CHECKS;
+        let kept = kept_with_replies(&gateway, None, 10 * bound).await.unwrap();
+        let most = bound + IDLE_CHECK_PERIOD + CHECK_PERIOD;
+        assert!((bound..=most).contains(&kept), "{kept:?}");
+        let slowly = kept_with_replies(&gateway, Some(bound / 2), 3 * bound).await;
+        assert_eq!(slowly, None, "who reads slowly stays");
+    });
     gateway.stop();
 }
 

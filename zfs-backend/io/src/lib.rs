@@ -11,8 +11,8 @@
 //! * [`credentials`] switches one thread to a caller's identity, and [`set_id`]
 //!   handles set-id bits of files that change.
 //! * [`access_check`], [`arena`], [`block_ioctl`], [`file_handle`],
-//!   [`huge_pages`], [`low_water`] and [`share_blocks`] wrap system calls that
-//!   rustix lacks.
+//!   [`huge_pages`], [`low_water`], [`send_queue`] and [`share_blocks`] wrap system
+//!   calls that rustix lacks.
 //! * [`FilledPipe`] carries file data from a worker to a socket.
 //! * [`mountinfo`] reads the mount table.
 //!
@@ -35,6 +35,7 @@ pub mod mountinfo;
 mod pipes;
 mod queue;
 pub mod reuse;
+pub mod send_queue;
 pub mod set_id;
 pub mod share_blocks;
 mod store_name;

@@ -121,7 +121,7 @@ impl Properties {
     }
 }
 
-/// What has the name of a volume.
+/// Dataset under the name of a volume.
 pub(super) enum Found {
     Nothing,
     Volume(Box<VolumeRecord>),
