@@ -22,13 +22,14 @@ fn found(mutant: Mutant) -> (u64, Invariant) {
     (*seed, violation.invariant)
 }
 
+/// Those that a few seeds find: without optimisation a seed takes a quarter of a second.
+/// `cargo xtask simulate --mutants` has all.
 #[test]
 fn planted_faults_are_found() {
     silence_panics();
     for mutant in [
         Mutant::StableWriteUnstable,
         Mutant::VerifierKeptAtStart,
-        Mutant::WriteBehindAnswer,
         Mutant::ClockRunsFast,
         Mutant::ReplyLost,
         Mutant::NoRecallByV3,
@@ -37,14 +38,12 @@ fn planted_faults_are_found() {
         Mutant::NamesNotSynced,
         Mutant::ReservationIgnored,
         Mutant::FlushIgnored,
-        Mutant::AbortAnsweredEarly,
         Mutant::DenyIgnored,
         Mutant::FenceIgnored,
         Mutant::KeyReused,
         Mutant::CreditsDoubled,
         Mutant::ReplySentTwice,
         Mutant::ReadAfterAbort,
-        Mutant::AbortNotSeen,
         Mutant::LostDataNotMissed,
         Mutant::WindowBeforeMic,
         Mutant::ReplayServed,
