@@ -5,7 +5,7 @@
 # its own the kernel would repeat them for a quarter of an hour.
 
 STEP_SECONDS=200
-CUT_SECONDS=60
+CUT_SECONDS=120
 store_make "$(best_store)"
 need "the gateway serves" gateway_start
 head -c $((64 << 20)) /dev/urandom >"$STORE/file"
