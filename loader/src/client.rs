@@ -315,10 +315,12 @@ impl Client {
         // As many steps at a time as fit besides SEQUENCE, PUTFH, GETFH,
         // GETATTR.
         let most = (self.session().fore.max_ops as usize).saturating_sub(4).max(1);
-        let mut found = self.walk(None, &names, 0..names.len().min(most)).await?;
+        let walk = async |from: Option<&Found>, steps: Range<usize>| {
+            patiently(self.patience(), async || self.walk(from, &names, steps.clone()).await).await
+        };
+        let mut found = walk(None, 0..names.len().min(most)).await?;
         for start in (most..names.len()).step_by(most) {
-            let steps = start..names.len().min(start + most);
-            found = self.walk(Some(&found), &names, steps).await?;
+            found = walk(Some(&found), start..names.len().min(start + most)).await?;
         }
         Ok(found)
     }

@@ -1,5 +1,6 @@
 //! Directories, and files small enough to be read at once.
 
+use crate::backoff::patiently;
 use crate::client::{Client, kind_and_size};
 use crate::compound::Ops;
 use crate::error::ClientError;
@@ -45,9 +46,12 @@ pub async fn list(client: &Client, dir: &Fh) -> Result<Vec<Entry>, ClientError> 
             want: Bitmap::of(&[1, 4]),
         };
         let ops = Ops::new().putfh(dir).op(OpNum::Readdir, &args);
-        let mut results = client.call(ops, false).await?;
-        results.skip(OpNum::Putfh)?;
-        let page: readdir::Res = results.next(OpNum::Readdir)?;
+        let page = patiently(client.patience(), async || {
+            let mut results = client.call(ops.clone(), false).await?;
+            results.skip(OpNum::Putfh)?;
+            results.next::<readdir::Res>(OpNum::Readdir)
+        });
+        let page = page.await?;
         let more = !page.eof && !page.entries.is_empty();
         for entry in &page.entries {
             let (kind, size) = kind_and_size(&entry.attrs)?;
