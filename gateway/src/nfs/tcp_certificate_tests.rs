@@ -1,10 +1,8 @@
 //! Certificates of clients: what entries require of them, the user that they
 //! name, and their revocation.
 
-use super::tests::{NAMED, gateway_with};
-use super::tls_tests::{
-    ACCES, SUCCESS, SUNRPC, Secure, connect, ended, getattr, null, offer_with, run,
-};
+use super::tests::{NAMED, gateway_with, run};
+use super::tls_tests::{ACCES, SUCCESS, SUNRPC, Secure, connect, ended, getattr, null, offer_with};
 use crate::observe::log_of_test::logged;
 use crate::server::run::Gateway;
 use std::sync::{Arc, Mutex};

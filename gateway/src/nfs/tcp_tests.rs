@@ -87,6 +87,13 @@ pub(crate) fn gateway_with(dir: &std::path::Path, entry: &str) -> Gateway {
     .unwrap()
 }
 
+/// Runs a test; `paused`: in virtual time.
+pub(super) fn run<T>(paused: bool, work: impl Future<Output = T>) -> T {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(paused).build();
+    LocalSet::new().block_on(&runtime.unwrap(), work)
+}
+
 /// The client's end of a connection from `address`, and what serves the other one.
 pub(super) fn connection(
     gateway: &Gateway,
@@ -126,9 +133,7 @@ fn calls_that_are_held_back_go_on_when_the_replies_have_left() {
     let gateway = gateway(dir.path());
     let pool = gateway.shared.network.pool.clone();
     let too_many: Vec<_> = (0..17).map(|_| pool.take(4 << 20)).collect();
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    LocalSet::new().block_on(&runtime.unwrap(), async {
+    run(true, async {
         let (mut client, served) = connection(&gateway, NAMED);
         let calls: Vec<u8> = (0..3_u32)
             .flat_map(|xid| [0x8000_0028, xid, 0, 2, 100_003, 3, 0, 0, 0, 0, 0])
@@ -151,9 +156,7 @@ fn calls_that_are_held_back_go_on_when_the_replies_have_left() {
 fn silence_has_its_end_where_something_is_owed() {
     let dir = tempfile::tempdir().unwrap();
     let gateway = gateway(dir.path());
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    LocalSet::new().block_on(&runtime.unwrap(), async {
+    run(true, async {
         let half: &[u8] = &[0x80, 0, 0, 100, 1, 2, 3];
         // A host that no export names: the limit is the same whatever it sends.
         let soon = CHECK_PERIOD * UNNAMED_CHECKS;
@@ -209,9 +212,7 @@ async fn kept_with_replies(
 fn who_reads_no_replies_is_given_up() {
     let dir = tempfile::tempdir().unwrap();
     let gateway = gateway(dir.path());
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    LocalSet::new().block_on(&runtime.unwrap(), async {
+    run(true, async {
         let bound = CHECK_PERIOD * UNREAD_CHECKS;
         let kept = kept_with_replies(&gateway, None, 10 * bound).await.unwrap();
         let most = bound + IDLE_CHECK_PERIOD + CHECK_PERIOD;
@@ -226,9 +227,7 @@ fn who_reads_no_replies_is_given_up() {
 fn ends_are_counted_by_fault() {
     let dir = tempfile::tempdir().unwrap();
     let gateway = gateway(dir.path());
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    LocalSet::new().block_on(&runtime.unwrap(), async {
+    run(true, async {
         kept(&gateway, NAMED, &[0xff; 64]).await.unwrap();
         kept(&gateway, STRANGER, &[]).await.unwrap();
         let (client, served) = connection(&gateway, NAMED);

@@ -1,7 +1,7 @@
 //! TLS on a connection: the request for it, the handshake and its limits, what
 //! exports require, and certificates that change.
 
-use super::tests::{NAMED, STRANGER, connection, gateway, gateway_for};
+use super::tests::{NAMED, STRANGER, connection, gateway, gateway_for, run};
 use crate::server::run::Gateway;
 use rustls::ClientConnection;
 use std::io::{Read, Write};
@@ -9,7 +9,6 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::task::LocalSet;
 use tokio::time::Instant;
 use zgate_nfs_wire::PROGRAM as NFS;
 use zgate_nfs_wire::mount::PROGRAM as MOUNT;
@@ -168,12 +167,6 @@ pub(super) fn offer_with(
     };
     let certificates = Certificates::read(&files).unwrap();
     gateway.shared.network.tls.replace(Some(certificates));
-}
-
-pub(super) fn run<T>(paused: bool, work: impl Future<Output = T>) -> T {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(paused).build();
-    LocalSet::new().block_on(&runtime.unwrap(), work)
 }
 
 /// Connects, and serves the other end on a task of its own.

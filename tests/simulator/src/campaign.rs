@@ -133,8 +133,8 @@ fn progress(done: u64, took: Duration) {
     tell(&format!("{done} seeds, {rate:.0} a second{end}"));
 }
 
-/// Whoever does not read it misses progress alone: the result and the exit status
-/// say the rest.
+/// Writes to standard error. If nobody reads it, only progress is missed: the result
+/// and the exit status say the rest.
 fn tell(text: &str) {
     let _ = write!(io::stderr(), "{text}");
 }

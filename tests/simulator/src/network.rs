@@ -431,8 +431,17 @@ impl Network {
             me.passage(client).await;
             me.arrive(number, xid, record, survives);
         });
-        let limit = ANSWER_SECONDS * SECOND;
-        match self.executor.within(limit, told).await {
+        self.answer_within_limit(number, (xid, sent), told).await
+    }
+
+    /// Waits for the answer to a call that was sent at this time.
+    async fn answer_within_limit(
+        &self,
+        number: u64,
+        (xid, sent): (u32, u64),
+        told: oneshot::Receiver<Bytes>,
+    ) -> Result<Bytes, Lost> {
+        match self.executor.within(ANSWER_SECONDS * SECOND, told).await {
             Some(answer) => answer.map_err(|_| Lost),
             None => {
                 self.unanswered(number, xid, sent);

@@ -6,6 +6,7 @@ use super::{Network, peer_of};
 use crate::executor::{Domain, SECOND, lock};
 use crate::gateway::Gateway;
 use crate::invariant::Invariant;
+use crate::tls;
 use bytes::Bytes;
 use std::sync::Arc;
 use zgate_nfs::Peer;
@@ -20,7 +21,7 @@ use zgate_xdr::{Decode, Decoder};
 /// Longest time after which a call is sent again.
 const LATER_NANOS: u64 = 20 * SECOND;
 /// Number of the intruder in the network, and of its connection.
-const STRANGER: (usize, u64) = (90, u64::MAX);
+const STRANGER: (usize, u64) = (tls::STRANGER, u64::MAX);
 
 /// Call of the intruder.
 pub(super) struct Intrusion {

@@ -237,13 +237,7 @@ impl Network {
             me.passage(client).await;
             me.message_arrives(number, message, survives);
         });
-        match self.executor.within(limit, told).await {
-            Some(answer) => answer.map_err(|_| Lost),
-            None => {
-                self.unanswered(number, xid, sent);
-                Err(Lost)
-            }
-        }
+        self.answer_within_limit(number, (xid, sent), told).await
     }
 
     /// A message reaches the server.

@@ -342,13 +342,7 @@ impl Network {
             link.waiting.insert(xid, tell);
         }
         self.write_as_client(number, &record);
-        match self.executor.within(ANSWER_SECONDS * SECOND, told).await {
-            Some(answer) => answer.map_err(|_| Lost),
-            None => {
-                self.unanswered(number, xid, sent);
-                Err(Lost)
-            }
-        }
+        self.answer_within_limit(number, (xid, sent), told).await
     }
 
     /// The server of a connection whose client has TLS.

@@ -41,14 +41,13 @@ pub(super) fn finish(
 /// or a clone of its origin; nothing is set on it but what the request sets; nobody has
 /// written to it.
 fn is_begun(new: &NewVolume, found: &Properties) -> bool {
-    let text = |name: &str| found.all.get(name).map_or("-", String::as_str);
-    let kind = if text("type") == "volume" { VolumeKind::Block } else { VolumeKind::Filesystem };
+    let kind = found.kind();
     let block_bytes = found.number(BLOCK_SIZE);
     let asked_block = new.properties.get(BLOCK_SIZE).and_then(|text| bytes(text));
     let is_its = match (&new.origin, kind) {
-        (Some(Origin::Snapshot(snapshot)), _) => text("origin") == snapshot.as_str(),
+        (Some(Origin::Snapshot(snapshot)), _) => found.text("origin") == snapshot.as_str(),
         (Some(Origin::Dataset(dataset)), _) => {
-            text("origin").split_once('@').is_some_and(|(from, _)| from == dataset.as_str())
+            found.text("origin").split_once('@').is_some_and(|(from, _)| from == dataset.as_str())
         }
         (None, VolumeKind::Filesystem) => {
             found.local.contains_key("refquota") && found.number("refquota") == Some(new.size_bytes)

@@ -115,9 +115,22 @@ pub(super) struct Properties {
 }
 
 impl Properties {
+    /// Returns the value of a property; `-` if there is none, as ZFS has it.
+    pub(super) fn text(&self, name: &str) -> &str {
+        self.all.get(name).map_or("-", String::as_str)
+    }
+
     /// Returns the value of a property that is a number.
     pub(super) fn number(&self, name: &str) -> Option<u64> {
-        self.all.get(name)?.parse().ok()
+        self.text(name).parse().ok()
+    }
+
+    /// Returns the kind of the dataset.
+    pub(super) fn kind(&self) -> VolumeKind {
+        match self.text("type") {
+            "volume" => VolumeKind::Block,
+            _ => VolumeKind::Filesystem,
+        }
     }
 }
 
@@ -184,16 +197,13 @@ pub(super) fn bytes(text: &str) -> Option<u64> {
 }
 
 fn record(name: &str, properties: &Properties) -> Option<VolumeRecord> {
-    let Properties { all, local } = properties;
-    let text = |property: &str| all.get(property).map_or("-", String::as_str);
-    let number = |property: &str| text(property).parse::<u64>().unwrap_or(0);
+    let local = &properties.local;
+    let text = |property: &str| properties.text(property);
+    let number = |property: &str| properties.number(property).unwrap_or(0);
     let dataset = name.parse().ok()?;
     let name = local.get(VOLUME)?.clone();
     let owner = local.get(OWNER)?.clone();
-    let kind = match text("type") {
-        "volume" => VolumeKind::Block,
-        _ => VolumeKind::Filesystem,
-    };
+    let kind = properties.kind();
     let is_block = kind == VolumeKind::Block;
     let is_mounted = text("mounted") == "yes";
     let mut grants: Vec<_> =
