@@ -352,10 +352,14 @@ mod tests {
 
     #[test]
     fn the_memory_of_this_process_is_measured() {
-        let before = used_bytes().unwrap();
-        let block = std::hint::black_box(vec![1u8; 64 * MIB]);
-        let after = used_bytes().unwrap();
-        assert!(after >= before + 48 * MIB, "{before} {after}");
-        drop(block);
+        let grows = || {
+            let before = used_bytes().unwrap();
+            let block = std::hint::black_box(vec![1u8; 64 * MIB]);
+            let after = used_bytes().unwrap();
+            drop(block);
+            after >= before + 48 * MIB
+        };
+        // Other tests of this process return memory at the same time.
+        assert!((0..50).any(|_| grows()));
     }
 }
