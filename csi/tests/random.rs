@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tonic::{Code, Request, Status};
 use zgate_csi::controller::Controller;
 use zgate_csi::gateway::model::{Fault, ModelGateway};
+use zgate_csi::names::Node;
 use zgate_csi::proto::controller_server::Controller as Service;
 use zgate_csi::proto::group_controller_server::GroupController;
 use zgate_csi::proto::volume_capability::access_mode::Mode;
@@ -260,12 +261,12 @@ impl Model {
         assert_eq!(ids(gateway.volume_ids()), volumes, "after {call:?}");
         assert_eq!(ids(gateway.snapshot_ids()), self.snapshot_ids(), "after {call:?}");
         for volume in self.volumes.values() {
-            let nodes = gateway.nodes(&volume.id[2..]);
-            let nodes: BTreeSet<String> = nodes
-                .iter()
-                .map(|name| zgate_csi::names::Node::from_access_name(name).unwrap().0.to_string())
-                .collect();
-            assert_eq!(nodes, volume.nodes, "{} after {call:?}", volume.id);
+            let id = &volume.id[2..];
+            for nodes in [gateway.nodes(id), gateway.served(id)] {
+                let node = |name: &String| Node::from_access_name(name).unwrap().0.to_string();
+                let nodes: BTreeSet<String> = nodes.iter().map(node).collect();
+                assert_eq!(nodes, volume.nodes, "{id} after {call:?}");
+            }
             let size = gateway.size_bytes(&volume.id[2..]).cast_signed();
             assert_eq!(size, volume.size, "{} after {call:?}", volume.id);
             let properties = gateway.properties(&volume.id[2..]);
@@ -360,6 +361,7 @@ async fn one_seed(seed: u64) -> usize {
         _ if !switch.load(Ordering::Relaxed) => Fault::None,
         0 => Fault::NotSent,
         1 => Fault::AnswerLost,
+        2 => Fault::NotInEffect,
         _ => Fault::None,
     });
     let mut random = Random(seed);

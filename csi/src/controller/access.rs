@@ -62,14 +62,8 @@ impl Controller {
         let _lock = self.locks.take(id)?;
         let Some(volume) = self.find(&parsed).await? else { return Ok(()) };
         let site = self.site(&parsed.gateway)?;
-        for name in &volume.access {
-            let is_it = node_id.is_empty()
-                || Node::from_access_name(name)
-                    .is_some_and(|(node, _)| node.to_string() == node_id);
-            if !is_it {
-                continue;
-            }
-            match site.gateway.revoke(&parsed.dataset, name, &self.owner).await {
+        for name in names_to_revoke(&volume, node_id) {
+            match site.gateway.revoke(&parsed.dataset, &name, &self.owner).await {
                 Err(error) if error.code != ErrorCode::NotFound => return Err(of_gateway(error)),
                 _ => {}
             }
@@ -95,6 +89,26 @@ impl Controller {
         });
         let message = refusal.unwrap_or_default().to_owned();
         Ok(ValidateVolumeCapabilitiesResponse { confirmed, message })
+    }
+}
+
+/// Returns the names whose access ends; without a node, all.
+///
+/// A node that is not listed may still be served: an earlier request may have removed
+/// its name, and failed before the gateway stopped serving it.
+fn names_to_revoke(volume: &Volume, node_id: &str) -> Vec<String> {
+    if node_id.is_empty() {
+        return volume.access.clone();
+    }
+    let is_its = |name: &&String| {
+        Node::from_access_name(name).is_some_and(|(node, _)| node.to_string() == node_id)
+    };
+    let listed: Vec<String> = volume.access.iter().filter(is_its).cloned().collect();
+    match node_id.parse::<Node>() {
+        Ok(node) if listed.is_empty() => {
+            [false, true].map(|read_only| node.access_name(read_only)).into()
+        }
+        _ => listed,
     }
 }
 

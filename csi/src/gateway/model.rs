@@ -20,6 +20,8 @@ pub enum Fault {
     NotSent,
     /// The request is carried out, and its answer is lost.
     AnswerLost,
+    /// Properties are changed, and access as it is served is not; the answer is an error.
+    NotInEffect,
 }
 
 type Faults = Box<dyn FnMut() -> Fault + Send>;
@@ -43,6 +45,10 @@ const POOL_BYTES: u64 = 1 << 50;
 struct State {
     volumes: BTreeMap<String, Volume>,
     snapshots: BTreeMap<String, Snapshot>,
+    /// Nodes that are served, by volume.
+    served: BTreeMap<String, Vec<String>>,
+    /// The request takes effect on what is served.
+    takes_effect: bool,
     seconds: i64,
 }
 
@@ -94,6 +100,11 @@ impl ModelGateway {
         self.lock().volumes.get(id).map(|volume| volume.access.clone()).unwrap_or_default()
     }
 
+    /// Returns the nodes that a volume is served to.
+    pub fn served(&self, id: &str) -> Vec<String> {
+        self.lock().served.get(id).cloned().unwrap_or_default()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -108,10 +119,12 @@ impl ModelGateway {
         }
         let mut state = self.lock();
         state.seconds += 1;
+        state.takes_effect = fault != Fault::NotInEffect;
         let result = work(&mut state);
         match fault {
             Fault::AnswerLost => Err(error(ErrorCode::Storage, "no answer came in time")),
-            _ => result,
+            Fault::NotInEffect => Err(error(ErrorCode::Storage, "the state cannot be written")),
+            Fault::None | Fault::NotSent => result,
         }
     }
 }
@@ -121,6 +134,13 @@ fn error(code: ErrorCode, message: impl Into<String>) -> ApiError {
 }
 
 impl State {
+    /// Serves a volume to the nodes with access to it.
+    fn put_in_effect(&mut self, id: &str) {
+        if let (true, Some(volume)) = (self.takes_effect, self.volumes.get(id)) {
+            self.served.insert(id.to_owned(), volume.access.clone());
+        }
+    }
+
     fn volume(&mut self, id: &str) -> Result<&mut Volume, ApiError> {
         let missing = || error(ErrorCode::NotFound, format!("there is no volume {id}"));
         self.volumes.get_mut(id).ok_or_else(missing)
@@ -284,6 +304,8 @@ impl Gateway for ModelGateway {
                 volume.access.push(node.to_owned());
                 volume.access.sort();
             }
+            state.put_in_effect(id);
+            let volume = state.owned(id, &grant.owner)?;
             let portals = |port: u16| {
                 let address = std::net::SocketAddr::from(([0, 0, 0, 0], port));
                 vec![Portal { address, transport: Transport::Tcp }]
@@ -314,6 +336,7 @@ impl Gateway for ModelGateway {
         self.carry_out(|state| {
             if state.volumes.contains_key(id) {
                 state.owned(id, owner)?.access.retain(|known| known != node);
+                state.put_in_effect(id);
             }
             Ok(())
         })
