@@ -40,16 +40,16 @@ pcs resource create "$POOL-pool" ocf:heartbeat:ZFS pool="$POOL" \
 
 # The gateway, before the address: clients find it ready.
 pcs resource create "$POOL-gateway" ocf:zgate:zgate config="$CONFIG" state_dir="$STATE" \
-    op start timeout=60s op stop timeout=45s op monitor interval=10s timeout=20s
+    op start timeout=120s op stop timeout=45s op monitor interval=10s timeout=20s
 
 # The address. It tells switches and hosts where it is now.
 pcs resource create "$POOL-address" ocf:heartbeat:IPaddr2 ip="$ADDRESS" cidr_netmask="$PREFIX" \
-    op monitor interval=10s timeout=20s
+    op start timeout=60s op stop timeout=60s op monitor interval=10s timeout=20s
 
 # Planned switches: it is stopped first, and has the gateway answer what runs while
 # replies still reach their clients.
 pcs resource create "$POOL-handover" ocf:zgate:zgate-handover config="$CONFIG" \
-    op start timeout=20s op stop timeout=45s op monitor interval=60s timeout=20s
+    op start timeout=60s op stop timeout=45s op monitor interval=60s timeout=20s
 
 # A group starts in this order, stops in the other, and stays together.
 pcs resource group add "$POOL" "$POOL-pool" "$POOL-gateway" "$POOL-address" "$POOL-handover"

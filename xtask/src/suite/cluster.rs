@@ -175,6 +175,7 @@ impl<'a> Cluster<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn sections_are_found_and_comments_are_not() {
@@ -194,5 +195,41 @@ mod tests {
                 assert!(text.contains(part), "{name} has no {part}");
             }
         }
+    }
+
+    /// Time limits of a form: resource, operation, seconds.
+    fn limits(name: &str) -> BTreeSet<(String, String, String)> {
+        let text = fs::read_to_string(Path::new("..").join(FILES).join(name)).unwrap();
+        let text = text.replace("\\\n", " ");
+        let (mut limits, mut resource, mut operation) = (BTreeSet::new(), "", "");
+        for line in text.lines() {
+            let words: Vec<&str> = line.split([' ', '<', '>', '"', '/']).collect();
+            for (at, word) in words.iter().enumerate() {
+                let before = at.checked_sub(1).and_then(|at| words.get(at)).copied();
+                if let Some(found) = ["tank-", "$POOL-"].iter().find_map(|p| word.strip_prefix(p)) {
+                    // An operation's id in XML begins with that of its resource.
+                    resource = found.split('-').next().unwrap_or_default();
+                }
+                if matches!(before, Some("op" | "name=")) {
+                    operation = word;
+                }
+                let limit = word.strip_prefix("timeout=").map(|rest| match rest {
+                    "" => words.get(at + 1).copied().unwrap_or_default(),
+                    rest => rest,
+                });
+                if let Some(limit) = limit {
+                    limits.insert((resource.into(), operation.into(), limit.into()));
+                }
+            }
+        }
+        limits
+    }
+
+    #[test]
+    fn every_form_of_the_pair_has_the_same_limits() {
+        let limits_of_xml = limits("pair.xml");
+        assert_eq!(limits_of_xml.len(), 12, "four resources: {limits_of_xml:?}");
+        assert_eq!(limits("pair.sh"), limits_of_xml);
+        assert_eq!(limits("pair.crm"), limits_of_xml);
     }
 }

@@ -31,6 +31,13 @@ const NOT_RUNNING: i32 = 7;
 const MONITOR_TIMEOUT: Duration = Duration::from_secs(6);
 const MONITOR_LIMIT: Duration = Duration::from_secs(25);
 
+/// A process whose first thread ends by the system call `exit`, with another that sleeps.
+const OUTLIVED: &str = "\
+import ctypes, os, threading, time
+threading.Thread(target=time.sleep, args=(120,)).start()
+ctypes.CDLL(None).syscall({'aarch64': 93}.get(os.uname().machine, 60), 0)
+";
+
 /// One resource: the agent with its parameters. Stopped on drop.
 struct Resource {
     agent: &'static str,
@@ -116,9 +123,14 @@ impl Resource {
         matches(action, &done, code, part)
     }
 
+    /// Where the agent keeps which process it has started.
+    fn run_file(&self) -> PathBuf {
+        self.dir.join(format!("zgate-{}.run", self.name))
+    }
+
     /// Returns the process of its gateway.
     fn process(&self) -> Result<rustix::process::Pid, String> {
-        let file = self.dir.join(format!("zgate-{}.run", self.name));
+        let file = self.run_file();
         let text = fs::read_to_string(&file).map_err(|error| format!("{file:?}: {error}"))?;
         let number = text.split(' ').next().and_then(|word| word.parse().ok());
         number.and_then(rustix::process::Pid::from_raw).ok_or(format!("no process in {text:?}"))
@@ -183,6 +195,7 @@ pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
     outcome.check("ocf-tester: handover", ocf_tester(&handover));
     outcome.check("a planned switch", setup.handover());
     outcome.check("a gateway that hangs", setup.hung());
+    outcome.check("a thread that outlives the first one", setup.outlived());
     outcome.check("a gateway that was killed", setup.killed());
     outcome.check("a gateway that something else started", setup.adopted());
     outcome.check("a configuration that is reloaded", setup.reloaded());
@@ -255,6 +268,33 @@ impl Setup<'_> {
         }
         resource.expect("stop", SUCCESS, "is killed")?;
         resource.expect("monitor", NOT_RUNNING, "")
+    }
+
+    /// A process whose first thread has ended, and another not, as where that one hangs
+    /// in storage: it is no process that has ended.
+    fn outlived(&self) -> Result<(), String> {
+        let resource = self.resource("outlived")?.with("stop_seconds", 1);
+        let text = |error: io::Error| error.to_string();
+        let mut left = Command::new("python3").args(["-c", OUTLIVED]).spawn().map_err(text)?;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let since = loop {
+            let fields = fs::read_to_string(format!("/proc/{}/stat", left.id())).map_err(text)?;
+            let fields: Vec<&str> = fields.split_whitespace().collect();
+            if fields.get(2) == Some(&"Z") {
+                break fields.get(21).copied().unwrap_or_default().to_owned();
+            }
+            if Instant::now() > deadline {
+                return Err(format!("its first thread has not ended: {fields:?}"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        let run = format!("{} {since} {}\n", left.id(), self.scratch.path().join("none").display());
+        fs::write(resource.run_file(), run).map_err(text)?;
+        let begun = resource.expect("monitor", ERR_GENERIC, "does not serve");
+        let stopped = resource.expect("stop", SUCCESS, "");
+        let over = resource.expect("monitor", NOT_RUNNING, "");
+        left.kill().and_then(|()| left.wait()).map_err(text)?;
+        begun.and(stopped).and(over)
     }
 
     fn killed(&self) -> Result<(), String> {
