@@ -19,7 +19,6 @@ use crate::limits::{
 };
 use crate::message::CallHeader;
 use ahash::HashMap;
-use bytes::Bytes;
 use copies::{Copies, CopyEnd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -117,7 +116,8 @@ impl Running<'_> {
         if !std::mem::take(&mut self.known) {
             return;
         }
-        let kept = compact(reply);
+        let is_short = reply.len() <= MAX_DRC_REPLY_BYTES;
+        let kept = is_short.then(|| reply.compacted()).flatten();
         let told = kept.clone().or_else(|| in_memory(reply).then(|| reply.clone()));
         let copies = {
             let mut inner = self.cache.lock();
@@ -269,23 +269,6 @@ fn in_memory(reply: &Message) -> bool {
     !reply.segments.iter().any(|part| matches!(part, Segment::Payload(Payload::Span(_))))
 }
 
-/// Copies a reply, so that it does not keep a larger buffer allocated.
-fn compact(reply: &Message) -> Option<Message> {
-    if reply.len() > MAX_DRC_REPLY_BYTES {
-        return None;
-    }
-    let mut out = Vec::with_capacity(reply.len());
-    for segment in &reply.segments {
-        match segment {
-            Segment::Bytes(bytes) | Segment::Payload(Payload::Bytes(bytes)) => {
-                out.extend_from_slice(bytes);
-            }
-            Segment::Payload(Payload::Span(_)) => return None,
-        }
-    }
-    Some(Message { direct: reply.direct.clone(), ..Message::from(Bytes::from(out)) })
-}
-
 impl Inner {
     fn insert_running(&mut self, key: Key) {
         self.bytes += ENTRY_OVERHEAD_BYTES;
@@ -386,6 +369,7 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
     use crate::auth::OpaqueAuth;
 
     fn key(client: u8, xid: u32, args: &[u8]) -> Key {

@@ -102,6 +102,23 @@ impl Message {
         self.len() == 0
     }
 
+    /// Returns a copy to be kept: in memory of its own and exact length, so that no
+    /// larger buffer stays allocated for it; `None` if the message contains a file
+    /// span, whose file may change.
+    #[must_use]
+    pub fn compacted(&self) -> Option<Self> {
+        let mut out = Vec::with_capacity(self.len());
+        for segment in &self.segments {
+            match segment {
+                Segment::Bytes(bytes) | Segment::Payload(Payload::Bytes(bytes)) => {
+                    out.extend_from_slice(bytes);
+                }
+                Segment::Payload(Payload::Span(_)) => return None,
+            }
+        }
+        Some(Self { direct: self.direct.clone(), ..Self::from(Bytes::from(out)) })
+    }
+
     /// Returns the message in one piece, for tests and small messages; `None`
     /// if it contains a file span.
     #[must_use]

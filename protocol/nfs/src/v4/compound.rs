@@ -8,7 +8,7 @@ use crate::v4::request::Cx;
 use crate::v4::server::Server;
 use zgate_nfs_wire::v4::{OpNum, Status};
 use zgate_rpc::{AcceptError, Credential};
-use zgate_xdr::{Decoder, Encode, Encoder, Message, Segment};
+use zgate_xdr::{Decoder, Encode, Encoder, Message};
 
 /// Bytes of a COMPOUND's result before its operations: status, tag with padding,
 /// number of operations.
@@ -191,12 +191,7 @@ fn session_rule(cx: &Cx<'_>, rule: SessionRule) -> Result<(), Status> {
 fn finish_slot(cx: &mut Cx<'_>, message: &Message) {
     let Some(slot) = cx.slot.take() else { return };
     let keep = slot.cache_this || cx.op_count == 1;
-    let spans = message
-        .segments
-        .iter()
-        .any(|segment| matches!(segment, Segment::Payload(zgate_store::Payload::Span(_))));
-    // A cached reply must not change later: a file span would.
-    slot.finish((keep && !spans).then(|| message.clone()));
+    slot.finish(keep.then_some(message));
 }
 
 /// FNV-1a over the principal and the first bytes, eight at a time. A cached

@@ -240,7 +240,10 @@ impl Session {
 
 impl SlotUse {
     /// Ends the request; `reply` answers a retry.
-    pub fn finish(mut self, reply: Option<Message>) {
+    pub fn finish(mut self, reply: Option<&Message>) {
+        // A cached reply must not change later, nor keep buffers of the data that was
+        // read for it: the session's memory counts for what it is long.
+        let reply = reply.and_then(Message::compacted);
         self.finished = true;
         if let Some(cell) = self.session.slots.get(self.slot as usize) {
             let mut state = cell.lock().unwrap_or_else(PoisonError::into_inner);
@@ -294,6 +297,7 @@ impl SessionTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
 
     fn session() -> Arc<Session> {
         let channel = Channel {
@@ -319,7 +323,7 @@ mod tests {
         let session = session();
         let Ok(SlotVerdict::Run(used)) = session.take(0, 1, true, 9) else { panic!() };
         assert_eq!(session.take(0, 1, true, 9).unwrap_err(), Status::Delay);
-        used.finish(Some(Message::default()));
+        used.finish(Some(&Message::default()));
         assert!(matches!(session.take(0, 1, true, 9), Ok(SlotVerdict::Replay(_))));
         assert_eq!(session.take(0, 1, true, 8).unwrap_err(), Status::SeqFalseRetry);
         assert_eq!(session.take(0, 3, true, 9).unwrap_err(), Status::SeqMisordered);
@@ -327,6 +331,20 @@ mod tests {
         let Ok(SlotVerdict::Run(used)) = session.take(0, 2, false, 9) else { panic!() };
         used.finish(None);
         assert_eq!(session.take(0, 2, false, 9).unwrap_err(), Status::RetryUncachedRep);
+    }
+
+    #[test]
+    fn a_cached_reply_keeps_no_buffer_that_was_read_into() {
+        let session = session();
+        let buffer = Bytes::from(vec![7; 1 << 20]);
+        let mut message = Message::from(Bytes::from_static(&[1; 4]));
+        message.extend(Message::from(buffer.slice(9..10)));
+        let Ok(SlotVerdict::Run(used)) = session.take(0, 1, true, 9) else { panic!() };
+        used.finish(Some(&message));
+        drop(message);
+        assert!(buffer.is_unique());
+        let Ok(SlotVerdict::Replay(kept)) = session.take(0, 1, true, 9) else { panic!() };
+        assert_eq!(kept.flatten().unwrap()[..], [1, 1, 1, 1, 7]);
     }
 
     #[test]
