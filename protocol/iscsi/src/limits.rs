@@ -84,9 +84,12 @@ pub const MAX_DATA_RECOVERIES: u32 = 16;
 pub const SEQUENCE_RECEPTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most sequence reception timeouts of one task in a row before it is failed.
 pub const MAX_SEQUENCE_TIMEOUTS: u32 = 6;
-/// Most queued PDUs on one connection that answer the peer (echoes, rejects,
-/// resent data) rather than a task.
+/// Most queued PDUs on one connection that answer the peer (echoes, rejects)
+/// rather than a task.
 pub const MAX_UNSOLICITED_ANSWERS: usize = 512;
+/// Queued PDUs on one connection that the peer has asked for once more (SNACK) from
+/// which on further such requests are rejected; the last one granted may exceed it.
+pub const MAX_WAITING_RESENT: usize = 512;
 /// Longest data of a NOP-Out that is echoed, in bytes.
 pub const MAX_PING_BYTES: usize = 32 << 10;
 /// Length of a CHAP challenge sent, in bytes (RFC 7143 §12.1.3 allows 1..1024).

@@ -224,6 +224,29 @@ fn data_is_cut_anew_for_another_segment_length() {
 }
 
 #[test]
+fn who_asks_for_data_again_and_again_and_reads_nothing_is_refused() {
+    const PDU_BYTES: usize = 4096 + 48;
+    let mut harness = level("1");
+    harness.lose = Box::new(|bhs| [Opcode::DATA_IN, Opcode::SCSI_RESPONSE].contains(&bhs.opcode()));
+    let itt = harness.initiator().command(LUN, &[0x28], 1 << 20, Bytes::new());
+    let task = harness.take_command().task;
+    let data_in = vec![Payload::Bytes(pattern(1 << 20))];
+    harness.session.complete(task, Completion { data_in, ..Completion::default() });
+    harness.run();
+    let handle = harness.links[0].handle;
+    for _ in 0..100 {
+        let exp_stat_sn = harness.links[0].initiator.exp_stat_sn;
+        let (kind, ttt) = (SnackKind::DataOrR2t, Ttt::NONE);
+        let pdu = Snack { kind, lun: Lun(0), itt, ttt, exp_stat_sn, begin_run: 0, run_length: 0 };
+        let frame = Frame::new(pdu.encode().bhs, Bytes::new(), Vec::new());
+        harness.session.handle_pdu(handle, frame, harness.now);
+    }
+    // Whole retransmissions of 256 PDUs each, and short rejections.
+    let waiting = harness.session.queued_bytes(handle) / PDU_BYTES;
+    assert!((512..1024).contains(&waiting), "{waiting}");
+}
+
+#[test]
 fn a_lost_r2t_comes_again() {
     let mut harness = level("1");
     lose_one(&mut harness, 0, Opcode::R2T);

@@ -19,6 +19,11 @@ impl Session {
             self.reject(handle, frame, RejectReason::PROTOCOL_ERROR);
             return;
         }
+        if pdu.kind != SnackKind::DataAck && self.conn(handle).is_some_and(|c| c.resends_enough()) {
+            // It asks again and again, and reads nothing.
+            self.reject(handle, frame, RejectReason::SNACK_REJECT);
+            return;
+        }
         let answered = match pdu.kind {
             SnackKind::Status => self.resend_statuses(handle, pdu),
             SnackKind::DataOrR2t => {
@@ -43,7 +48,7 @@ impl Session {
 
     fn send_all(&mut self, handle: ConnHandle, pdus: Vec<Outgoing>) -> Option<()> {
         let conn = self.conn(handle)?;
-        pdus.into_iter().for_each(|pdu| conn.send(pdu));
+        pdus.into_iter().for_each(|pdu| conn.resend(pdu));
         Some(())
     }
 
@@ -82,7 +87,7 @@ impl Session {
         for s in sequences {
             let desired_bytes = s.end - s.start;
             let (ttt, r2t_sn, offset) = (s.ttt, s.r2t_sn, s.start);
-            conn.send(R2t { lun, itt, ttt, stat_sn, r2t_sn, offset, desired_bytes }.encode());
+            conn.resend(R2t { lun, itt, ttt, stat_sn, r2t_sn, offset, desired_bytes }.encode());
         }
         Some(())
     }

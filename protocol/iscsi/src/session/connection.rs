@@ -2,7 +2,9 @@
 
 use super::events::ConnHandle;
 use super::read::ReadLog;
-use crate::limits::{BHS_BYTES, MAX_RETAINED_STATUSES, MAX_UNSOLICITED_ANSWERS};
+use crate::limits::{
+    BHS_BYTES, MAX_RETAINED_STATUSES, MAX_UNSOLICITED_ANSWERS, MAX_WAITING_RESENT,
+};
 use crate::login::Operational;
 use crate::names::Cid;
 use crate::pdu::{Itt, Lun, Opcode, Outgoing, Ttt};
@@ -69,10 +71,13 @@ pub(crate) struct Connection {
     pub(crate) cid: Cid,
     pub(crate) params: Operational,
     pub(crate) state: ConnState,
-    out: VecDeque<Outgoing>,
+    /// PDUs to be sent, and whether the peer has asked for them once more.
+    out: VecDeque<(Outgoing, bool)>,
     queued_bytes: usize,
     /// PDUs in `out` that answer no task.
     waiting_answers: usize,
+    /// PDUs in `out` that were asked for once more.
+    waiting_resent: usize,
     /// The StatSN to be used next.
     pub(crate) stat_sn: Sn,
     /// ExpStatSN: all statuses before it arrived.
@@ -104,6 +109,7 @@ impl Connection {
             out: VecDeque::new(),
             queued_bytes: 0,
             waiting_answers: 0,
+            waiting_resent: 0,
             stat_sn,
             acknowledged: stat_sn,
             retained: VecDeque::new(),
@@ -139,15 +145,26 @@ impl Connection {
 
     /// Queues a PDU without a StatSN of its own.
     pub(crate) fn send(&mut self, pdu: Outgoing) {
+        self.queue(pdu, false);
+    }
+
+    /// Queues a PDU that the peer has asked for once more.
+    pub(crate) fn resend(&mut self, pdu: Outgoing) {
+        self.queue(pdu, true);
+    }
+
+    fn queue(&mut self, pdu: Outgoing, is_resent: bool) {
         self.waiting_answers += usize::from(is_answer(&pdu));
+        self.waiting_resent += usize::from(is_resent);
         self.queued_bytes += pdu.data_bytes() + BHS_BYTES;
-        self.out.push_back(pdu);
+        self.out.push_back((pdu, is_resent));
     }
 
     /// The next PDU to go out.
     pub(crate) fn pop(&mut self) -> Option<Outgoing> {
-        let pdu = self.out.pop_front()?;
+        let (pdu, is_resent) = self.out.pop_front()?;
         self.waiting_answers -= usize::from(is_answer(&pdu));
+        self.waiting_resent -= usize::from(is_resent);
         self.queued_bytes -= pdu.data_bytes() + BHS_BYTES;
         Some(pdu)
     }
@@ -174,6 +191,12 @@ impl Connection {
     pub(crate) fn is_overrun(&self) -> bool {
         self.waiting_answers >= MAX_UNSOLICITED_ANSWERS
             || self.retained.len() >= MAX_RETAINED_STATUSES
+    }
+
+    /// True if so many PDUs that were asked for once more are queued that no further ones
+    /// are.
+    pub(crate) fn resends_enough(&self) -> bool {
+        self.waiting_resent >= MAX_WAITING_RESENT
     }
 
     /// Takes the next StatSN.
