@@ -8,6 +8,10 @@ use zgate_store::AlignedBuf;
 
 /// Reads until the buffer is full or the file ends. A count that is not a
 /// multiple of `whole_bytes` marks the end.
+///
+/// # Errors
+/// That of preadv2(2), also behind bytes that were read: a short count would be taken
+/// for the end of the file.
 pub(crate) fn read_blocking(
     fd: &OwnedFd,
     offset: u64,
@@ -20,7 +24,6 @@ pub(crate) fn read_blocking(
             Ok(0) => break,
             Ok(count) => filled += count,
             Err(Errno::INTR) => {}
-            Err(_) if filled > 0 => break,
             Err(errno) => return Err(errno.into()),
         }
     }

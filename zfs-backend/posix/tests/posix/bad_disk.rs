@@ -5,9 +5,11 @@
 use crate::fixture::*;
 use bytes::Bytes;
 use rustix::fs::Advice;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use zgate_posix::HandleMode;
+use zgate_io::{EngineChoice, IoEngine};
+use zgate_posix::{HandleMode, PosixOptions, PosixStore};
 use zgate_store::file_store::{CreateMode, ReadHow, Stability};
 use zgate_store::{FileStore, NodeHandle, SetAttr, StoreError};
 
@@ -137,6 +139,34 @@ fn what_a_disk_cannot_read_is_an_io_error() {
         assert_eq!(error_of(read), StoreError::Io);
         assert!(store.getattr(&file.handle).await.is_ok(), "what is in memory is still told");
     });
+}
+
+#[test]
+fn an_error_in_the_middle_of_a_read_is_no_end_of_the_file() {
+    for engine in [EngineChoice::Auto, EngineChoice::Threads] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(disk) = Disk::new(dir.path(), 32 << 20, &EXT4, "loop") else { return };
+        let_anyone_in(&disk);
+        let engine = IoEngine::new(engine, 2).unwrap();
+        let options = PosixOptions { engine, ..options(HandleMode::Auto) };
+        let store = PosixStore::open(&disk.at, options).unwrap();
+        block_on(async {
+            let file = create(&*store, "f").await.unwrap();
+            let data = Bytes::from(vec![7; 8 << 20]);
+            store.write(&file.open, 0, data, Stability::FileSync).await.unwrap();
+            // The first page stays in memory, and the disk loses the others.
+            let same = std::fs::File::open(disk.at.join("f")).unwrap();
+            for advice in [Advice::DontNeed, Advice::Random] {
+                rustix::fs::fadvise(&same, 0, None, advice).unwrap();
+            }
+            same.read_exact_at(&mut [0; 4096], 4 << 20).unwrap();
+            let image = std::fs::File::options().write(true).open(&disk.image).unwrap();
+            image.set_len(1 << 20).unwrap();
+            let how = ReadHow { span_allowed: false };
+            let read = store.read(&file.open, 4 << 20, 1 << 20, how).await;
+            assert_eq!(error_of(read), StoreError::Io);
+        });
+    }
 }
 
 #[test]
