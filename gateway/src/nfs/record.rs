@@ -285,6 +285,11 @@ impl Receiver {
             BulkPosition::NeedMore | BulkPosition::None => return None,
         };
         let tail_missing = marker.len.checked_sub(at.checked_add(len)?)?;
+        if tail_missing > MAX_HEAD_BYTES {
+            // No WRITE has that much behind its data: the record takes the way of those
+            // whose whole length is asked for.
+            return None;
+        }
         if !allowance.may_take_memory(len) {
             return Some(Progress::NoMemory);
         }
@@ -309,7 +314,9 @@ impl Receiver {
         bulk.head.extend_from_slice(tail);
         self.start += bulk.tail_missing;
         self.records = self.records.wrapping_add(1);
-        match self.bulk.take() {
+        let bulk = self.bulk.take();
+        self.shrink();
+        match bulk {
             Some(bulk) => Progress::Record(Received {
                 head: Bytes::from(bulk.head),
                 bulk: Some((bulk.at, bulk.body.into_bytes())),
@@ -318,5 +325,45 @@ impl Receiver {
             }),
             None => Progress::Wait,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A named host that may take so many bytes.
+    struct Most(usize);
+
+    impl Allowance for Most {
+        fn is_named(&mut self) -> bool {
+            true
+        }
+
+        fn may_take_memory(&self, bytes: usize) -> bool {
+            bytes <= self.0
+        }
+    }
+
+    /// WRITE of NFSv3 (RFC 1813 §3.3.7) of four bytes in a record of the longest kind.
+    fn write_with_more_behind_it() -> Receiver {
+        let mut receiver = Receiver::new(BufferPool::new(16 << 20), true);
+        let marker = Marker::whole(MAX_RECORD_BYTES).unwrap();
+        let words = [9, 0, 2, 100_003, 3, 7, 0, 0, 0, 0, 4, 1, 0, 0, 4, 2, 4, 7_u32];
+        let words = words.iter().flat_map(|word| word.to_be_bytes());
+        for (place, byte) in receiver.buffer.iter_mut().zip(marker.into_iter().chain(words)) {
+            *place = byte;
+        }
+        receiver.end = receiver.buffer.len();
+        receiver
+    }
+
+    #[test]
+    fn what_lies_behind_the_data_of_a_write_is_asked_for_as_well() {
+        let refused = write_with_more_behind_it().next(&mut Most(64 << 10));
+        assert!(matches!(refused, Ok(Progress::NoMemory)), "{refused:?}");
+        let mut receiver = write_with_more_behind_it();
+        assert!(matches!(receiver.next(&mut Most(usize::MAX)), Ok(Progress::Wait)));
+        assert_eq!(receiver.held_bytes(), MARKER_BYTES + MAX_RECORD_BYTES);
     }
 }
