@@ -391,6 +391,42 @@ async fn a_client_that_takes_nothing_and_vanishes_leaves_no_buffers() {
     drop(tcp);
 }
 
+/// Waits for the end of a connection.
+async fn is_disconnected(rdma: &mut RdmaClient) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    let ended = async {
+        loop {
+            match rdma.connection.event().await {
+                Event::Received { id, buffer, .. } => rdma.connection.post_receive(id, buffer),
+                Event::Disconnected(_) => return,
+                _ => {}
+            }
+        }
+    };
+    tokio::time::timeout_at(deadline, ended).await.unwrap();
+}
+
+#[tokio::test]
+async fn wrong_headers_whose_answers_nobody_takes_end_the_connection() {
+    let (mut fixture, address) = Fixture::new().await;
+    let idle = fixture.gateway.buffers_in_use();
+    fixture.rdma.fabric.stop_taking();
+    let body = Body::Message(Chunks::default());
+    let mut other_version = Header { xid: Xid(9), credits: 1, body }.encode();
+    other_version[7] = 2;
+    for _ in 0..2000 {
+        fixture.rdma.send_raw(other_version.clone());
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let held = fixture.gateway.buffers_in_use().saturating_sub(idle);
+    assert!(held <= 2 << 20, "{held} bytes held");
+    fixture.rdma.fabric.take_again();
+    is_disconnected(&mut fixture.rdma).await;
+    let mut fresh = rdma_client(address).await;
+    let (xid, message) = fixture.request(fixture.read_ops(0, 8));
+    assert!(fresh.call(xid, &message, &Offer::default()).await.is_ok());
+}
+
 #[tokio::test]
 async fn more_calls_than_credits_end_the_connection() {
     let (mut fixture, address) = Fixture::new().await;
@@ -399,19 +435,7 @@ async fn more_calls_than_credits_end_the_connection() {
     let held = fixture.gateway.buffers_in_use().saturating_sub(idle);
     assert!(held <= 66 << 20, "{held} bytes held");
     fixture.rdma.fabric.take_again();
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
-    let ended = async {
-        loop {
-            match fixture.rdma.connection.event().await {
-                Event::Received { id, buffer, .. } => {
-                    fixture.rdma.connection.post_receive(id, buffer)
-                }
-                Event::Disconnected(_) => return,
-                _ => {}
-            }
-        }
-    };
-    tokio::time::timeout_at(deadline, ended).await.unwrap();
+    is_disconnected(&mut fixture.rdma).await;
     let mut fresh = rdma_client(address).await;
     let (xid, message) = fixture.request(fixture.read_ops(0, 8));
     assert!(fresh.call(xid, &message, &Offer::default()).await.is_ok());

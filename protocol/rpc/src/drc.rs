@@ -369,8 +369,8 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
     use crate::auth::OpaqueAuth;
+    use bytes::Bytes;
 
     fn key(client: u8, xid: u32, args: &[u8]) -> Key {
         let call = CallHeader {

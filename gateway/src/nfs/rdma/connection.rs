@@ -448,6 +448,10 @@ impl Connection {
     }
 
     fn send_error(&mut self, xid: Xid, error: ErrorBody) -> Result<(), ConnectionEnd> {
+        if self.endpoint.sends() >= MAX_REPLIES_IN_FLIGHT {
+            // It sends what is no call, and takes no answers.
+            return Err(Misbehaved::TooManyCalls.into());
+        }
         let credits = self.receives.grant(1).ok_or(Bug::NoReceive)?;
         let gather = vec![Bytes::from(error_message(xid, credits, error))];
         Ok(self.endpoint.send(Vec::new(), Some(SendPart { gather, invalidate: None }))?)
