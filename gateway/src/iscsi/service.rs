@@ -21,7 +21,7 @@ use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use zgate_iscsi::access::TargetListing;
 use zgate_iscsi::auth::ChapAccount;
@@ -366,6 +366,22 @@ impl IscsiService {
             if due {
                 live.with(|session| session.handle_timeout(now));
             }
+        }
+    }
+
+    /// Goes on after a time in which clients were kept waiting, without
+    /// [`Self::tick`]: no peer counts as silent for it.
+    pub(crate) fn resume(&self, held: Duration) {
+        let now = self.now();
+        for live in self.sessions() {
+            live.with(|session| session.resume_after_hold(held, now));
+        }
+    }
+
+    /// Cleans up after sessions that have ended, and serves those that waited for
+    /// an earlier session of their host. To be called about once a second.
+    pub(crate) fn look_after_sessions(&self) {
+        for live in self.sessions() {
             live.look_after_former();
             // Without connections no other task detects the end.
             if live.with(|session| session.is_ended()) && live.connections().is_empty() {

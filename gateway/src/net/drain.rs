@@ -35,12 +35,19 @@ impl Phase {
 pub(crate) struct Drain {
     phase: AtomicU8,
     changed: Notify,
-    /// End of the present hold.
-    held_until: Mutex<Option<Instant>>,
+    /// The present hold, or the one in which draining has begun.
+    present_hold: Mutex<Option<Hold>>,
     /// Connections in the event loop.
     connections: AtomicUsize,
     /// Those of them that are held and have nothing left to do.
     resting: AtomicUsize,
+}
+
+/// A time in which connections are held.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    begun: Instant,
+    until: Instant,
 }
 
 /// A connection, counted until this is dropped.
@@ -67,17 +74,37 @@ impl Drain {
     }
 
     /// Holds connections for a time; returns whether they are held. Drained ones
-    /// are not.
+    /// are not. A present hold goes on, for that time from now.
     pub(crate) fn hold(&self, time: Duration) -> bool {
-        *self.held_until() = Some(Instant::now() + time);
+        let now = Instant::now();
+        let mut hold = self.present_hold();
+        if self.is_wanted() {
+            return false;
+        }
+        let begun = hold.map_or(now, |present| present.begun);
+        *hold = Some(Hold { begun, until: now + time });
         self.change(Phase::Serving, Phase::Held);
         self.phase() == Phase::Held
     }
 
-    /// Ends a hold; returns whether there was one.
-    pub(crate) fn resume(&self) -> bool {
-        *self.held_until() = None;
-        self.change(Phase::Held, Phase::Serving)
+    /// Ends a hold; returns whether there was one. Before connections go on,
+    /// `excuse` gets its length: once, whoever else ends it at the same time.
+    pub(crate) fn resume(&self, excuse: impl FnOnce(Duration)) -> bool {
+        let mut hold = self.present_hold();
+        let held = hold.filter(|_| self.phase() == Phase::Held);
+        let Some(Hold { begun, .. }) = held else { return false };
+        excuse(begun.elapsed());
+        let resumed = self.change(Phase::Held, Phase::Serving);
+        if resumed {
+            *hold = None;
+        }
+        resumed
+    }
+
+    /// Returns whether clients are kept waiting: while they are held, and also when
+    /// the gateway stops after that.
+    pub(crate) fn keeps_waiting(&self) -> bool {
+        self.present_hold().is_some()
     }
 
     fn change(&self, from: Phase, to: Phase) -> bool {
@@ -91,15 +118,15 @@ impl Drain {
         changed
     }
 
-    fn held_until(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
-        self.held_until.lock().unwrap_or_else(PoisonError::into_inner)
+    fn present_hold(&self) -> std::sync::MutexGuard<'_, Option<Hold>> {
+        self.present_hold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the time left of the present hold.
     pub(crate) fn hold_left(&self) -> Option<Duration> {
         let held = self.phase() == Phase::Held;
-        let until = (*self.held_until()).filter(|_| held)?;
-        Some(until.saturating_duration_since(Instant::now()))
+        let hold = (*self.present_hold()).filter(|_| held)?;
+        Some(hold.until.saturating_duration_since(Instant::now()))
     }
 
     /// Returns the present phase.
@@ -194,7 +221,8 @@ mod tests {
         let drain = Drain::default();
         let mut serving = Box::pin(drain.after(Phase::Serving));
         assert_eq!(serving.as_mut().now_or_never(), None);
-        assert!(drain.hold(Duration::from_secs(60)) && drain.resume() && !drain.resume());
+        assert!(drain.hold(Duration::from_secs(60)));
+        assert!(drain.resume(|_| ()) && !drain.resume(|_| ()));
         assert_eq!(serving.as_mut().now_or_never(), None);
         let (seen, ()) = tokio::join!(serving, async {
             tokio::task::yield_now().await;
@@ -203,8 +231,40 @@ mod tests {
         assert_eq!(seen, Phase::Held);
         assert!(drain.hold_left().is_some());
         drain.begin();
-        assert!(!drain.hold(Duration::from_secs(60)) && !drain.resume(), "it stops for good");
+        assert!(!drain.hold(Duration::from_secs(60)), "it stops for good");
+        assert!(!drain.resume(|_| ()));
         assert_eq!(drain.hold_left(), None);
+    }
+
+    #[test]
+    fn the_length_of_a_hold_counts_from_its_beginning_and_is_told_once() {
+        let drain = Drain::default();
+        assert!(drain.hold(Duration::from_secs(60)));
+        let begun = drain.present_hold().map(|hold| hold.begun);
+        assert!(drain.hold(Duration::from_secs(90)), "it is prolonged");
+        assert_eq!(drain.present_hold().map(|hold| hold.begun), begun);
+        let mut told = Vec::new();
+        assert!(drain.resume(|held| {
+            assert_eq!(drain.phase(), Phase::Held, "nobody goes on yet");
+            told.push(held);
+        }));
+        assert!(!drain.resume(|held| told.push(held)));
+        assert_eq!(told.len(), 1);
+        assert!(drain.present_hold().is_none(), "the next one has its own beginning");
+    }
+
+    #[test]
+    fn clients_of_a_gateway_that_stops_after_a_hold_are_still_kept_waiting() {
+        let drain = Drain::default();
+        assert!(!drain.keeps_waiting());
+        assert!(drain.hold(Duration::from_secs(60)) && drain.keeps_waiting());
+        assert!(drain.resume(|_| ()) && !drain.keeps_waiting());
+        assert!(drain.hold(Duration::from_secs(60)));
+        drain.begin();
+        assert!(!drain.resume(|_| ()) && drain.keeps_waiting());
+        let stopped = Drain::default();
+        stopped.begin();
+        assert!(!stopped.hold(Duration::from_secs(60)) && !stopped.keeps_waiting());
     }
 
     #[test]

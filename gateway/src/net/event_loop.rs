@@ -263,7 +263,7 @@ mod tests {
             // A check of its patience would have ended it.
             tokio::time::sleep(Duration::from_secs(1000)).await;
             assert_eq!(drain.busy(), 0);
-            assert!(drain.resume());
+            assert!(drain.resume(|_| ()));
             tokio::time::sleep(Duration::from_secs(1)).await;
             assert_eq!(drain.busy(), 1, "it may be busy again");
             drain.begin();

@@ -16,6 +16,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 use zgate_io::continuation::Home;
 use zgate_nfs::namespace::{ClientRule, Namespace};
 use zgate_nfs::runtime::{PeerCertificate, Protection, Runtime};
@@ -132,9 +133,12 @@ impl Nfs {
         connections.exports_changed(|host| namespace.names_host(host));
     }
 
-    /// Renews the leases of all clients, which could not do it themselves.
-    pub(crate) fn renew_leases(&self) {
-        self.v4.renew_leases(self.runtime.now().seconds());
+    /// Goes on after a time in which clients were kept waiting: nothing of theirs
+    /// has become older by it.
+    pub(crate) fn resume(&self, held: Duration) {
+        // A part of a second may have been the step to the next one.
+        let held_seconds = held.as_secs() + u64::from(held.subsec_nanos() > 0);
+        self.v4.resume(held_seconds, self.runtime.now().seconds());
     }
 
     /// Handles timeouts: leases, recalls, grace, security contexts.

@@ -11,7 +11,6 @@ use crate::net::accept::accept_loop;
 use crate::net::arrival::{Arrival, NewConnection, Protocol};
 use crate::net::boundary::{bring_down, caught, essential};
 use crate::net::core::Network;
-use crate::net::drain::Phase;
 use crate::net::rdma::fabric::FabricSource;
 use crate::net::rdma::supervise::supervise;
 use crate::nfs;
@@ -158,13 +157,15 @@ async fn tick(shared: Arc<Shared>) {
     loop {
         every.tick().await;
         handover::resume_if_due(&shared);
-        // While clients are kept waiting, nothing of theirs expires.
-        if shared.network.drain.phase() != Phase::Held {
+        // While clients are kept waiting, nothing of theirs expires: nor at the stop
+        // after it, for the next gateway reads the records of clients.
+        if !shared.network.drain.keeps_waiting() {
             shared.nfs.tick();
+            shared.iscsi.tick();
         }
+        shared.iscsi.look_after_sessions();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         shared.network.tls.notice_expiry(now);
-        shared.iscsi.tick();
         shared.recent.tick(&shared);
     }
 }

@@ -85,12 +85,12 @@ pub(super) fn resume_if_due(shared: &Shared) {
 }
 
 fn resume(shared: &Shared, why: &str) {
-    if shared.network.drain.hold_left().is_none() {
-        return;
-    }
     // Before clients are heard again, and may conflict with each other.
-    shared.nfs.renew_leases();
-    if shared.network.drain.resume() {
+    let excuse = |held: Duration| {
+        shared.nfs.resume(held);
+        shared.iscsi.resume(held);
+    };
+    if shared.network.drain.resume(excuse) {
         tracing::warn!(why, "the handover is over: clients are served again");
     }
 }

@@ -7,6 +7,7 @@ use crate::limits::MAX_PING_BYTES;
 use crate::pdu::{Frame, Itt, Lun, NopIn, NopOut, Ttt};
 use crate::time::Timestamp;
 use bytes::Bytes;
+use std::time::Duration;
 
 impl Session {
     pub(super) fn nop_out(&mut self, handle: ConnHandle, frame: &Frame) {
@@ -64,6 +65,25 @@ impl Session {
         let lost = self.lost.iter().map(|lost| lost.deadline);
         let ends = pings.chain(logouts).chain(lost).chain(self.function_deadlines());
         ends.chain(self.reception_deadlines()).chain(self.expiry).min()
+    }
+
+    /// Goes on after a time, `held`, in which nothing was read and timeouts were not
+    /// handled: every connection counts as heard now, and no initiator is later than
+    /// before with what is waited for.
+    pub fn resume_after_hold(&mut self, held: Duration, now: Timestamp) {
+        self.now = self.now.max(now);
+        for conn in &mut self.conns {
+            // The answer to a ping was not read, either.
+            (conn.last_heard, conn.ping) = (self.now, None);
+            conn.logout_deadline = conn.logout_deadline.map(|at| at.after(held));
+        }
+        for lost in &mut self.lost {
+            lost.deadline = lost.deadline.after(held);
+        }
+        for task in self.tasks.values_mut() {
+            task.quiet_since = None;
+        }
+        self.expiry = self.expiry.map(|at| at.after(held));
     }
 
     /// Handles all timeouts up to `now`.

@@ -200,9 +200,10 @@ impl Server {
         self.state.tick(now_seconds);
     }
 
-    /// Renews all leases: the server took no requests for a while.
-    pub fn renew_leases(&self, now_seconds: u64) {
-        self.state.renew_all(now_seconds);
+    /// Goes on after `held_seconds` without requests and without [`Self::tick`]:
+    /// leases, grace, recalls and waits for locks have not become older by them.
+    pub fn resume(&self, held_seconds: u64, now_seconds: u64) {
+        self.state.resume(held_seconds, now_seconds);
     }
 
     /// Handles the loss of a connection: no channel of any session uses it any

@@ -202,6 +202,15 @@ impl Harness {
         }
     }
 
+    /// Advances time in which the server is held: it takes no requests and is not
+    /// ticked. Then it is resumed.
+    pub fn hold_seconds(&self, seconds: u64) {
+        for _ in 0..seconds {
+            self.simulation.one_second();
+        }
+        self.server().resume(seconds, self.simulation.clock().seconds());
+    }
+
     /// The root of an export as a file handle, made without the server.
     pub fn root_of(&self, path: &str) -> Fh {
         let export = self.exports.iter().find(|e| e.pseudo_path == path).unwrap();

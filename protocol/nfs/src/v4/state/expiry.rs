@@ -143,11 +143,26 @@ impl State {
         forget_idle_files(&mut self.lock(), now_seconds);
     }
 
-    /// Renews all leases: clients could not, because nothing was served.
-    pub(crate) fn renew_all(&self, now_seconds: u64) {
-        let tables = self.lock();
+    /// Goes on after `held_seconds` in which nothing was served. Clients could
+    /// neither renew a lease, nor reclaim, return a delegation or ask again for a
+    /// lock: what waits for them waits for that much longer.
+    pub(crate) fn resume(&self, held_seconds: u64, now_seconds: u64) {
+        self.grace.excuse(held_seconds, now_seconds);
+        let later = |since_seconds: u64| (since_seconds + held_seconds).min(now_seconds);
+        let tables = &mut *self.lock();
         for client in tables.clients.values() {
             client.lease.renew(now_seconds);
+        }
+        for key in &tables.recalled {
+            if let Some(delegation) = tables.delegations.get_mut(key) {
+                delegation.recalled_seconds = delegation.recalled_seconds.map(later);
+            }
+        }
+        for key in &tables.waited_for {
+            let waiters = tables.files.get_mut(key).map(|file| &mut file.waiters);
+            for waiter in waiters.into_iter().flatten() {
+                waiter.since_seconds = later(waiter.since_seconds);
+            }
         }
     }
 

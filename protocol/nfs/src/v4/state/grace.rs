@@ -46,7 +46,7 @@ pub struct Grace {
     /// the period does not end early.
     damaged: bool,
     unfinished: Mutex<Unfinished>,
-    started_seconds: u64,
+    started_seconds: AtomicU64,
     seconds: u64,
     /// Greatest length of the period, even while clients reclaim; also the longest
     /// wait for the first client.
@@ -70,7 +70,7 @@ impl Grace {
             unfinished: Unfinished { clients: eligible.clone(), removals: Vec::new() }.into(),
             eligible,
             damaged: kept.damaged,
-            started_seconds,
+            started_seconds: AtomicU64::new(started_seconds),
             seconds: period.seconds.into(),
             max_seconds: longest.into(),
             after_first_client: AtomicU64::new(0),
@@ -111,7 +111,20 @@ impl Grace {
     fn began_seconds(&self, now_seconds: u64) -> u64 {
         let after_first = self.after_first_client.load(Ordering::Relaxed);
         let first = after_first.checked_sub(1).unwrap_or(now_seconds);
-        first.min(self.started_seconds + self.max_seconds)
+        first.min(self.started_seconds.load(Ordering::Relaxed) + self.max_seconds)
+    }
+
+    /// Has the period last for `held_seconds` more: nothing was served in them,
+    /// and no client could come back.
+    pub fn excuse(&self, held_seconds: u64, now_seconds: u64) {
+        self.started_seconds.fetch_add(held_seconds, Ordering::Relaxed);
+        for second_after in [&self.after_first_client, &self.after_last_reclaim] {
+            let order = Ordering::Relaxed;
+            // Without a client, or a reclaim, there is nothing to move.
+            let _ = second_after.fetch_update(order, order, |second| {
+                (second > 0).then_some((second + held_seconds).min(now_seconds + 1))
+            });
+        }
     }
 
     /// True if a client of this name, which registers now, had state before the
@@ -251,6 +264,29 @@ mod tests {
         assert!(!period.active());
         assert!(!grace(&[], 0, 90, 270).active());
         assert!(!grace(&["a"], 0, 0, 0).active());
+    }
+
+    #[test]
+    fn time_in_which_nothing_was_served_does_not_count() {
+        let period = grace(&["a"], 0, 90, 270);
+        assert!(period.delays(0));
+        period.excuse(120, 121);
+        assert!(period.tick(121).is_none(), "one second has passed");
+        assert_eq!(period.remaining_seconds(121), 89);
+        assert!(period.tick(209).is_none() && period.tick(210).is_some());
+        let reclaims = grace(&["a"], 0, 10, 60);
+        assert!(reclaims.delays(0));
+        reclaims.reclaiming(9);
+        reclaims.excuse(100, 110);
+        assert!(reclaims.tick(108 + RECLAIM_PAUSE_SECONDS).is_none());
+        assert!(reclaims.tick(110 + RECLAIM_PAUSE_SECONDS).is_some());
+        let nobody = grace(&["a"], 10, 90, 270);
+        nobody.excuse(300, 320);
+        assert!(nobody.tick(669).is_none() && nobody.tick(670).is_some());
+        let meanwhile = grace(&["a"], 0, 90, 270);
+        assert!(meanwhile.delays(50), "by a request that was still running");
+        meanwhile.excuse(100, 120);
+        assert!(meanwhile.tick(209).is_none() && meanwhile.tick(210).is_some());
     }
 
     #[test]

@@ -360,6 +360,22 @@ fn a_delegation_that_is_not_returned_is_revoked_after_a_lease() {
     }
 }
 
+/// The server did not read what the holder sent.
+#[test]
+fn a_delegation_that_could_not_be_returned_is_not_revoked() {
+    for minor in 0..=2 {
+        let s = Fixture::new(minor);
+        let opened = s.take(3);
+        s.holder.answers_callbacks(CallbackBehavior::Silent);
+        assert_eq!(s.other.open(&s.wish()).unwrap_err(), Status::Delay);
+        s.harness.hold_seconds(2 * LEASE);
+        s.harness.pass_seconds(1);
+        assert_eq!(s.other.open(&s.wish()).unwrap_err(), Status::Delay, "minor version {minor}");
+        s.holder.delegreturn(&opened.fh, opened.delegation()).unwrap();
+        assert!(s.other.open(&s.wish()).is_ok());
+    }
+}
+
 /// It may hold locks under the delegation that the server has never callbacks of: with
 /// its opens alone it would write under locks that others have had since.
 #[test]

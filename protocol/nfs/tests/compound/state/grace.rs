@@ -132,6 +132,19 @@ fn grace_ends_in_time_and_forgets_who_stayed_away() {
 }
 
 #[test]
+fn grace_lasts_longer_by_a_time_in_which_nothing_was_served() {
+    for minor in 0..=2 {
+        let (harness, [(a, fa), (b, fb)]) = gone(minor);
+        come_back(&a);
+        harness.hold_seconds(GRACE + 5);
+        harness.pass_seconds(1);
+        assert!(a.open(&reclaim(&fa, 0)).is_ok());
+        come_back(&b);
+        assert!(b.open(&reclaim(&fb, 0)).is_ok(), "minor version {minor}");
+    }
+}
+
+#[test]
 fn a_second_restart_in_grace_does_not_let_in_who_did_not_come() {
     // RFC 8881 §8.4.3: an edge condition. A client that lost its locks during
     // one run of the server may not reclaim them in the next.

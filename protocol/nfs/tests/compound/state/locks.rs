@@ -53,6 +53,25 @@ fn a_waiter_hears_that_the_lock_is_free() {
 }
 
 #[test]
+fn a_waiter_that_could_not_ask_again_is_still_told() {
+    for minor in 1..=2 {
+        let (harness, a, b) = two(minor);
+        let root = a.export();
+        let (x, y) = (
+            a.open(&OpenRequest::name(&root, "f")).unwrap(),
+            b.open(&OpenRequest::name(&root, "f")).unwrap(),
+        );
+        let mut held = a.lock(&x, "holder", LockType::Write, (0, 10)).unwrap();
+        b.lock(&y, "waiter", LockType::WriteWait, (2, 3)).unwrap_err();
+        // Longer than the server remembers who asks no more.
+        harness.hold_seconds(150);
+        harness.pass_seconds(1);
+        a.unlock(&mut held, (0, 10)).unwrap();
+        assert_eq!(b.callbacks().len(), 1);
+    }
+}
+
+#[test]
 fn a_waiter_hears_of_a_close_and_of_a_client_that_expired() {
     let (harness, a, b) = two(1);
     let root = a.export();
