@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -98,11 +99,11 @@ fn resume(shared: &Shared, why: &str) {
 /// Waits until all requests have ended and their replies have arrived; returns the
 /// connections of which that is not true.
 fn wait_for_rest(shared: &Shared) -> (usize, usize) {
-    let ports = ports(shared);
+    let addresses = addresses(shared);
     let deadline = Instant::now() + HOLD_PATIENCE;
     let mut quiet = 0;
     loop {
-        let (busy, queued) = (shared.network.drain.busy(), undelivered(&sockets(), &ports));
+        let (busy, queued) = (shared.network.drain.busy(), undelivered(&sockets(), &addresses));
         // Twice: what was in a socket may be a request by now.
         quiet = if busy + queued == 0 { quiet + 1 } else { 0 };
         if quiet == 2 || Instant::now() > deadline {
@@ -112,20 +113,27 @@ fn wait_for_rest(shared: &Shared) -> (usize, usize) {
     }
 }
 
-fn ports(shared: &Shared) -> BTreeSet<u16> {
-    let nfs = shared.nfs_addresses.get().into_iter().flatten().map(|address| address.port());
-    nfs.chain(shared.iscsi.portals().iter().map(|portal| portal.address.port())).collect()
+fn addresses(shared: &Shared) -> BTreeSet<SocketAddr> {
+    let nfs = shared.nfs_addresses.get().into_iter().flatten().copied();
+    nfs.chain(shared.iscsi.portals().iter().map(|portal| portal.address)).collect()
 }
 
 fn sockets() -> Vec<TcpNetEntry> {
     [procfs::net::tcp(), procfs::net::tcp6()].into_iter().flatten().flatten().collect()
 }
 
-/// Returns the number of connections with data in the kernel.
-fn undelivered(sockets: &[TcpNetEntry], ports: &BTreeSet<u16>) -> usize {
+/// Returns whether a socket of a listener at `own` may have the address `local`.
+/// Other gateways of the machine may serve at the same port of other addresses.
+fn is_at(own: SocketAddr, local: SocketAddr) -> bool {
+    let (ip, local_ip) = (own.ip().to_canonical(), local.ip().to_canonical());
+    own.port() == local.port() && (ip.is_unspecified() || ip == local_ip)
+}
+
+/// Returns the number of connections to `addresses` with data in the kernel.
+fn undelivered(sockets: &[TcpNetEntry], addresses: &BTreeSet<SocketAddr>) -> usize {
     let open = |socket: &&TcpNetEntry| {
         matches!(socket.state, TcpState::Established | TcpState::CloseWait)
-            && ports.contains(&socket.local_address.port())
+            && addresses.iter().any(|own| is_at(*own, socket.local_address))
     };
     sockets.iter().filter(open).filter(|socket| socket.tx_queue + socket.rx_queue > 0).count()
 }
@@ -167,14 +175,38 @@ mod tests {
     #[test]
     fn data_that_a_peer_has_not_read_is_found() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut client = TcpStream::connect(address).unwrap();
         let (_server, _) = listener.accept().unwrap();
-        let ports = BTreeSet::from([port]);
-        assert_eq!(undelivered(&sockets(), &ports), 0);
+        let addresses = BTreeSet::from([address]);
+        assert_eq!(undelivered(&sockets(), &addresses), 0);
         client.write_all(b"not read").unwrap();
-        assert_eq!(undelivered(&sockets(), &ports), 1);
+        assert_eq!(undelivered(&sockets(), &addresses), 1);
         assert_eq!(undelivered(&sockets(), &BTreeSet::new()), 0, "another server's");
+    }
+
+    #[test]
+    fn sockets_of_other_addresses_with_the_same_port_are_not_waited_for() {
+        let served = TcpListener::bind("127.0.0.1:0").unwrap();
+        let own = served.local_addr().unwrap();
+        let other = SocketAddr::new("127.0.0.2".parse().unwrap(), own.port());
+        let listener = TcpListener::bind(other).unwrap();
+        let mut client = TcpStream::connect(other).unwrap();
+        let (_server, _) = listener.accept().unwrap();
+        client.write_all(b"not read").unwrap();
+        let of = |address| undelivered(&sockets(), &BTreeSet::from([address]));
+        assert_eq!((of(own), of(other)), (0, 1));
+    }
+
+    #[test]
+    fn a_listener_has_the_sockets_of_its_address_in_either_form() {
+        let at = |own: &str, local: &str| is_at(own.parse().unwrap(), local.parse().unwrap());
+        assert!(at("10.0.0.1:2049", "[::ffff:10.0.0.1]:2049"));
+        assert!(at("[::]:2049", "10.0.0.1:2049") && at("0.0.0.0:2049", "10.0.0.1:2049"));
+        assert!(at("[fd00::1]:2049", "[fd00::1]:2049"));
+        assert!(!at("[fd00::1]:2049", "[fd00::2]:2049"));
+        assert!(!at("10.0.0.1:2049", "10.0.0.2:2049"));
+        assert!(!at("0.0.0.0:2049", "10.0.0.1:3260"));
     }
 
     #[test]
