@@ -183,7 +183,9 @@ impl IscsiService {
         let same = old.units.len() == new.units.len()
             && old.units.iter().zip(&new.units).all(|(a, b)| a.0 == b.0 && Arc::ptr_eq(a.1, b.1));
         if same {
-            if old.absent != new.absent {
+            let is_as_before =
+                old.absent == new.absent && old.luns.is_read_only() == new.luns.is_read_only();
+            if !is_as_before {
                 live.set_lun_map(new);
             }
             return;
@@ -291,6 +293,8 @@ impl IscsiService {
             .unwrap_or_else(PoisonError::into_inner)
             .insert(tsih, Arc::clone(&live));
         drop(directory);
+        // Rules that were replaced since this login looked at them knew nothing of it.
+        self.refresh_lun_map(&live, &self.rules());
         Some((live, handle))
     }
 

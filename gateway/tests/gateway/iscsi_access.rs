@@ -85,6 +85,26 @@ fn rules_change_live_and_none_is_weakened() {
 }
 
 #[test]
+fn a_rule_that_becomes_read_only_does_so_for_sessions_that_are_there() {
+    let (gateway, address, _) = start();
+    let file = gateway.dir.path().join("zgate.toml");
+    let append = |more: &str| {
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, text + more).unwrap();
+        let (done, text) = said(&gateway, &["reload"]);
+        assert!(done, "{text}");
+    };
+    append(&format!("[[target.initiator]]\nname = \"{HOST}\"\n"));
+    let mut session = login(address, HOST, OWN).unwrap();
+    let data = Bytes::from(vec![7; 4096]);
+    let (write, read) = (write16(8, 8, true), read16(8, 8));
+    session.run(Lun(0), &write, 0, &data).unwrap();
+    append("read_only = true\n");
+    assert!(session.run(Lun(0), &write, 0, &data).is_err());
+    assert_eq!(session.run(Lun(0), &read, 4096, &Bytes::new()).unwrap(), data, "it goes on");
+}
+
+#[test]
 fn each_portal_group_is_a_port_of_its_own() {
     let (_gateway, first, second) = start();
     for (address, tag) in [(first, 1u16), (second, 9)] {

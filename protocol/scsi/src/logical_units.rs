@@ -37,7 +37,8 @@ impl LogicalUnits {
     }
 
     /// Returns whether this initiator may not modify data.
-    pub(crate) fn is_read_only(&self) -> bool {
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
         self.is_read_only
     }
 
