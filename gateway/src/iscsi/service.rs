@@ -191,7 +191,9 @@ impl IscsiService {
             return;
         }
         let kept: Vec<_> = new.units.values().cloned().collect();
-        for unit in old.units.values().filter(|unit| !kept.iter().any(|k| Arc::ptr_eq(k, unit))) {
+        // A unit that was only opened again does not lose the nexus.
+        let is_kept = |unit: &Unit| kept.iter().any(|kept| kept.disk.is_same_unit(&unit.disk));
+        for unit in old.units.values().filter(|unit| !is_kept(unit)) {
             unit.disk.nexus_lost(live.nexus.id);
         }
         live.set_lun_map(new);

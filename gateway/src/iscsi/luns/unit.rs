@@ -132,15 +132,15 @@ impl UnitHome {
         #[cfg(test)]
         let store = crate::iscsi::tests::gate::around(&lun.path, store);
         let store = limited_disk(store, lun.rates());
-        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-        let disk = runtime
-            .block_on(Disk::open(config, store, reservations))
-            .map_err(|error| named(error.to_string()))?;
-        // Commands of the earlier unit continue over the same volume.
-        let disk = match before {
-            Some(unit) => disk.in_place_of(&unit.disk),
-            None => disk,
+        let opened = match before {
+            // Sessions and commands of the earlier unit go on over the same volume.
+            Some(unit) => unit.disk.reopen(config, store, reservations),
+            None => {
+                let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+                runtime.block_on(Disk::open(config, store, reservations))
+            }
         };
+        let disk = opened.map_err(|error| named(error.to_string()))?;
         Ok(Arc::new(Unit {
             target: target.clone(),
             config: lun.clone(),

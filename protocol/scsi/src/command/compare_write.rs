@@ -21,7 +21,7 @@ pub(crate) async fn compare_and_write(cx: &Cx<'_>) -> Outcome {
     }
     let expected = data.slice(..span.size());
     let replacement = data.slice(span.size()..);
-    let _alone = cx.disk.ranges.exclude(range).await;
+    let _alone = cx.disk.shared.ranges.exclude(range).await;
     let stored = cx.read_bytes(span).await?;
     if let Some(at) = first_difference(&stored, &expected) {
         return Err(miscompare(at));
@@ -73,5 +73,19 @@ mod tests {
         let (first, second) = bench.run_both((&cdb(1), &first), (&cdb(1), &second));
         let good = [&first, &second].iter().filter(|r| r.status == ScsiStatus::Good).count();
         assert_eq!(good, 1);
+    }
+
+    #[test]
+    fn nor_do_they_where_the_unit_is_opened_again_in_between() {
+        let bench = Bench::new();
+        let after = bench.reopened();
+        after.settle(&after.nexus);
+        bench.store.pause_calls(true);
+        let data = |byte: u8| [[0; 512], [byte; 512]].concat();
+        let first = bench.disk.execute(bench.command(&bench.nexus, &cdb(1), &data(1)));
+        let second = after.disk.execute(after.command(&after.nexus, &cdb(1), &data(2)));
+        let (first, second) = bench.block_on(futures_util::future::join(first, second));
+        assert_eq!(first.status, ScsiStatus::Good);
+        assert_eq!(second.sense.unwrap().key, SenseKey::Miscompare);
     }
 }

@@ -33,7 +33,7 @@ impl Disk {
         let found = lookup(&command.cdb);
         // The command registers before it checks for an abort and for
         // reservations: a later abort or reservation finds it registered.
-        let _running = found.is_followed().then(|| self.running.begin(&command.nexus));
+        let _running = found.is_followed().then(|| self.shared.running.begin(&command.nexus));
         if found.has_effects() && task.is_aborted() {
             return self.respond(Err(Failure::Aborted));
         }
@@ -68,6 +68,7 @@ impl Disk {
         found: Lookup,
     ) -> Result<&'static Row, Failure> {
         let mut state = self.state();
+        self.arrive(&mut state);
         let nexus = state.nexus(&command.nexus);
         let exempt = matches!(found, Lookup::Row(row) if row.attention_exempt);
         if !exempt && let Some(asc) = nexus.attentions.take() {

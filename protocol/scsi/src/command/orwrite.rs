@@ -10,7 +10,7 @@ pub(crate) async fn orwrite(cx: &Cx<'_>) -> Outcome {
     if span.len == 0 {
         return Ok(Reply::GOOD);
     }
-    let _alone = cx.disk.ranges.exclude(range).await;
+    let _alone = cx.disk.shared.ranges.exclude(range).await;
     let stored = cx.read_bytes(span).await?;
     let merged: Vec<u8> = stored.iter().zip(data).map(|(old, new)| old | new).collect();
     cx.write_bytes(span.offset, Bytes::from(merged), cx.write_through(cx.cdb().fua())).await?;

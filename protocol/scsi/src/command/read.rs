@@ -14,7 +14,7 @@ pub(crate) async fn read(cx: &Cx<'_>) -> Outcome {
         // SBC-3 §4.15: the data read must be on the medium.
         cx.sync().await?;
     }
-    let _shared = cx.disk.ranges.share(range).await;
+    let _shared = cx.disk.shared.ranges.share(range).await;
     let store = &cx.disk.store;
     let read = match cx.task.takes_spans() {
         true => store.read_to_send(span.offset, span.size()),

@@ -58,6 +58,19 @@ mod tests {
     }
 
     #[test]
+    fn opening_the_unit_again_does_not_release() {
+        let bench = Bench::new();
+        let other = bench.another_nexus(2);
+        bench.run(&RESERVE, b"");
+        let after = bench.reopened();
+        after.settle(&other);
+        assert_eq!(after.run_as(&other, &RESERVE, b"").status, ScsiStatus::ReservationConflict);
+        assert!(after.disk.is_same_unit(&bench.disk));
+        after.disk.nexus_lost(bench.nexus.id);
+        assert_eq!(after.run_as(&other, &RESERVE, b"").status, ScsiStatus::Good);
+    }
+
+    #[test]
     fn a_lost_nexus_and_a_reset_release() {
         let bench = Bench::new();
         let other = bench.another_nexus(2);

@@ -28,13 +28,14 @@ pub(crate) async fn sanitize(cx: &Cx<'_>) -> Outcome {
         _ => return exit_failure_mode(cx),
     };
     cx.disk.state().sanitize = Progress::Running { done: 0 };
-    cx.disk.background.submit(Job { method, unrestricted });
+    cx.disk.shared.background.submit(Job { method, unrestricted });
     cx.disk.help_background().await;
     if immediate {
         return Ok(Reply::GOOD);
     }
     let end = cx
         .disk
+        .shared
         .background
         .changed
         .wait_for(|| match cx.disk.state().sanitize {
@@ -55,17 +56,18 @@ impl Disk {
     /// each disk, independent of sessions. Without such a task SANITIZE runs
     /// inside its command.
     pub async fn run_background(&self, pacer: &dyn Pacer) {
-        let _runner = Runner::new(&self.background);
+        let _runner = Runner::new(&self.shared.background);
         loop {
-            let job = self.background.changed.wait_for(|| self.background.take()).await;
+            let job =
+                self.shared.background.changed.wait_for(|| self.shared.background.take()).await;
             work(self, job, pacer).await;
         }
     }
 
     /// Runs pending work here if no background task exists.
     pub(crate) async fn help_background(&self) {
-        if !self.background.has_runner()
-            && let Some(job) = self.background.take()
+        if !self.shared.background.has_runner()
+            && let Some(job) = self.shared.background.take()
         {
             work(self, job, &Unpaced).await;
         }
@@ -116,7 +118,7 @@ pub(crate) async fn work(disk: &Disk, job: Job, pacer: &dyn Pacer) {
     let blocks = disk.capacity_blocks();
     let all = BlockRange { lba: 0, blocks };
     // Commands admitted earlier must not write afterwards.
-    drop(disk.ranges.exclude(all).await);
+    drop(disk.shared.ranges.exclude(all).await);
     disk.blocks_change(all);
     let span = Span { offset: 0, len: blocks * u64::from(disk.block_bytes()) };
     let outcome = match &job.method {
@@ -144,7 +146,7 @@ struct Unfinished<'a> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         self.disk.state().sanitize = self.end;
-        self.disk.background.changed.raise();
+        self.disk.shared.background.changed.raise();
     }
 }
 
@@ -295,6 +297,27 @@ mod tests {
         let read = bench.run(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], b"").sense.unwrap();
         assert_eq!(read.asc, Asc::SANITIZE_FAILED);
         assert_eq!(bench.run(&cdb(0x02, 0), b"").status, ScsiStatus::Good);
+    }
+
+    #[test]
+    fn a_unit_opened_again_does_not_take_it_for_done() {
+        let bench = Bench::new();
+        let mut background = Box::pin(bench.disk.run_background(&Unpaced));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(background.as_mut().poll(&mut context).is_pending());
+        bench.store.pause_calls(true);
+        assert_eq!(bench.run(&cdb(0x80 | 0x02, 0), b"").status, ScsiStatus::Good);
+        assert!(background.as_mut().poll(&mut context).is_pending());
+        bench.store.pause_calls(false);
+        let after = bench.reopened();
+        after.settle(&after.nexus);
+        let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+        after.refused_as_not_ready(&read);
+        // The task of the disk before ends.
+        drop(background);
+        assert_eq!(after.run(&read, b"").sense.unwrap().asc, Asc::SANITIZE_FAILED);
+        assert_eq!(after.run(&cdb(0x02, 0), b"").status, ScsiStatus::Good);
+        assert_eq!(after.run(&read, b"").status, ScsiStatus::Good);
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(crate) async fn unmap(cx: &Cx<'_>) -> Outcome {
     }
     for range in ranges {
         let span = cx.span(range)?;
-        let _shared = cx.disk.ranges.share(range).await;
+        let _shared = cx.disk.shared.ranges.share(range).await;
         cx.disk.blocks_change(range);
         cx.deallocate(span).await?;
     }

@@ -38,7 +38,7 @@ pub(crate) async fn verify(cx: &Cx<'_>) -> Outcome {
         }
         ByteCheck::Compare => {
             let span = cx.transfer_span(range)?;
-            let _shared = cx.disk.ranges.share(range).await;
+            let _shared = cx.disk.shared.ranges.share(range).await;
             // Compare the data sent; the transport reports the residual.
             let sent = cx.offered_part(span)?;
             compare(cx, sent, &cx.command.data_out).await?;
@@ -89,7 +89,7 @@ pub(crate) async fn write_and_verify(cx: &Cx<'_>) -> Outcome {
     }
     let range = cx.range();
     let span = cx.transfer_span(range)?;
-    let _shared = cx.disk.ranges.share(range).await;
+    let _shared = cx.disk.shared.ranges.share(range).await;
     // The medium is verified, not the cache (SBC-4 §5.51).
     let written = store_data(cx, span, true).await?;
     match check {

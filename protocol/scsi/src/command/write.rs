@@ -11,7 +11,7 @@ use crate::sense::Sense;
 pub(crate) async fn write(cx: &Cx<'_>) -> Outcome {
     let range = cx.range();
     let span = cx.transfer_span(range)?;
-    let _shared = cx.disk.ranges.share(range).await;
+    let _shared = cx.disk.shared.ranges.share(range).await;
     store_data(cx, span, cx.row.length > 6 && cx.cdb().fua()).await?;
     Ok(Reply::GOOD)
 }
@@ -40,7 +40,7 @@ pub(crate) async fn write_atomic(cx: &Cx<'_>) -> Outcome {
         return Err(Sense::invalid_cdb(12, None).into());
     }
     let data = cx.exact_data_out(span.len)?.clone();
-    let _alone = cx.disk.ranges.exclude(range).await;
+    let _alone = cx.disk.shared.ranges.exclude(range).await;
     cx.write_bytes(span.offset, data, cx.write_through(cx.cdb().fua())).await?;
     Ok(Reply::GOOD)
 }

@@ -23,7 +23,7 @@ pub(crate) async fn write_same(cx: &Cx<'_>) -> Outcome {
     // SBC-4 §4.7.3.4.4: blocks may only be unmapped if they then read as the
     // data to be written.
     let pattern = pattern.filter(|block| block.iter().any(|&byte| byte != 0));
-    let _shared = cx.disk.ranges.share(range).await;
+    let _shared = cx.disk.shared.ranges.share(range).await;
     match pattern {
         Some(block) => cx.write_pattern(span, &block).await?,
         None if unmap && cx.geometry.discard_zeroes => cx.deallocate(span).await?,

@@ -8,6 +8,7 @@ pub(crate) mod losses;
 pub(crate) mod range_lock;
 pub(crate) mod reservation_store;
 pub(crate) mod running;
+mod shared;
 pub(crate) mod signal;
 mod state;
 pub(crate) mod store_error;
@@ -20,14 +21,13 @@ use crate::command::persistent::state::Registry;
 use crate::limits::{MAX_ATOMIC_BYTES, MAX_REPORTED_PHYSICAL_BLOCK_BYTES, THRESHOLD_SET_BYTES};
 use crate::nexus::{Nexus, NexusId};
 use crate::sense::Asc;
-use background::Background;
 use config::{AccessState, ConfigError, DiskConfig};
-use range_lock::RangeLocks;
 use reservation_store::ReservationStore;
 use running::RunningCommands;
+use shared::Shared;
 use std::fmt;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard};
 use thiserror::Error;
 use zgate_store::block_store::BlockGeometry;
 use zgate_store::{BlockStore, StoreError};
@@ -103,21 +103,29 @@ pub struct Disk {
     pub(crate) config: DiskConfig,
     pub(crate) store: Arc<dyn BlockStore>,
     pub(crate) reservation_store: Arc<dyn ReservationStore>,
-    pub(crate) ranges: RangeLocks,
-    pub(crate) background: Background,
-    /// Serializes PERSISTENT RESERVE OUT: a later command must not overtake the
-    /// save to stable storage.
-    pub(crate) reserving: futures_util::lock::Mutex<()>,
-    pub(crate) running: Arc<RunningCommands>,
-    /// Set while an I_T nexus still has to be told of lost writes.
-    pub(crate) owes: AtomicBool,
-    state: Mutex<State>,
+    pub(crate) shared: Arc<Shared>,
+    /// Set until the first command if the logical unit was opened again.
+    arrives: AtomicBool,
 }
 
 impl fmt::Debug for Disk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Disk").field("serial", &self.config.serial).finish_non_exhaustive()
     }
+}
+
+/// Checks a configuration, also against the store.
+fn check(config: &DiskConfig, store: &dyn BlockStore) -> Result<(), ConfigError> {
+    config.check()?;
+    if store.geometry().capacity_bytes < u64::from(config.logical_block_bytes) {
+        return Err(ConfigError::NoBlocks);
+    }
+    Ok(())
+}
+
+/// Returns the default of WCE: the configured one, or the store's.
+fn initial_write_cache(config: &DiskConfig, store: &dyn BlockStore) -> bool {
+    config.write_cache.unwrap_or_else(|| store.geometry().write_cache)
 }
 
 impl Disk {
@@ -131,11 +139,7 @@ impl Disk {
         store: Arc<dyn BlockStore>,
         reservation_store: Arc<dyn ReservationStore>,
     ) -> Result<Self, OpenError> {
-        config.check()?;
-        let geometry = store.geometry();
-        if geometry.capacity_bytes < u64::from(config.logical_block_bytes) {
-            return Err(ConfigError::NoBlocks.into());
-        }
+        check(&config, store.as_ref())?;
         let image = reservation_store.load().await.map_err(OpenError::Reservations)?;
         let registry = match image {
             Some(image) if !image.is_empty() => {
@@ -143,43 +147,69 @@ impl Disk {
             }
             _ => Registry::default(),
         };
-        let mode = ModePages::new(config.write_cache.unwrap_or(geometry.write_cache));
+        let mode = ModePages::new(initial_write_cache(&config, store.as_ref()));
         let access = config.port_groups.iter().map(|group| (group.id, group.state)).collect();
-        Ok(Self {
-            state: Mutex::new(State::new(registry, mode, access)),
-            config,
-            store,
-            reservation_store,
-            ranges: RangeLocks::default(),
-            background: Background::default(),
-            reserving: futures_util::lock::Mutex::new(()),
-            running: Arc::default(),
-            owes: AtomicBool::new(false),
-        })
+        let shared = Arc::new(Shared::new(State::new(registry, mode, access)));
+        Ok(Self { config, store, reservation_store, shared, arrives: AtomicBool::new(false) })
     }
 
-    /// Replaces a logical unit over the same store, whose commands may still
-    /// run.
+    /// Opens a logical unit again over the same storage, with another
+    /// configuration, while sessions use it and commands run. Everything that
+    /// initiators rely on goes on: reservations, lost writes to be told, mode
+    /// pages, running commands and their locks. Saved reservations are not
+    /// loaded: a change of them may be about to be saved. Initiators are told
+    /// with the first command.
+    ///
+    /// # Errors
+    /// The configuration does not fit the store.
+    pub fn reopen(
+        &self,
+        config: DiskConfig,
+        store: Arc<dyn BlockStore>,
+        reservation_store: Arc<dyn ReservationStore>,
+    ) -> Result<Self, OpenError> {
+        check(&config, store.as_ref())?;
+        let shared = Arc::clone(&self.shared);
+        Ok(Self { config, store, reservation_store, shared, arrives: AtomicBool::new(true) })
+    }
+
+    /// Returns whether both are one logical unit, which was opened again.
     #[must_use]
-    pub fn in_place_of(mut self, before: &Self) -> Self {
-        self.running = Arc::clone(&before.running);
-        self
+    pub fn is_same_unit(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// Puts the configuration of a logical unit that was opened again into
+    /// effect. That is for its first command to do: until then initiators use
+    /// the disk that it replaces, if it is put in its place at all.
+    pub(crate) fn arrive(&self, state: &mut State) {
+        // The state is locked: no other command comes in between.
+        if !self.arrives.load(Ordering::Relaxed) {
+            return;
+        }
+        self.arrives.store(false, Ordering::Relaxed);
+        let write_cache = initial_write_cache(&self.config, self.store.as_ref());
+        state.mode = state.mode.with_default_write_cache(write_cache);
+        state.ejected &= self.config.removable;
+        // Logical blocks may have another size now.
+        state.tokens.forget_all();
+        state.raise_for_all(Asc::POWER_ON_OR_RESET);
     }
 
     /// Returns the commands that may still change this logical unit, including
     /// those of ended sessions.
     #[must_use]
     pub fn running(&self) -> &RunningCommands {
-        &self.running
+        &self.shared.running
     }
 
     /// Waits until the present commands of the selected I_T nexuses can no
     /// longer change blocks or reservations. Takes as long as the store does.
     pub async fn settled(&self, which: impl Fn(&Nexus) -> bool) {
-        self.running.left(which).await;
+        self.shared.running.left(which).await;
         // PERSISTENT RESERVE OUT waits for others itself, so it is not
         // registered among them.
-        drop(self.reserving.lock().await);
+        drop(self.shared.reserving.lock().await);
     }
 
     /// Returns the configuration.
@@ -234,7 +264,7 @@ impl Disk {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state()
     }
 
     /// Resets the logical unit: RESERVE (6) and PREVENT ALLOW end, mode pages
@@ -243,8 +273,7 @@ impl Disk {
     /// SBC-4 §4.11). The caller has aborted the tasks and waited for them
     /// ([`Self::settled`]).
     pub fn reset_lun(&self, reason: ResetReason) {
-        let defaults =
-            ModePages::new(self.config.write_cache.unwrap_or(self.store.geometry().write_cache));
+        let defaults = ModePages::new(initial_write_cache(&self.config, self.store.as_ref()));
         let mut state = self.state();
         state.legacy_holder = None;
         state.legacy_holder_lost = false;
@@ -275,7 +304,7 @@ impl Disk {
     pub(crate) fn release_lost_holder(&self, state: &mut State) {
         if let Some(holder) = state.legacy_holder
             && state.legacy_holder_lost
-            && !self.running.any(|nexus| nexus.id == holder)
+            && !self.shared.running.any(|nexus| nexus.id == holder)
         {
             state.legacy_holder = None;
             state.legacy_holder_lost = false;

@@ -128,8 +128,7 @@ mod tests {
     #[test]
     fn a_write_is_here_until_the_store_has_returned() {
         let bench = Bench::new();
-        let after = bench.restarted();
-        let after = std::sync::Arc::into_inner(after.disk).unwrap().in_place_of(&bench.disk);
+        let after = bench.reopened().disk;
         bench.store.pause_calls(true);
         let write = bench.command(&bench.nexus, &[0x2A, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[1; 512]);
         let mut write = pin!(bench.disk.execute(write));

@@ -29,7 +29,7 @@ impl Disk {
     pub(crate) async fn sync_store(&self, on_behalf_of: Option<&Nexus>) -> StoreResult<()> {
         // This sync covers their earlier writes, unless one is still running.
         let mut covered = self.state().losses.gone.clone();
-        covered.retain(|gone| !self.running.any(|nexus| nexus.is_same_port(gone)));
+        covered.retain(|gone| !self.shared.running.any(|nexus| nexus.is_same_port(gone)));
         let synced = self.store.sync().await;
         let mut state = self.state();
         match synced {
@@ -41,7 +41,7 @@ impl Disk {
             }
             Err(error) => {
                 state.lose(error, on_behalf_of);
-                self.owes.store(!state.losses.owed.is_empty(), Ordering::Release);
+                self.shared.owes.store(!state.losses.owed.is_empty(), Ordering::Release);
                 Err(error)
             }
         }
@@ -52,14 +52,14 @@ impl Disk {
     /// # Errors
     /// The store's error at the time of the loss.
     pub(crate) fn tell_loss(&self, nexus: &Nexus) -> StoreResult<()> {
-        if !self.owes.load(Ordering::Acquire) {
+        if !self.shared.owes.load(Ordering::Acquire) {
             return Ok(());
         }
         let mut state = self.state();
         let owed = &mut state.losses.owed;
         let found = owed.iter().position(|(one, _)| one.is_same_port(nexus));
         let told = found.map(|at| owed.swap_remove(at));
-        self.owes.store(!owed.is_empty(), Ordering::Release);
+        self.shared.owes.store(!owed.is_empty(), Ordering::Release);
         told.map_or(Ok(()), |(_, error)| Err(error))
     }
 }
@@ -107,6 +107,17 @@ mod tests {
         assert!(!is_told(&bench, &three, &SYNC));
         // A nexus created later has lost nothing.
         assert!(!is_told(&bench, &bench.another_nexus(4), &SYNC));
+    }
+
+    #[test]
+    fn a_host_is_told_where_the_unit_is_opened_again() {
+        let bench = Bench::new();
+        let (one, two) = (bench.nexus.clone(), bench.another_nexus(2));
+        lose(&bench, &one);
+        let after = bench.reopened();
+        after.settle(&two);
+        assert!(is_told(&after, &two, &SYNC));
+        assert!(!is_told(&after, &two, &SYNC));
     }
 
     #[test]

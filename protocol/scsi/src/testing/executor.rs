@@ -1,6 +1,7 @@
 //! Runs futures to their end on this thread.
 
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 /// Polls until the future is ready. All work on a bench progresses by polling,
@@ -14,4 +15,14 @@ pub(super) fn block_on<F: Future>(future: F) -> F::Output {
         }
     }
     panic!("deadlock");
+}
+
+/// Is pending once if `pauses` is set.
+pub(super) async fn pause(pauses: &AtomicBool) {
+    let mut paused = !pauses.load(Ordering::Relaxed);
+    std::future::poll_fn(|_| {
+        let ready = std::mem::replace(&mut paused, true);
+        if ready { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }

@@ -2,14 +2,16 @@
 //! commands.
 
 mod executor;
+mod reservations;
 mod store;
 mod stream;
 
+pub(crate) use reservations::PausingReservations;
 pub(crate) use store::MemoryStore;
 
 use crate::{
-    AccessState, Asc, Cdb, Command, Disk, DiskConfig, MemoryReservations, Naa, Nexus, NexusId,
-    PortGroup, Response, ScsiStatus, SenseKey, TargetPort, TaskAttribute, TransportId,
+    AccessState, Asc, Cdb, Command, Disk, DiskConfig, Naa, Nexus, NexusId, PortGroup, Response,
+    ScsiStatus, SenseKey, TargetPort, TaskAttribute, TransportId,
 };
 use bytes::Bytes;
 use std::sync::Arc;
@@ -19,7 +21,7 @@ pub(crate) struct Bench {
     pub(crate) disk: Arc<Disk>,
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) nexus: Arc<Nexus>,
-    reservations: Arc<MemoryReservations>,
+    pub(crate) reservations: Arc<PausingReservations>,
     config: DiskConfig,
 }
 
@@ -78,7 +80,7 @@ impl Bench {
     fn open(
         config: DiskConfig,
         store: Arc<MemoryStore>,
-        reservations: Arc<MemoryReservations>,
+        reservations: Arc<PausingReservations>,
     ) -> Self {
         let opening = Disk::open(
             config.clone(),
@@ -92,6 +94,20 @@ impl Bench {
     /// Returns the same disk after a power loss.
     pub(crate) fn restarted(&self) -> Self {
         Self::open(self.config.clone(), Arc::clone(&self.store), Arc::clone(&self.reservations))
+    }
+
+    /// Returns the same unit, opened again while the present disk is in use.
+    pub(crate) fn reopened(&self) -> Self {
+        self.reopened_with(|_| {})
+    }
+
+    /// The same with another configuration.
+    pub(crate) fn reopened_with(&self, change: impl FnOnce(&mut DiskConfig)) -> Self {
+        let mut config = self.config.clone();
+        change(&mut config);
+        let (store, reservations) = (Arc::clone(&self.store), Arc::clone(&self.reservations));
+        let disk = self.disk.reopen(config.clone(), store.clone(), reservations.clone()).unwrap();
+        Self { disk: Arc::new(disk), store, nexus: Arc::clone(&self.nexus), reservations, config }
     }
 
     /// Creates a nexus that has already received its power-on attention.

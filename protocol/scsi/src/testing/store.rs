@@ -1,5 +1,6 @@
 //! A small block store in memory that can fail, pause and count.
 
+use super::executor;
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -77,12 +78,7 @@ impl MemoryStore {
     }
 
     async fn pause(&self) {
-        let mut paused = !self.pauses.load(Ordering::Relaxed);
-        std::future::poll_fn(|_| {
-            let ready = std::mem::replace(&mut paused, true);
-            if ready { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
-        })
-        .await;
+        executor::pause(&self.pauses).await;
     }
 }
 

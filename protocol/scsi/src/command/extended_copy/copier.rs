@@ -41,7 +41,7 @@ async fn copy_piece(from: DiskOffset<'_>, to: DiskOffset<'_>, piece: Span) -> St
     let at = Span { offset: to.offset + piece.offset, len: piece.len };
     // Only the target is locked: holding two ranges could deadlock with an
     // atomic command that waits for one of them.
-    let _shared = to.disk.ranges.share(blocks(to.disk, at)).await;
+    let _shared = to.disk.shared.ranges.share(blocks(to.disk, at)).await;
     to.disk.blocks_change(blocks(to.disk, at));
     to.disk.store.write(at.offset, data, false).await
 }

@@ -100,7 +100,7 @@ async fn copy_segment(
     let source = unit(segment.source)?.disk();
     let target = unit(segment.target)?.disk();
     // Resets and preempts of the target unit wait for this copy, too.
-    let _running = target.running.begin(&cx.command.nexus);
+    let _running = target.shared.running.begin(&cx.command.nexus);
     if cx.task.is_aborted() {
         return Err(Failure::Aborted);
     }

@@ -51,6 +51,15 @@ impl ModePages {
         }
     }
 
+    /// Returns the pages of a unit that is opened again: what initiators have
+    /// set stays, unless WCE has another default now.
+    pub(crate) fn with_default_write_cache(self, write_cache: bool) -> Self {
+        if self.default_write_cache == write_cache {
+            return self;
+        }
+        Self { write_cache, default_write_cache: write_cache, ..self }
+    }
+
     /// Returns WCE: status may be sent before data is on stable storage.
     pub(crate) fn write_cache(&self) -> bool {
         self.write_cache

@@ -157,6 +157,30 @@ mod tests {
     }
 
     #[test]
+    fn a_unit_opened_again_keeps_what_was_set() {
+        let bench = Bench::new();
+        let (mut control, mut caching) = (current(&bench, 0x0A), current(&bench, 0x08));
+        control[8] |= 0x08;
+        caching[6] &= !0x04;
+        assert_eq!(select(&bench, control).status, ScsiStatus::Good);
+        assert_eq!(select(&bench, caching).status, ScsiStatus::Good);
+        let after = bench.reopened();
+        after.settle(&after.nexus);
+        let write = after.run(&[0x2A, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[0; 512]);
+        assert_eq!(write.sense.unwrap().asc, Asc::SOFTWARE_WRITE_PROTECTED);
+        assert_eq!(current(&after, 0x08)[6] & 0x04, 0);
+    }
+
+    #[test]
+    fn another_default_of_the_cache_counts_with_the_first_command() {
+        let bench = Bench::new();
+        let after = bench.reopened_with(|config| config.write_cache = Some(false));
+        assert_eq!(current(&bench, 0x08)[6] & 0x04, 0x04, "it is not in use yet");
+        after.settle(&after.nexus);
+        assert_eq!(current(&after, 0x08)[6] & 0x04, 0);
+    }
+
+    #[test]
     fn turning_the_cache_off_empties_it() {
         let bench = Bench::new();
         let mut list = current(&bench, 0x08);

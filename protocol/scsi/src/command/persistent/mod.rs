@@ -21,7 +21,7 @@ use state::{Effects, Registrant, Registry};
 /// storage if APTPL requires it, and takes effect only then.
 pub(crate) async fn reserve_out(cx: &Cx<'_>) -> Outcome {
     let action = parse(cx)?;
-    let _one_at_a_time = cx.disk.reserving.lock().await;
+    let _one_at_a_time = cx.disk.shared.reserving.lock().await;
     // Task management waits for the holder of the lock, not for commands queued
     // for it.
     if cx.task.is_aborted() {
@@ -64,7 +64,7 @@ async fn keep_out(
     if abort {
         cx.task.abort_others(&victim);
     }
-    if cx.task.in_time(Box::pin(cx.disk.running.left(victim))).await {
+    if cx.task.in_time(Box::pin(cx.disk.shared.running.left(victim))).await {
         return Ok(());
     }
     cx.disk.state().registry = before.clone();
@@ -122,7 +122,9 @@ mod tests {
     use crate::sense::{Asc, ScsiStatus};
     use crate::testing::Bench;
     use crate::wire::{be32, be64};
+    use std::pin::pin;
     use std::sync::Arc;
+    use std::task::{Context, Waker};
 
     const CONFLICT: ScsiStatus = ScsiStatus::ReservationConflict;
     const GOOD: ScsiStatus = ScsiStatus::Good;
@@ -135,11 +137,16 @@ mod tests {
         keys: (u64, u64),
         flags: u8,
     ) -> crate::Response {
+        let cdb = [0x5F, action, kind, 0, 0, 0, 0, 0, 24, 0];
+        bench.run_as(nexus, &cdb, &list(keys, flags))
+    }
+
+    fn list(keys: (u64, u64), flags: u8) -> Vec<u8> {
         let mut list = Vec::new();
         list.extend(keys.0.to_be_bytes());
         list.extend(keys.1.to_be_bytes());
         list.extend([0, 0, 0, 0, flags, 0, 0, 0]);
-        bench.run_as(nexus, &[0x5F, action, kind, 0, 0, 0, 0, 0, 24, 0], &list)
+        list
     }
 
     fn keys(bench: &Bench) -> (u32, Vec<u64>) {
@@ -300,6 +307,56 @@ mod tests {
         let bench = bench.restarted();
         bench.settle(&bench.nexus);
         assert!(keys(&bench).1.is_empty());
+    }
+
+    #[test]
+    fn opening_the_unit_again_keeps_them() {
+        for aptpl in [0, 1] {
+            let bench = Bench::new();
+            let (first, second) = (bench.nexus.clone(), bench.another_nexus(2));
+            out(&bench, &first, 6, 0, (0, 1), aptpl);
+            out(&bench, &first, 1, 3, (1, 0), 0);
+            let after = bench.reopened();
+            for nexus in [&first, &second] {
+                let told = after.run_as(nexus, &[0; 6], b"").sense.unwrap();
+                assert_eq!(told.asc, Asc::POWER_ON_OR_RESET);
+            }
+            assert_eq!(keys(&after).1, [1]);
+            assert_eq!((read(&after, &first), read(&after, &second)), (GOOD, CONFLICT));
+            // What still comes to the disk before tells nobody again.
+            assert_eq!((read(&bench, &second), read(&after, &first)), (CONFLICT, GOOD));
+        }
+    }
+
+    #[test]
+    fn a_preempt_that_is_being_saved_counts_where_the_unit_is_opened_again() {
+        let bench = Bench::new();
+        let (first, second) = (bench.nexus.clone(), bench.another_nexus(2));
+        out(&bench, &first, 6, 0, (0, 1), 1);
+        out(&bench, &second, 6, 0, (0, 2), 1);
+        out(&bench, &first, 1, 5, (1, 0), 0);
+        bench.reservations.pause_saves(true);
+        let cdb = [0x5F, 4, 5, 0, 0, 0, 0, 0, 24, 0];
+        let preempt = bench.command(&second, &cdb, &list((2, 1), 0));
+        let mut preempt = pin!(bench.disk.execute(preempt));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(preempt.as_mut().poll(&mut context).is_pending());
+        let after = bench.reopened();
+        // A later change waits for it.
+        let clear = after.command(&second, &[0x5F, 3, 0, 0, 0, 0, 0, 0, 24, 0], &list((9, 0), 0));
+        after.settle(&second);
+        let mut clear = pin!(after.disk.execute(clear));
+        assert!(clear.as_mut().poll(&mut context).is_pending());
+        assert_eq!(bench.block_on(preempt).status, GOOD);
+        assert_eq!(after.block_on(clear).status, CONFLICT, "a wrong key");
+        let told = after.run_as(&first, &[0; 6], b"").sense.unwrap();
+        assert_eq!(told.asc, Asc::POWER_ON_OR_RESET);
+        let told = after.run_as(&first, &[0; 6], b"").sense.unwrap();
+        assert_eq!(told.asc, Asc::REGISTRATIONS_PREEMPTED);
+        assert_eq!((write(&after, &first), write(&after, &second)), (CONFLICT, GOOD));
+        let restarted = after.restarted();
+        restarted.settle(&first);
+        assert_eq!(keys(&restarted).1, [2]);
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub(crate) async fn write_using(cx: &Cx<'_>) -> Outcome {
 async fn write_zeros(cx: &Cx<'_>, targets: &[Span]) -> Result<(), Failure> {
     for span in targets {
         let range = in_blocks(cx, *span);
-        let _shared = cx.disk.ranges.share(range).await;
+        let _shared = cx.disk.shared.ranges.share(range).await;
         cx.disk.blocks_change(range);
         let thin = cx.disk.is_thin(&cx.geometry);
         cx.disk.store.write_zeroes(span.offset, span.len, thin).await.map_err(Cx::write_failed)?;

@@ -84,6 +84,11 @@ impl TokenTable {
         self.tokens.retain(|token| token.bytes != bytes);
     }
 
+    /// Forgets all tokens; later ones differ from them.
+    pub(crate) fn forget_all(&mut self) {
+        self.tokens.clear();
+    }
+
     /// Revokes the tokens of blocks that change.
     pub(crate) fn invalidate(&mut self, changed: BlockRange) {
         for token in &mut self.tokens {
