@@ -9,6 +9,7 @@ use super::kind::VolumeKind;
 use super::limits::{IN_THE_MAKING_SECONDS, MAX_EMPTY_BYTES};
 use super::properties::zfs_name;
 use super::record::{BLOCK_SIZE, Properties, bytes, foreign};
+use super::snapshot::snapshots_of;
 use crate::tool::Tool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -23,7 +24,10 @@ pub(super) fn finish(
     new: &NewVolume,
     found: &Properties,
 ) -> Result<(), VolumeError> {
-    if !is_begun(new, found) {
+    // `written` counts since the latest snapshot: with one it says nothing, and nobody has
+    // taken one of what was only begun.
+    let has_snapshots = || Ok::<_, VolumeError>(!snapshots_of(tool, &new.dataset)?.is_empty());
+    if !is_begun(new, found) || has_snapshots()? {
         return Err(if is_young(found) { in_the_making(new) } else { foreign(&new.dataset) });
     }
     let mut arguments = vec!["set".to_owned()];
@@ -65,7 +69,13 @@ fn is_begun(new: &NewVolume, found: &Properties) -> bool {
         && is_its
         && asked_block.is_none_or(|asked| block_bytes == Some(asked))
         && found.local.keys().all(is_expected)
-        && found.number("written").is_some_and(|written| written <= MAX_EMPTY_BYTES)
+        && is_empty(found, "written")
+        && (new.origin.is_some() || is_empty(found, "referenced"))
+}
+
+/// Returns whether a property says that nothing is there yet.
+fn is_empty(found: &Properties, space: &str) -> bool {
+    found.number(space).is_some_and(|bytes| bytes <= MAX_EMPTY_BYTES)
 }
 
 fn is_young(found: &Properties) -> bool {

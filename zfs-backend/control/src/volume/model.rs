@@ -482,10 +482,11 @@ impl State {
     }
 
     fn get(&self, parsed: &Parsed<'_>) -> Said {
-        const NATIVE: [&str; 13] = [
+        const NATIVE: [&str; 14] = [
             "type",
             "guid",
             "creation",
+            "referenced",
             "written",
             "origin",
             "used",

@@ -115,6 +115,12 @@ fn a_volume_that_was_only_begun_is_finished() {
     model.let_time_pass();
     let refused = make(&model, &new("x", VolumeKind::Filesystem)).unwrap_err();
     assert_eq!(refused.fault, Fault::Forbidden, "{refused}");
+    // Somebody's disk, of which nothing was written since the last snapshot.
+    model.run("zfs", &["create", "-V", "1073741824", "tank/k8s/y"]).unwrap();
+    model.foreign_snapshot("tank/k8s/y@zgate_2026-11-21_10:00:00_hourly");
+    model.let_time_pass();
+    let refused = make(&model, &new("y", VolumeKind::Block)).unwrap_err();
+    assert_eq!(refused.fault, Fault::Forbidden, "{refused}");
 }
 
 #[test]
