@@ -86,7 +86,7 @@ impl VolumeService {
     /// Returns one volume.
     pub(crate) fn get(&self, id: &str) -> Answer<Volume> {
         let (dataset, parent) = self.parent_of(id)?;
-        let found = volume::read(self.tool(), &dataset).map_err(error)?;
+        let found = self.read(&dataset)?;
         Ok(self.view(&parent, found.ok_or_else(|| absent(&dataset))?))
     }
 

@@ -83,11 +83,37 @@ impl VolumeService {
 
     /// Reads a volume of this owner.
     fn owned(&self, id: &DatasetName, owner: &str) -> Answer<Option<VolumeRecord>> {
-        let found = volume::read(self.tool(), id).map_err(error)?;
+        let found = self.read(id)?;
         if let Some(volume) = &found {
             volume.check_owner(owner).map_err(error)?;
         }
         Ok(found)
+    }
+
+    /// Reads a volume; none if there is none in a pool that is imported.
+    fn read(&self, id: &DatasetName) -> Answer<Option<VolumeRecord>> {
+        let found = volume::read(self.tool(), id).map_err(error)?;
+        if found.is_none() {
+            self.require_parent(id)?;
+        }
+        Ok(found)
+    }
+
+    /// Refuses to say that something is not there while its parent is not, either: the
+    /// pool is elsewhere, and comes back with the volume and its access. To be asked
+    /// afterwards, because of a pool that is just being exported.
+    fn require_parent(&self, id: &DatasetName) -> Answer<()> {
+        let (_, parent) = self.parent_of(id.as_str())?;
+        match volume::read(self.tool(), &parent.dataset) {
+            Ok(None) => Err(ApiError::new(
+                ErrorCode::Storage,
+                format!("dataset {} is not there; its pool may not be imported", parent.dataset),
+                "import the pool, then send the same request again",
+            )),
+            // It is no volume itself.
+            Err(found) if found.fault == Fault::Forbidden => Ok(()),
+            found => found.map(|_| ()).map_err(error),
+        }
     }
 
     fn flush(&self, dataset: &DatasetName) -> Result<(), VolumeError> {

@@ -90,6 +90,7 @@ impl VolumeService {
     pub(crate) fn delete_snapshot(&self, id: &str, name: &str, owner: &str) -> Answer<()> {
         let (dataset, _) = self.parent_of(id)?;
         let _one = self.locks.lock_volume(&dataset)?;
-        volume::delete_snapshot(self.tool(), &dataset, name, owner).map_err(error)
+        volume::delete_snapshot(self.tool(), &dataset, name, owner).map_err(error)?;
+        self.require_parent(&dataset)
     }
 }

@@ -142,6 +142,27 @@ const KINDS: [zgate_api::VolumeKind; 2] =
     [zgate_api::VolumeKind::Filesystem, zgate_api::VolumeKind::Block];
 
 #[test]
+fn nothing_is_said_to_be_gone_while_its_pool_is_elsewhere() {
+    let (service, model, _) = service();
+    service.create(&asked("a", zgate_api::VolumeKind::Filesystem)).unwrap();
+    service.grant(&id("a"), "n1", &node(1)).unwrap();
+    model.set_exported(true);
+    let told = [
+        service.get(&id("a")).map(drop),
+        service.withdraw(&id("a"), "n1", "csi"),
+        service.delete_snapshot(&id("a"), "s", "csi"),
+        service.delete(&id("a"), "csi"),
+    ];
+    for answer in told {
+        assert_eq!(answer.unwrap_err().code, ErrorCode::Storage);
+    }
+    model.set_exported(false);
+    assert_eq!(service.get(&id("a")).unwrap().access, ["n1"]);
+    service.delete(&id("b"), "csi").unwrap();
+    assert_eq!(service.get(&id("b")).unwrap_err().code, ErrorCode::NotFound);
+}
+
+#[test]
 fn nothing_outside_of_the_parents_is_touched() {
     let (service, model, _) = service();
     let before = model.names();

@@ -58,6 +58,7 @@ struct State {
     busy: Vec<String>,
     commands: Vec<String>,
     fates: Option<Fates>,
+    is_exported: bool,
 }
 
 /// The model.
@@ -84,6 +85,11 @@ impl Model {
     /// Sets what decides about the fate of each command; none: all run.
     pub fn set_fates(&self, fates: Option<Fates>) {
         self.state().fates = fates;
+    }
+
+    /// Exports or imports the pool: meanwhile nothing of it exists.
+    pub fn set_exported(&self, is_exported: bool) {
+        self.state().is_exported = is_exported;
     }
 
     /// Makes a dataset busy: it cannot be destroyed.
@@ -146,6 +152,7 @@ impl Tool for Model {
             return Err(lost());
         }
         let said = match program {
+            _ if state.is_exported => Err("cannot open 'tank': dataset does not exist".to_owned()),
             "zpool" => Ok("tank\n".to_owned()),
             _ => state.zfs(arguments),
         };
