@@ -83,6 +83,10 @@ pub const RECORD_LOG_PAUSE_SECONDS: u64 = 60;
 /// Longest time a request waits for state that is being taken from another
 /// client, in milliseconds; then it must retry (NFS4ERR_DELAY).
 pub const SETTLE_WAIT_MILLISECONDS: u64 = 1_000;
+/// Leases for which a running request of a client keeps its lease from expiring,
+/// since the last renewal: storage that never answers must not hold what others
+/// wait for without an end.
+pub const LEASES_OF_A_RUNNING_REQUEST: u64 = 10;
 /// Grace is extended beyond its regular end while the latest reclaim is no
 /// older than this, in seconds.
 pub const RECLAIM_PAUSE_SECONDS: u64 = 10;
@@ -111,6 +115,8 @@ const _: () =
 const _: () = assert!(MAX_RECORD_WRITES <= MAX_CLIENTS);
 const _: () = assert!(RECORD_RETRY_SECONDS < RECORD_LOG_PAUSE_SECONDS);
 const _: () = assert!(SPARE_SLOTS <= MAX_SLOTS);
+// A client whose requests run has longer than a silent one.
+const _: () = assert!(LEASES_OF_A_RUNNING_REQUEST > 1);
 // The calls of a session stay within a Kerberos context's window, over many
 // connections (RFC 2203 §5.3.3.1): none that waits in a socket falls out of it.
 const _: () = assert!(8 * MAX_SLOTS <= zgate_rpc::gss::SEQUENCE_WINDOW);

@@ -6,6 +6,7 @@ use crate::v4::op::names::is_text;
 use crate::v4::op::table::{NoRow, Row, SessionRule, encode_refusal, find};
 use crate::v4::request::Cx;
 use crate::v4::server::Server;
+use std::sync::OnceLock;
 use zgate_nfs_wire::v4::{OpNum, Status};
 use zgate_rpc::{AcceptError, Credential};
 use zgate_xdr::{Decoder, Encode, Encoder, Message};
@@ -61,6 +62,7 @@ impl Server {
             current_stateid: None,
             saved_stateid: None,
             slot: None,
+            running: OnceLock::new(),
             open_client: None,
             op_index: 0,
             op: OpNum::Illegal,
@@ -86,6 +88,7 @@ impl Server {
         if let Some(head) = e.finish_bytes() {
             message.prepend(head);
         }
+        cx.renew_at_end();
         finish_slot(&mut cx, &message);
         Ok(message)
     }

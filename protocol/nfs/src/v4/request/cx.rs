@@ -6,8 +6,9 @@ use crate::namespace::{Entry, Export, FileHandle, FileKey, Namespace, Object};
 use crate::runtime::{Call, Now, Refused};
 use crate::v4::server::Server;
 use crate::v4::state::stateids::Requester;
+use crate::v4::tables::lease::{Lease, RunningRequest};
 use crate::v4::tables::session::SlotUse;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use zgate_nfs_wire::v4::{OpNum, Stateid, Status};
 use zgate_store::{Attr, NodeHandle};
 
@@ -60,6 +61,9 @@ pub struct Cx<'a> {
     pub saved_stateid: Option<Stateid>,
     /// The session slot, once SEQUENCE ran.
     pub slot: Option<SlotUse>,
+    /// In minor version 0: the request as one of the first client that an OPEN or
+    /// a stateid for I/O has named. Later ones have the slot for it.
+    pub running: OnceLock<RunningRequest>,
     /// The client named by an OPEN of this COMPOUND (minor 0, which has no
     /// session).
     pub open_client: Option<zgate_nfs_wire::v4::ClientId>,
@@ -260,6 +264,24 @@ impl Cx<'_> {
     #[must_use]
     pub fn session_client(&self) -> Option<zgate_nfs_wire::v4::ClientId> {
         self.slot.as_ref().map(|slot| slot.client)
+    }
+
+    /// Renews the lease of a client of minor version 0 that a stateid or an
+    /// argument names, and counts the request as one of the client until it ends.
+    pub(crate) fn runs_for(&self, lease: &Arc<Lease>) {
+        lease.renew(self.now.seconds());
+        self.running.get_or_init(|| RunningRequest::of(lease));
+    }
+
+    /// Renews the lease of the client at the end of the request (RFC 8881 §8.3).
+    pub(crate) fn renew_at_end(&self) {
+        let lease = match &self.slot {
+            Some(slot) => Some(&*slot.session.lease),
+            None => self.running.get().map(RunningRequest::lease),
+        };
+        if let Some(lease) = lease {
+            lease.renew(self.server.runtime.now().seconds());
+        }
     }
 
     /// The calling client, if the COMPOUND tells: in minor version 0 only few

@@ -136,7 +136,7 @@ fn find(cx: &Cx<'_>, object: &Object, stateid: Stateid) -> Result<Arc<IoHandle>,
     match cx.session_client() {
         Some(client) if client != handle.core.client => return Err(Status::BadStateid),
         Some(_) => {}
-        None => handle.core.lease.renew(cx.now.seconds()),
+        None => cx.runs_for(&handle.core.lease),
     }
     if handle.core.file != object.file_key() {
         return Err(Status::BadStateid);

@@ -209,7 +209,7 @@ impl State {
                     // leases, so that a returning client needs no EXCHANGE_ID.
                     lease * 8
                 };
-                silent > patience
+                silent > patience && client.lease.expired(now_seconds, self.lease_seconds)
             })
             .map(|client| client.id)
             .collect();

@@ -1,11 +1,15 @@
 //! Lease of a client: renewed on any core without a lock.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::limits::LEASES_OF_A_RUNNING_REQUEST;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Shared by a client's record, its sessions and its open files.
 #[derive(Debug)]
 pub struct Lease {
     renewed_seconds: AtomicU64,
+    /// Requests of the client that are running.
+    running: AtomicU32,
     revoked: AtomicBool,
     attention: AtomicBool,
 }
@@ -16,6 +20,7 @@ impl Lease {
     pub fn new(now_seconds: u64) -> Self {
         Self {
             renewed_seconds: AtomicU64::new(now_seconds),
+            running: AtomicU32::new(0),
             revoked: AtomicBool::new(false),
             attention: AtomicBool::new(false),
         }
@@ -34,9 +39,17 @@ impl Lease {
 
     /// True if the lease has expired. The client keeps its state by courtesy
     /// until another client needs it (RFC 8881 §8.4.2.4).
+    ///
+    /// It does not expire while a request of the client runs (RFC 8881 §8.3): a
+    /// client with requests in all its slots cannot renew it. That lasts for
+    /// [`LEASES_OF_A_RUNNING_REQUEST`].
     #[must_use]
     pub fn expired(&self, now_seconds: u64, lease_seconds: u32) -> bool {
-        now_seconds > self.renewed_seconds() + u64::from(lease_seconds)
+        // Before the time: a request that ends renews the lease before it is no
+        // longer counted.
+        let is_running = self.running.load(Ordering::Acquire) > 0;
+        let leases = if is_running { LEASES_OF_A_RUNNING_REQUEST } else { 1 };
+        now_seconds > self.renewed_seconds() + leases * u64::from(lease_seconds)
     }
 
     /// Revokes the lease permanently.
@@ -60,5 +73,48 @@ impl Lease {
     #[must_use]
     pub fn wants_attention(&self) -> bool {
         self.attention.load(Ordering::Relaxed)
+    }
+}
+
+/// A running request of a client, counted in its lease until this is dropped.
+#[derive(Debug)]
+pub struct RunningRequest(Arc<Lease>);
+
+impl RunningRequest {
+    /// Counts a request.
+    #[must_use]
+    pub fn of(lease: &Arc<Lease>) -> Self {
+        lease.running.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(lease))
+    }
+
+    /// The client's lease.
+    #[must_use]
+    pub fn lease(&self) -> &Lease {
+        &self.0
+    }
+}
+
+impl Drop for RunningRequest {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_running_request_keeps_the_lease_for_a_while() {
+        let lease = Arc::new(Lease::new(100));
+        assert!(!lease.expired(120, 20) && lease.expired(121, 20));
+        let (one, two) = (RunningRequest::of(&lease), RunningRequest::of(&lease));
+        drop(one);
+        let last = 100 + 20 * LEASES_OF_A_RUNNING_REQUEST;
+        assert!(!lease.expired(last, 20) && lease.expired(last + 1, 20));
+        two.lease().renew(130);
+        drop(two);
+        assert!(!lease.expired(150, 20) && lease.expired(151, 20));
     }
 }

@@ -1,6 +1,6 @@
 //! Sessions and their slots (RFC 8881 §2.10): exactly-once execution.
 
-use super::lease::Lease;
+use super::lease::{Lease, RunningRequest};
 use super::reply_memory::Share;
 use crate::runtime::ConnectionId;
 use dashmap::DashMap;
@@ -95,6 +95,7 @@ pub struct SlotUse {
     /// The client requested that the reply be cached.
     pub cache_this: bool,
     finished: bool,
+    _running: RunningRequest,
 }
 
 impl Session {
@@ -161,6 +162,7 @@ impl Session {
             slot,
             cache_this,
             finished: false,
+            _running: RunningRequest::of(&self.lease),
         }))
     }
 

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 use zgate_memory::{FileOp, When};
+use zgate_nfs::limits::LEASES_OF_A_RUNNING_REQUEST;
 use zgate_nfs_wire::v4::Fh;
 use zgate_nfs_wire::v4::op::Allocate;
 use zgate_nfs_wire::v4::op::Clone;
@@ -28,6 +29,17 @@ fn alive(c: &Client) -> Status {
         return c.run(Ops::new().root()).status;
     }
     c.run(Ops::new().op::<Renew>(&renew::Args { clientid: c.id.get() })).status
+}
+
+/// Time passes until a client with a running request has no lease any more; `other`
+/// keeps its own.
+fn outlast_running(harness: &Harness, other: &Client) {
+    for _ in 0..LEASES_OF_A_RUNNING_REQUEST {
+        harness.pass_seconds(LEASE);
+        alive(other);
+    }
+    harness.pass_seconds(1);
+    alive(other);
 }
 
 fn write(opened: &Opened, data: &[u8]) -> Ops {
@@ -110,8 +122,7 @@ fn every_change_of_an_expired_client_ends_before_its_lock_is_given_away() {
             let late = a.begin_next(ops(&opened, &source));
             harness.simulation.settle();
             assert_eq!(hold.waiting(), 1, "{what}");
-            harness.pass_seconds(LEASE + 1);
-            alive(&b);
+            outlast_running(&harness, &b);
             let theirs = b.open(&OpenRequest::name(&root, "f")).unwrap();
             for _ in 0..3 {
                 let refused = b.lock(&theirs, "l", LockType::Write, (0, 9));
@@ -149,8 +160,7 @@ fn a_write_of_an_expired_client_ends_before_anything_of_the_file_is_given_away()
             let hold = harness.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
             let late = a.begin_next(write(&opened, b"old"));
             harness.simulation.settle();
-            harness.pass_seconds(LEASE + 1);
-            alive(&b);
+            outlast_running(&harness, &b);
             assert_eq!(act(&b, &root, &opened.fh), Status::Delay, "{what}");
             hold.release();
             harness.simulation.settle();
@@ -169,8 +179,7 @@ fn a_write_that_ends_soon_is_waited_for() {
         let hold = harness.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
         let _late = a.begin_next(write(&opened, b"old"));
         harness.simulation.settle();
-        harness.pass_seconds(LEASE + 1);
-        alive(&b);
+        outlast_running(&harness, &b);
         let runtime = harness.server().runtime.clone();
         harness.simulation.spawn(Box::pin(async move {
             runtime.sleep(300).await;
@@ -213,8 +222,7 @@ fn a_write_repeated_over_another_connection_is_the_same_write() {
         let slot = a.slots.borrow()[0];
         let again = a.run_as(0, slot, write(&opened, b"old"));
         assert_eq!(again.status, Status::Delay);
-        harness.pass_seconds(LEASE + 1);
-        alive(&b);
+        outlast_running(&harness, &b);
         assert_eq!(b.open(&OpenRequest::name(&root, "f")).unwrap_err(), Status::Delay);
         hold.release();
         harness.simulation.settle();
@@ -292,8 +300,7 @@ fn a_truncating_open_of_an_expired_client_ends_before_the_file_is_given_away() {
         let late = a.begin_next(Ops::new().at(&root).op::<Open>(&a.open_args(&wish)));
         harness.simulation.settle();
         assert_eq!(hold.waiting(), 1);
-        harness.pass_seconds(LEASE + 1);
-        alive(&b);
+        outlast_running(&harness, &b);
         assert_eq!(b.open(&OpenRequest::name(&root, "f")).unwrap_err(), Status::Delay);
         hold.release();
         harness.simulation.settle();
@@ -316,8 +323,7 @@ fn an_open_that_outlives_the_lease_of_its_client_leaves_nothing_behind() {
         let late = a.begin_next(Ops::new().at(&root).op::<Open>(&a.open_args(&wish)));
         harness.simulation.settle();
         assert_eq!(hold.waiting(), 1);
-        harness.pass_seconds(LEASE + 1);
-        alive(&b);
+        outlast_running(&harness, &b);
         // All state of the first client ends with this conflict.
         b.open(&OpenRequest::name(&root, "f")).unwrap();
         hold.release();

@@ -1,9 +1,12 @@
 //! Expiry of leases, and courtesy (RFC 8881 §8.4.2.4, RFC 7530 §9.6.3).
 
+use std::rc::Rc;
+use zgate_memory::{FileOp, Hold, When};
+use zgate_nfs::limits::LEASES_OF_A_RUNNING_REQUEST;
 use zgate_nfs_wire::v4::op::Renew;
 use zgate_nfs_wire::v4::op::renew;
-use zgate_nfs_wire::v4::{LockType, Stateid, Status};
-use zgate_test_harness::nfs::{Client, Harness, LEASE, OpenRequest, Ops};
+use zgate_nfs_wire::v4::{LockType, StableHow, Stateid, Status};
+use zgate_test_harness::nfs::{Client, Harness, LEASE, OpenRequest, Opened, Ops, Pending};
 
 fn alive(c: &Client) -> Status {
     if c.minor > 0 {
@@ -108,6 +111,90 @@ fn whatever_a_client_does_renews_its_lease() {
             let refused = b.lock(&theirs, "l", LockType::Read, (0, 1));
             assert_eq!(refused.unwrap_err(), Status::Denied, "round {round}");
         }
+    }
+}
+
+/// A client whose WRITE storage holds, with a lock on another file that a second
+/// client asks for.
+struct Stalled {
+    harness: Rc<Harness>,
+    b: Client,
+    theirs: Opened,
+    hold: Hold<FileOp>,
+    late: Pending,
+}
+
+impl Stalled {
+    fn new(minor: u8) -> Self {
+        let harness = Harness::new();
+        let (a, b) = (harness.client("a", minor), harness.client("b", minor));
+        let (locked, written) = (a.create("locked"), a.create("written"));
+        a.lock(&locked, "l", LockType::Write, (0, 9)).unwrap();
+        let theirs = b.open(&OpenRequest::name(&a.export(), "locked")).unwrap();
+        let hold = harness.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
+        let write = Ops::new().at(&written.fh).write(written.stateid, 0, b"x", StableHow::FileSync);
+        let late = a.begin_next(write);
+        harness.simulation.settle();
+        assert_eq!(hold.waiting(), 1);
+        Self { harness, b, theirs, hold, late }
+    }
+
+    /// What the second client is told after so many seconds.
+    fn asked_after(&self, seconds: u64) -> Status {
+        self.harness.pass_seconds(seconds);
+        alive(&self.b);
+        let asked = self.b.lock(&self.theirs, "l", LockType::Write, (0, 9));
+        asked.err().unwrap_or(Status::Ok)
+    }
+}
+
+/// With requests in all its slots a client cannot renew its lease (RFC 8881 §8.3).
+#[test]
+fn a_lease_lasts_while_a_request_runs_and_begins_anew_with_its_answer() {
+    for minor in 0..=2 {
+        let stalled = Stalled::new(minor);
+        assert_eq!(stalled.asked_after(LEASE + 1), Status::Denied, "minor version {minor}");
+        let Stalled { harness, b, theirs, hold, late } = stalled;
+        hold.release();
+        harness.simulation.settle();
+        assert!(late.borrow().is_some());
+        harness.pass_seconds(LEASE - 1);
+        alive(&b);
+        let refused = b.lock(&theirs, "l", LockType::Write, (0, 9));
+        assert_eq!(refused.unwrap_err(), Status::Denied, "minor version {minor}");
+        harness.pass_seconds(2);
+        b.lock(&theirs, "l", LockType::Write, (0, 9)).unwrap();
+    }
+}
+
+#[test]
+fn a_request_that_never_ends_does_not_keep_a_lease_for_ever() {
+    for minor in 0..=2 {
+        let stalled = Stalled::new(minor);
+        for _ in 0..LEASES_OF_A_RUNNING_REQUEST {
+            assert_eq!(stalled.asked_after(LEASE), Status::Denied, "minor version {minor}");
+        }
+        assert_eq!(stalled.asked_after(1), Status::Ok, "minor version {minor}");
+        assert!(stalled.late.borrow().is_none());
+        assert_eq!(stalled.hold.waiting(), 1);
+    }
+}
+
+/// It holds nothing: its session must be there when the request ends.
+#[test]
+fn a_client_without_state_is_not_forgotten_while_its_request_runs() {
+    for minor in 1..=2 {
+        let harness = Harness::new();
+        let a = harness.client("a", minor);
+        let hold = harness.store.faults().hold_next(FileOp::GetAttr, When::BeforeEffect);
+        let late = a.begin_next(Ops::new().at(&a.export()).getattr(&[4]));
+        harness.simulation.settle();
+        assert_eq!(hold.waiting(), 1);
+        harness.pass_seconds((LEASES_OF_A_RUNNING_REQUEST - 1) * LEASE);
+        hold.release();
+        harness.simulation.settle();
+        assert!(late.borrow().is_some());
+        assert_eq!(alive(&a), Status::Ok);
     }
 }
 

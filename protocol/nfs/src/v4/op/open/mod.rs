@@ -41,10 +41,12 @@ impl Rule for Open {
         cx.open_client = Some(client);
         let owner: OwnerName = Arc::from(args.owner.owner.0.as_slice());
         let seq_owner = SeqOwner::Open(client, Arc::clone(&owner));
-        {
+        let lease = {
             let mut tables = server.state.lock();
-            server.state.minor_zero_client(&mut tables, client, cx.now.seconds())?;
-        }
+            let record = server.state.minor_zero_client(&mut tables, client, cx.now.seconds())?;
+            Arc::clone(&record.lease)
+        };
+        cx.runs_for(&lease);
         let judged = server.state.begin_sequenced(cx, &seq_owner, args.seqid);
         if let Err(failure) = judged {
             // An unconfirmed owner may start again with any number (RFC 7530
