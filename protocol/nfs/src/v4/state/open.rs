@@ -25,6 +25,31 @@ pub(crate) struct NewOpen<'a> {
     pub uid: u32,
 }
 
+/// What an OPEN has entered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entered {
+    /// The stateid of its answer.
+    pub stateid: Stateid,
+    /// The owner's open of the file until then, which it upgraded.
+    upgraded: Option<Rights>,
+}
+
+/// Rights of an open, with the seqid of its stateid.
+#[derive(Clone, Copy, Debug)]
+struct Rights {
+    seqid: u32,
+    access: u32,
+    deny: u32,
+    history: u16,
+}
+
+impl Rights {
+    fn of(open: &Open) -> Self {
+        let Open { seqid, access, deny, history, .. } = *open;
+        Self { seqid, access, deny, history }
+    }
+}
+
 /// The bit of (access, deny) in an open's history.
 fn history_bit(access: u32, deny: u32) -> u16 {
     1 << ((access & 3) * 4 + (deny & 3))
@@ -52,13 +77,13 @@ impl State {
         &self,
         tables: &mut Tables,
         new: &NewOpen<'_>,
-    ) -> Result<Stateid, Status> {
+    ) -> Result<Entered, Status> {
         let (read, write) = (new.access & 1 != 0, new.access & 2 != 0);
         tables.clients.get(&new.client).ok_or(Status::StaleClientid)?.may_hold_state()?;
         if let Some(key) = Self::open_of(tables, new.client, new.owner, &new.file)
             && let Some(open) = tables.opens.get_mut(&key)
         {
-            let before = open.share();
+            let (before, upgraded) = (open.share(), Some(Rights::of(open)));
             open.access |= new.access;
             open.deny |= new.deny;
             if let Some(file) = tables.files.get_mut(&new.file) {
@@ -68,7 +93,7 @@ impl State {
             open.seqid = next_seqid(open.seqid);
             open.core.grant(read, write, new.opened);
             self.index.publish(key, open.seqid, &open.core);
-            return Ok(key.stateid(open.seqid));
+            return Ok(Entered { stateid: key.stateid(open.seqid), upgraded });
         }
         let key = self.ids.state();
         let client = tables.clients.get(&new.client).ok_or(Status::StaleClientid)?;
@@ -105,7 +130,39 @@ impl State {
             charge,
         };
         tables.opens.insert(key, open);
-        Ok(key.stateid(1))
+        Ok(Entered { stateid: key.stateid(1), upgraded: None })
+    }
+
+    /// Takes back what an OPEN has entered that failed after that: an open that it
+    /// made is removed, one that it upgraded is as before, with its locks. If
+    /// another OPEN of the owner has changed the open since, it stays.
+    pub(crate) fn undo_open(&self, tables: &mut Tables, entered: &Entered, now_seconds: u64) {
+        let key = StateKey::from(entered.stateid);
+        if tables.opens.get(&key).is_none_or(|open| open.seqid != entered.stateid.seqid) {
+            return;
+        }
+        match entered.upgraded {
+            None => self.remove_open(tables, key, now_seconds),
+            Some(rights) => self.restore_open(tables, key, rights),
+        }
+    }
+
+    /// Gives an open the rights that it had before an upgrade. Nobody knows the
+    /// later seqid.
+    fn restore_open(&self, tables: &mut Tables, key: StateKey, rights: Rights) {
+        let Some(open) = tables.opens.get_mut(&key) else { return };
+        let before = open.share();
+        (open.seqid, open.history) = (rights.seqid, rights.history);
+        (open.access, open.deny) = (rights.access, rights.deny);
+        let running = open.core.restrict(open.access & 1 != 0, open.access & 2 != 0);
+        self.index.publish(key, open.seqid, &open.core);
+        let (file, client, share) = (open.file, open.client, open.share());
+        if let Some(state) = tables.files.get_mut(&file) {
+            state.opens.reshare(client, key, before, share);
+        }
+        if let Some(running) = running {
+            Self::await_before_giving(tables, file, running);
+        }
     }
 
     /// Downgrades an open to rights of earlier OPENs (RFC 8881 §18.18.3).

@@ -3,10 +3,12 @@
 
 use zgate_memory::FileOp;
 use zgate_nfs_wire::v4::op::*;
-use zgate_nfs_wire::v4::{Bitmap, StableHow, Stateid, Status};
+use zgate_nfs_wire::v4::{Bitmap, LockType, StableHow, Stateid, Status};
 use zgate_store::StoreError;
 use zgate_store::file_store::NewNode;
-use zgate_test_harness::nfs::{Client, Fixture, Harness, Ops, attrs, each, mode, name};
+use zgate_test_harness::nfs::{
+    Client, Fixture, Harness, OpenRequest, Ops, attrs, each, mode, name,
+};
 use zgate_xdr::Opaque;
 
 /// Failures that are independent of the request, with the expected status.
@@ -194,11 +196,35 @@ fn a_failed_open_holds_nothing() {
             (FileOp::SetAttr, open::How::Unchecked(attrs(&[4], |e| e.u64(0)))),
         ] {
             faults.fail_next(call, StoreError::Io);
-            let wish = zgate_test_harness::nfs::OpenRequest::name(&s.root, "file").deny(3).how(how);
+            let wish = OpenRequest::name(&s.root, "file").deny(3).how(how);
             assert_eq!(s.c.open(&wish).unwrap_err(), Status::Io);
             assert_eq!(s.harness.server().totals(0).opens, 0);
             assert!(s.c.read(&s.file, ANY, 0, 1).is_ok(), "nobody denies");
         }
+    }
+}
+
+#[test]
+fn a_failed_truncation_leaves_the_earlier_open_of_the_owner_and_its_locks() {
+    for minor in 0..=2 {
+        let s = Fixture::new(minor);
+        let other = s.harness.client("other", minor);
+        let opened = s.c.open(&OpenRequest::name(&s.root, "file").access(2)).unwrap();
+        s.c.lock(&opened, "l", LockType::Write, (0, 5)).unwrap();
+        for error in [StoreError::NoSpace, StoreError::QuotaExceeded, StoreError::Io] {
+            s.harness.store.faults().fail_next(FileOp::SetAttr, error);
+            let how = open::How::Unchecked(attrs(&[4], |e| e.u64(0)));
+            let wish = OpenRequest::name(&s.root, "file").deny(1).how(how);
+            assert!(s.c.open(&wish).is_err());
+            let asked = other.lockt(&s.file, "x", LockType::Write, (0, 9));
+            assert_eq!(asked, Err(Status::Denied), "{error:?}, minor version {minor}");
+            assert_eq!(s.c.write(&s.file, opened.stateid, 0, b"C"), Ok(1), "the same stateid");
+        }
+        let theirs = other.open(&OpenRequest::name(&s.root, "file").access(1)).unwrap();
+        other.close(&theirs).unwrap();
+        s.c.close(&opened).unwrap();
+        assert_eq!(s.harness.server().totals(0).opens, 0);
+        assert_eq!(other.lockt(&s.file, "x", LockType::Write, (0, 9)), Ok(()));
     }
 }
 

@@ -10,7 +10,7 @@ use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
 use crate::v4::request::sequenced::SeqOwner;
 use crate::v4::state::State;
-use crate::v4::state::open::NewOpen;
+use crate::v4::state::open::{Entered, NewOpen};
 use crate::v4::tables::owner::{OpenOwner, OwnerName};
 use crate::v4::tables::quota::Quota;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use zgate_nfs_wire::v4::op::Open;
 use zgate_nfs_wire::v4::op::open::{
     Args, Claim, How, RESULT_CONFIRM, RESULT_LOCKTYPE_POSIX, RESULT_MAY_NOTIFY_LOCK, Res,
 };
-use zgate_nfs_wire::v4::{ClientId, Stateid, Status};
+use zgate_nfs_wire::v4::{ClientId, Status};
 use zgate_store::SetAttr;
 use zgate_store::file_store::{OpenAccess, OpenFile};
 
@@ -181,7 +181,8 @@ async fn open(
     }
     let opened = open_in_store(&target, args, access).await?;
     let attempt = || Ok(remember(cx, args, client, owner, &target, &opened)?);
-    let stateid = cx.server.state.when_settled(&object.file_key(), attempt).await?;
+    let entered = cx.server.state.when_settled(&object.file_key(), attempt).await?;
+    let stateid = entered.stateid;
     if args.claim.is_reclaim() {
         cx.server.state.confirm_reclaiming(client, owner);
     }
@@ -194,7 +195,7 @@ async fn open(
             return Err(state.why_unknown(&state.lock(), cx.requester(), stateid).into());
         };
         if let Err(error) = emptying.in_store(truncate(object, &opened, access)).await {
-            undo(cx, stateid);
+            undo(cx, &entered);
             return Err(error);
         }
     }
@@ -256,7 +257,7 @@ fn remember(
     owner: &OwnerName,
     target: &Target,
     opened: &OpenFile,
-) -> Result<Stateid, Status> {
+) -> Result<Entered, Status> {
     let state = &cx.server.state;
     let file = target.object.file_key();
     let access = args.access & 3;
@@ -285,7 +286,7 @@ async fn truncate(object: &Object, opened: &OpenFile, access: u32) -> Result<(),
     Ok(())
 }
 
-fn undo(cx: &Cx<'_>, stateid: Stateid) {
+fn undo(cx: &Cx<'_>, entered: &Entered) {
     let mut tables = cx.server.state.lock();
-    cx.server.state.remove_open(&mut tables, stateid.into(), cx.now.seconds());
+    cx.server.state.undo_open(&mut tables, entered, cx.now.seconds());
 }
