@@ -3,11 +3,12 @@
 use super::Rule;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
+use crate::v4::tables::client::Client;
 use crate::v4::tables::session::{Session, SlotVerdict};
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Sequence;
 use zgate_nfs_wire::v4::op::sequence::{
-    Args, Res, STATUS_CB_PATH_DOWN, STATUS_RECALLABLE_STATE_REVOKED,
+    Args, Res, STATUS_CB_PATH_DOWN, STATUS_CB_PATH_DOWN_SESSION, STATUS_RECALLABLE_STATE_REVOKED,
 };
 
 impl Rule for Sequence {
@@ -54,23 +55,30 @@ impl Rule for Sequence {
 }
 
 fn status_flags(cx: &Cx<'_>, session: &Session) -> u32 {
-    let mut flags = 0;
-    let state = &cx.server.state;
-    if session.lease.wants_attention() {
-        let tables = state.lock();
-        if let Some(client) = tables.clients.get(&session.client) {
-            if !client.revoked.is_empty() {
-                flags |= STATUS_RECALLABLE_STATE_REVOKED;
-            }
-            let reachable = client
-                .sessions
-                .iter()
-                .flat_map(|s| s.back_paths())
-                .any(|connection| cx.server.runtime.connected(connection));
-            if !reachable && !client.delegations.is_empty() {
-                flags |= STATUS_CB_PATH_DOWN;
-            }
-        }
+    if !session.lease.wants_attention() {
+        return 0;
     }
-    flags
+    let tables = cx.server.state.lock();
+    let Some(client) = tables.clients.get(&session.client) else { return 0 };
+    let revoked = if client.revoked.is_empty() { 0 } else { STATUS_RECALLABLE_STATE_REVOKED };
+    revoked | back_channel_flags(cx, session, client)
+}
+
+/// Flags for a lost back channel, until the client has bound a connection to it
+/// (RFC 8881 §18.46.3). A client that never asked for one gets none.
+fn back_channel_flags(cx: &Cx<'_>, session: &Session, client: &Client) -> u32 {
+    let is_reachable = |session: &Session| {
+        session.back_paths().into_iter().any(|path| cx.server.runtime.connected(path))
+    };
+    if is_reachable(session) {
+        return 0;
+    }
+    let own = if session.wants_back() { STATUS_CB_PATH_DOWN_SESSION } else { 0 };
+    if client.sessions.iter().any(|other| is_reachable(other)) {
+        return own;
+    }
+    // The session whose back channel there was may be destroyed.
+    let wanted =
+        client.sessions.iter().any(|other| other.wants_back()) || !client.delegations.is_empty();
+    if wanted { own | STATUS_CB_PATH_DOWN } else { own }
 }

@@ -64,7 +64,7 @@ impl Lease {
     }
 
     /// Makes SEQUENCE check the client's record for changes: it holds
-    /// delegations, or lost state.
+    /// delegations, or lost state or a back channel.
     pub fn want_attention(&self) {
         self.attention.store(true, Ordering::Relaxed);
     }

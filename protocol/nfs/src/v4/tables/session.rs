@@ -4,7 +4,7 @@ use super::lease::{Lease, RunningRequest};
 use super::reply_memory::Share;
 use crate::runtime::ConnectionId;
 use dashmap::DashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use zgate_nfs_wire::v4::{ClientId, SessionId, Status};
 use zgate_rpc::auth::OpaqueAuth;
@@ -71,6 +71,8 @@ pub struct Session {
     connections: Mutex<Vec<ConnectionId>>,
     /// Connections bound to the back channel.
     pub back_connections: Mutex<Vec<ConnectionId>>,
+    /// A connection was bound to the back channel at some time.
+    wants_back: AtomicBool,
 }
 
 /// Result of the slot check of SEQUENCE.
@@ -121,6 +123,7 @@ impl Session {
             replays: AtomicU64::new(0),
             connections: Mutex::default(),
             back_connections: Mutex::default(),
+            wants_back: AtomicBool::new(false),
         }
     }
 
@@ -199,22 +202,33 @@ impl Session {
 
     /// Binds a connection to the back channel.
     pub fn bind_back(&self, connection: ConnectionId) {
+        self.wants_back.store(true, Ordering::Relaxed);
         let mut bound = self.back_connections.lock().unwrap_or_else(PoisonError::into_inner);
         if !bound.contains(&connection) {
             bound.push(connection);
         }
     }
 
-    /// Unbinds a closed connection.
+    /// Unbinds a closed connection. The loss of the last one of the back channel is
+    /// told by SEQUENCE.
     pub fn unbind(&self, connection: ConnectionId) {
         self.connections
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .retain(|c| *c != connection);
-        self.back_connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|c| *c != connection);
+        let mut back = self.back_connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = back.len();
+        back.retain(|c| *c != connection);
+        if back.is_empty() && before > 0 {
+            self.lease.want_attention();
+        }
+    }
+
+    /// Returns whether the client asked for a back channel of this session, at its
+    /// creation or later.
+    #[must_use]
+    pub fn wants_back(&self) -> bool {
+        self.wants_back.load(Ordering::Relaxed)
     }
 
     /// Connections for callbacks, newest first.

@@ -5,6 +5,7 @@ use zgate_nfs_wire::v4::callback::CallbackOp;
 use zgate_nfs_wire::v4::op::BindConnToSession;
 use zgate_nfs_wire::v4::op::FreeStateid;
 use zgate_nfs_wire::v4::op::TestStateid;
+use zgate_nfs_wire::v4::op::bind_conn_to_session;
 use zgate_nfs_wire::v4::op::free_stateid;
 use zgate_nfs_wire::v4::op::open::{Claim, Delegated, How};
 use zgate_nfs_wire::v4::op::sequence;
@@ -411,6 +412,16 @@ fn minor_zero_hears_of_a_revocation_too() {
     assert_eq!(s.holder.delegreturn(&opened.fh, held), Err(Status::Expired));
 }
 
+/// Binds the connection of a client to both channels of its session.
+fn bind_back(c: &Client) {
+    let args = bind_conn_to_session::Args {
+        session: c.session.get(),
+        direction: bind_conn_to_session::Direction::BackOrBoth,
+        rdma_mode: false,
+    };
+    c.bare(Ops::new().op::<BindConnToSession>(&args)).ok();
+}
+
 #[test]
 fn a_recall_is_repeated_over_a_new_back_channel() {
     for minor in 1..=2 {
@@ -420,13 +431,7 @@ fn a_recall_is_repeated_over_a_new_back_channel() {
         assert_eq!(s.other.open(&s.wish()).unwrap_err(), Status::Delay);
         assert_eq!(s.recalled(), 0);
         s.holder.reconnect();
-        use zgate_nfs_wire::v4::op::bind_conn_to_session as bind;
-        let args = bind::Args {
-            session: s.holder.session.get(),
-            direction: bind::Direction::BackOrBoth,
-            rdma_mode: false,
-        };
-        s.holder.bare(Ops::new().op::<BindConnToSession>(&args)).ok();
+        bind_back(&s.holder);
         s.harness.simulation.settle();
         assert_eq!(s.recalled(), 1);
         s.holder.delegreturn(&opened.fh, opened.delegation()).unwrap();
@@ -452,17 +457,54 @@ fn minor_zero_is_asked_again_until_it_answers() {
     assert!(s.other.open(&s.wish()).is_ok());
 }
 
+/// Loses the connection of a client, which gets a new one.
+fn lose_connection(c: &Client) {
+    let connection = zgate_nfs::runtime::ConnectionId(c.connection.get());
+    c.harness.simulation.cut(connection);
+    c.harness.server().connection_closed(connection);
+    c.reconnect();
+}
+
+/// The flags for a lost back channel that a client is told.
+fn told_lost(c: &Client) -> u32 {
+    let flags = c.run(Ops::new().root()).ok().sequence.unwrap().status_flags;
+    flags & (sequence::STATUS_CB_PATH_DOWN | sequence::STATUS_CB_PATH_DOWN_SESSION)
+}
+
 #[test]
-fn a_lost_back_channel_is_told() {
+fn a_lost_back_channel_is_told_until_there_is_another() {
     for minor in 1..=2 {
         let s = Fixture::new(minor);
-        s.take(3);
-        let connection = s.holder.connection.get();
-        s.harness.simulation.cut(zgate_nfs::runtime::ConnectionId(connection));
-        s.harness.server().connection_closed(zgate_nfs::runtime::ConnectionId(connection));
+        assert_eq!(told_lost(&s.holder), 0);
+        lose_connection(&s.holder);
+        lose_connection(&s.other);
+        let both = sequence::STATUS_CB_PATH_DOWN | sequence::STATUS_CB_PATH_DOWN_SESSION;
+        assert_eq!((told_lost(&s.holder), told_lost(&s.holder)), (both, both));
+        assert_eq!(told_lost(&s.other), 0, "it never asked for one");
+        let opened = s.take(1);
+        assert!(matches!(opened.delegated, Delegated::None));
+        s.holder.close(&opened).unwrap();
+        bind_back(&s.holder);
+        assert_eq!(told_lost(&s.holder), 0);
+        assert!(matches!(s.take(1).delegated, Delegated::Read { .. }));
+    }
+}
+
+#[test]
+fn a_back_channel_of_another_session_is_one_of_the_client() {
+    for minor in 1..=2 {
+        let s = Fixture::new(minor);
+        let (first, lost) = (s.holder.session.get(), s.holder.connection.get());
+        let slots = *s.holder.slots.borrow();
         s.holder.reconnect();
-        let news = s.holder.run(Ops::new().root()).ok().sequence.unwrap();
-        assert_ne!(news.status_flags & sequence::STATUS_CB_PATH_DOWN, 0);
+        s.holder.create_session(2, true).unwrap();
+        assert_eq!(told_lost(&s.holder), 0);
+        // The first session loses its connection, the second one keeps its own.
+        s.holder.connection.set(lost);
+        lose_connection(&s.holder);
+        s.holder.session.set(first);
+        *s.holder.slots.borrow_mut() = slots;
+        assert_eq!(told_lost(&s.holder), sequence::STATUS_CB_PATH_DOWN_SESSION);
     }
 }
 
