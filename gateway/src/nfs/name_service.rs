@@ -9,6 +9,7 @@ use super::limits::{
 };
 use super::users;
 use ahash::HashMap;
+use futures_util::future::join_all;
 use nix::unistd::{Gid, Group, Uid, User};
 use std::hash::Hash;
 use std::io;
@@ -257,17 +258,15 @@ impl NameService {
         self.has_domain.load(Ordering::Acquire).then_some(self)
     }
 
-    /// Returns the groups of users. Those that the service does not tell in time
-    /// are missing.
+    /// Returns the groups of users, which are asked for at the same time. Those that
+    /// the service does not tell in time are missing.
     pub(crate) async fn groups_of(&self, uids: &[u32]) -> Arc<[UserGroups]> {
-        let mut found = Vec::with_capacity(uids.len());
-        for &uid in uids {
+        let look_ups = uids.iter().map(|&uid| async move {
             let groups = self.workers.find(&self.groups, uid, ask_groups);
-            if let Ok(Some(groups)) = timeout(USER_LOOKUP_PATIENCE, groups).await {
-                found.push(UserGroups { uid, groups });
-            }
-        }
-        found.into()
+            let groups = timeout(USER_LOOKUP_PATIENCE, groups).await.ok().flatten()?;
+            Some(UserGroups { uid, groups })
+        });
+        join_all(look_ups).await.into_iter().flatten().collect()
     }
 }
 
@@ -416,6 +415,21 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(find().await, Ok(Some(5)));
+    }
+
+    /// Time is virtual; nobody answers about users 1 to 3.
+    #[tokio::test(start_paused = true)]
+    async fn users_that_the_service_is_silent_about_are_waited_for_together() {
+        let service = NameService::new();
+        for uid in 1..=4 {
+            assert!(matches!(service.groups.step(&uid, 0), Step::Ask));
+        }
+        service.groups.take(&4, Some(Arc::from([7])), 0);
+        let begun = tokio::time::Instant::now();
+        let found = service.groups_of(&[1, 2, 3, 4]).await;
+        assert_eq!(begun.elapsed(), USER_LOOKUP_PATIENCE);
+        let found: Vec<_> = found.iter().map(|user| (user.uid, &*user.groups)).collect();
+        assert_eq!(found, [(4, &[7][..])]);
     }
 
     #[test]

@@ -124,9 +124,9 @@ const _: () = assert!(8 * MAX_SLOTS <= zgate_rpc::gss::SEQUENCE_WINDOW);
 const fn one_host_may(all: usize, wanted: usize) -> bool {
     all - all / (HOST_SHARE_OF_FREE + 1) >= wanted
 }
-/// Time in which the name service tells the names in a request, or those for a
-/// reply, in milliseconds: afterwards the client is told to try again, or gets a
-/// number.
+/// Time in which the name service tells the names in a request, or all of those
+/// for the reply to a COMPOUND, in milliseconds: afterwards the client is told to
+/// try again, or gets numbers.
 pub const NAME_PATIENCE_MILLISECONDS: u64 = 3000;
 
 const _: () = assert!(one_host_may(MAX_SESSIONS, MAX_SESSIONS_PER_CLIENT));

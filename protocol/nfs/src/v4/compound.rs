@@ -2,6 +2,7 @@
 
 use crate::limits::{MAX_OPS, MAX_REPLY_BYTES, MAX_TAG_BYTES};
 use crate::runtime::{Call, Now};
+use crate::v4::attrs::principals::NamePatience;
 use crate::v4::op::names::is_text;
 use crate::v4::op::table::{NoRow, Row, SessionRule, encode_refusal, find};
 use crate::v4::request::Cx;
@@ -71,6 +72,7 @@ impl Server {
             request_bytes,
             request_digest,
             looked_up: None,
+            name_patience: NamePatience::default(),
             unentered: None,
             next_op: None,
             replay: None,

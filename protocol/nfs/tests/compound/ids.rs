@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use zgate_nfs::namespace::{ClientRule, IdMap, IdRange, IdView, Squash};
-use zgate_nfs::runtime::{PrincipalId, UserGroups};
+use zgate_nfs::runtime::{BoxedFuture, Names, PrincipalId, PrincipalKind, UserGroups};
 use zgate_nfs::v4::attrs::acl::Ace;
 use zgate_nfs_wire::v4::op::readdir;
 use zgate_nfs_wire::v4::op::{Getattr, Readdir};
@@ -210,7 +210,7 @@ fn names_with_the_domain_are_read_and_written() {
             (PrincipalId::Group(4000), "crew"),
             (PrincipalId::User(4000), "crew"),
         ]);
-        s.harness.simulation.names.set(names).unwrap();
+        assert!(s.harness.simulation.names.set(Box::new(names)).is_ok());
         let any = Stateid::ANONYMOUS;
         s.c.setattr(&s.file, any, chown("alice@example.org", "crew@EXAMPLE.ORG")).unwrap();
         assert_eq!(owners(s, &s.file), pair("alice@example.org", "crew@example.org"));
@@ -227,5 +227,55 @@ fn names_with_the_domain_are_read_and_written() {
         s.c.setattr(&s.file, any, chown("101001", "5150")).unwrap();
         s.harness.admit_by(&mapped(Squash::None));
         assert_eq!(owners(s, &s.file), pair("1001", "150"));
+    });
+}
+
+/// A name service that knows groups, and is silent about users.
+struct SilentAboutUsers(FixedNames);
+
+impl Names for SilentAboutUsers {
+    fn domain(&self) -> Arc<str> {
+        self.0.domain()
+    }
+
+    fn name_of(&self, id: PrincipalId) -> BoxedFuture<Option<Arc<str>>> {
+        match id {
+            PrincipalId::User(_) => Box::pin(std::future::pending()),
+            PrincipalId::Group(_) => self.0.name_of(id),
+        }
+    }
+
+    fn id_of(&self, kind: PrincipalKind, name: &str) -> BoxedFuture<Option<u32>> {
+        self.0.id_of(kind, name)
+    }
+}
+
+/// A request waits once, not for each name; what is known is told all the same.
+#[test]
+fn a_silent_name_service_holds_up_a_listing_once() {
+    const FILES: usize = 20;
+    const PATIENCE_NANOS: u64 = 3_000_000_000;
+    every_minor(|s| {
+        let dir = s.c.export();
+        for number in 0..FILES {
+            let file = s.c.file(&dir, &format!("listed{number}"), b"");
+            s.c.setattr(&file, Stateid::ANONYMOUS, chown("77", "88")).unwrap();
+        }
+        let names = FixedNames(vec![(PrincipalId::Group(88), "crew")]);
+        let names = Box::new(SilentAboutUsers(names));
+        assert!(s.harness.simulation.names.set(names).is_ok());
+        let now = || s.harness.simulation.clock().monotonic_nanos;
+        let begun = now();
+        let listed = s.c.run(list(&dir, &[OWNER, OWNER_GROUP])).ok();
+        assert_eq!(now() - begun, PATIENCE_NANOS);
+        let mut e = Encoder::new();
+        e.opaque(b"77");
+        e.opaque(b"crew@example.org");
+        let wanted = e.finish().flatten().unwrap();
+        let found = listed.raw.windows(wanted.len()).filter(|part| *part == &wanted[..]);
+        assert_eq!(found.count(), FILES);
+        // The next request may wait again.
+        assert!(owners(s, &s.file).0.parse::<u32>().is_ok());
+        assert_eq!(now() - begun, 2 * PATIENCE_NANOS);
     });
 }

@@ -60,7 +60,7 @@ pub struct Simulation {
     /// Connections whose clients answer themselves.
     routes: Mutex<HashMap<ConnectionId, UnboundedSender<CallbackCall>>>,
     /// Names of users and groups; not set: they are numbers.
-    pub names: OnceLock<FixedNames>,
+    pub names: OnceLock<Box<dyn Names>>,
 }
 
 /// Users and groups of the domain `example.org`.
@@ -320,6 +320,6 @@ impl Runtime for SimulatedRuntime {
     }
 
     fn names(&self) -> Option<&dyn Names> {
-        self.0.names.get().map(|names| names as &dyn Names)
+        self.0.names.get().map(|names| &**names)
     }
 }

@@ -184,13 +184,13 @@ impl AttributeValues {
     }
 
     async fn name_principals(&mut self, cx: &Cx<'_>, names: &dyn Names, want: &Bitmap) {
-        let runtime = &*cx.server.runtime;
+        let wait = (&*cx.server.runtime, &cx.name_patience);
         let (uid, gid) = (PrincipalId::User(self.attr.uid), PrincipalId::Group(self.attr.gid));
         if want.contains(OWNER) {
-            self.owner = Some(principals::written(runtime, names, uid).await);
+            self.owner = Some(principals::written(wait, names, uid).await);
         }
         if want.contains(OWNER_GROUP) {
-            self.owner_group = Some(principals::written(runtime, names, gid).await);
+            self.owner_group = Some(principals::written(wait, names, gid).await);
         }
         let Some(acl) = &self.acl else { return };
         for entry in acl.access.iter().chain(&acl.default) {
@@ -200,7 +200,7 @@ impl AttributeValues {
                 _ => continue,
             };
             if self.names.iter().all(|(known, _)| *known != id) {
-                let name = principals::written(runtime, names, id).await;
+                let name = principals::written(wait, names, id).await;
                 self.names.push((id, name));
             }
         }
