@@ -118,8 +118,25 @@ pub struct GssIdentity {
     pub principal: Arc<str>,
     /// The principal of this server that it has called, with the realm.
     pub acceptor: Arc<str>,
-    /// The user and groups that it is here; `None`: no user of this server.
-    pub user: Option<Caller>,
+    /// The user and groups that it is here.
+    pub user: GssUser,
+}
+
+/// What a principal is on this server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GssUser {
+    /// The name service has not told yet: it failed.
+    NotYetKnown,
+    /// No user: a machine, for example.
+    Nobody,
+    /// This user, with its groups.
+    User(Caller),
+}
+
+impl From<Option<Caller>> for GssUser {
+    fn from(user: Option<Caller>) -> Self {
+        user.map_or(Self::Nobody, Self::User)
+    }
 }
 
 impl Credential {

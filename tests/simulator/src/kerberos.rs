@@ -6,7 +6,7 @@ use crate::dice::Dice;
 use crate::executor::{Executor, SECOND, lock};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
-use zgate_rpc::auth::GssIdentity;
+use zgate_rpc::auth::{GssIdentity, GssUser};
 use zgate_rpc::gss::fake::FakeContext;
 use zgate_rpc::gss::{FAILURE, SecurityContext, Step};
 use zgate_store::Caller;
@@ -183,7 +183,7 @@ impl Acceptor {
         let identity = GssIdentity {
             principal: format!("client{client}@SIM").into(),
             acceptor: "nfs/server@SIM".into(),
-            user: Some(Caller::root()),
+            user: GssUser::User(Caller::root()),
         };
         let context = ServerContext {
             context: FakeContext { key: 0 },

@@ -5,7 +5,7 @@ use crate::namespace::{Entry, Export, FileHandle, Flavor, Namespace};
 use crate::runtime::Call;
 use std::sync::Arc;
 use zgate_nfs_wire::mount::MountStatus;
-use zgate_rpc::auth::{GssCaller, GssIdentity};
+use zgate_rpc::auth::{GssCaller, GssIdentity, GssUser};
 use zgate_rpc::gss::Service;
 use zgate_rpc::{AuthSys, Credential};
 use zgate_store::attr::FileKind;
@@ -95,7 +95,7 @@ fn nobody(flavor: Flavor) -> Credential {
         let identity = Arc::new(GssIdentity {
             principal: "nobody".into(),
             acceptor: "nfs/server@R".into(),
-            user: None,
+            user: GssUser::Nobody,
         });
         Credential::Gss(GssCaller { service, identity })
     };

@@ -8,6 +8,7 @@ use crate::runtime::{Call, Peer, Protection, Refused, UserGroups};
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::sync::Arc;
+use zgate_rpc::auth::GssUser;
 use zgate_rpc::{AuthSys, Credential};
 use zgate_store::Caller;
 
@@ -164,6 +165,16 @@ impl ClientRule {
         Ok(self.map_user(&groups))
     }
 
+    /// Maps a caller with RPCSEC_GSS. One that is not known yet is nobody only where
+    /// all are: it would act, and make files, as somebody else.
+    fn map_gss(&self, user: &GssUser) -> Result<Caller, Refusal> {
+        match user {
+            GssUser::NotYetKnown if self.squash != Squash::All => Err(Refusal::UnknownGroups),
+            GssUser::NotYetKnown | GssUser::Nobody => Ok(self.anonymous()),
+            GssUser::User(user) => Ok(self.map_user(user)),
+        }
+    }
+
     fn anonymous(&self) -> Caller {
         Caller { uid: self.anon_uid, gid: self.anon_gid, groups: Arc::from([]) }
     }
@@ -195,8 +206,8 @@ pub enum Refusal {
     UnknownUser,
     /// The call comes from an unprivileged port.
     UnprivilegedPort,
-    /// The name service has not told the groups of the user yet: the client has to
-    /// try again.
+    /// The name service has not told the groups of the user yet, or who a principal
+    /// is: the client has to try again.
     UnknownGroups,
 }
 
@@ -217,7 +228,7 @@ impl Refusal {
             }
             Self::UnprivilegedPort => "the export requires a reserved port",
             Self::UnknownGroups => {
-                "the name service does not tell the groups of the user: check nsswitch.conf and \
+                "the name service does not tell the user or its groups: check nsswitch.conf and \
                  the directory service"
             }
         }
@@ -312,15 +323,10 @@ impl Export {
         if !rule.flavors.accepts(Flavor::of(credential)) {
             return Err(Refusal::WrongFlavor);
         }
-        let anonymous = || rule.anonymous();
         let who = match credential {
-            Credential::None => anonymous(),
+            Credential::None => rule.anonymous(),
             Credential::Sys(sys) => rule.map_sys(sys, groups)?,
-            Credential::Gss(caller) => match &caller.identity.user {
-                // A principal that is no user here: a machine's, for example.
-                None => anonymous(),
-                Some(user) => rule.map_user(user),
-            },
+            Credential::Gss(caller) => rule.map_gss(&caller.identity.user)?,
         };
         let ids = rule.ids.clone();
         Ok(Entry { who, writable: rule.writable && !self.read_only, ids })
@@ -434,9 +440,32 @@ mod tests {
         let identity = Arc::new(GssIdentity {
             principal: "someone@REALM".into(),
             acceptor: "nfs/server@R".into(),
-            user,
+            user: user.into(),
         });
         Credential::Gss(GssCaller { service, identity })
+    }
+
+    /// It is not taken for nobody.
+    #[test]
+    fn a_principal_that_is_not_known_yet_has_to_wait() {
+        use crate::v3::proc::rig::{a_call, an_export};
+        let identity = Arc::new(GssIdentity {
+            principal: "someone@REALM".into(),
+            acceptor: "nfs/server@R".into(),
+            user: GssUser::NotYetKnown,
+        });
+        let credential = Credential::Gss(GssCaller { service: Service::Privacy, identity });
+        let mut export = an_export();
+        export.clients[0].flavors = [Flavor::Krb5p].into_iter().collect();
+        for squash in [Squash::None, Squash::Root, Squash::All] {
+            export.clients[0].squash = squash;
+            let entered = export.decide(&a_call().peer, &credential, &[]).map(|entry| entry.who);
+            let expected = match squash {
+                Squash::All => Ok(export.clients[0].anonymous()),
+                _ => Err(Refusal::UnknownGroups),
+            };
+            assert_eq!(entered, expected, "{squash:?}");
+        }
     }
 
     /// Every pair of an accepted and a used flavour.

@@ -20,7 +20,7 @@ use std::time::Instant;
 use zgate_nfs::callback_security::CallbackSecurity;
 use zgate_nfs::runtime::CallbackFailure;
 use zgate_rpc::CallHeader;
-use zgate_rpc::auth::{GssCaller, GssIdentity, OpaqueAuth};
+use zgate_rpc::auth::{GssCaller, GssIdentity, GssUser, OpaqueAuth};
 use zgate_rpc::gss::Service;
 use zgate_test_harness::gss::FakeContext;
 use zgate_xdr::{Decoder, Encode, Encoder, Message};
@@ -86,8 +86,11 @@ fn fixture() -> Fixture {
 }
 
 fn security(principal: &str, service: Service) -> CallbackSecurity {
-    let identity =
-        GssIdentity { principal: principal.into(), acceptor: "nfs/server@R".into(), user: None };
+    let identity = GssIdentity {
+        principal: principal.into(),
+        acceptor: "nfs/server@R".into(),
+        user: GssUser::Nobody,
+    };
     CallbackSecurity::of(&GssCaller { service, identity: Arc::new(identity) }).unwrap()
 }
 

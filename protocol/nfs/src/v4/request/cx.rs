@@ -188,7 +188,7 @@ impl Cx<'_> {
     /// # Errors
     /// [`Status::Noent`] if the export is hidden from the caller,
     /// [`Status::Wrongsec`], [`Status::Access`] for a port that is not reserved,
-    /// [`Status::Delay`] while the caller's groups are unknown.
+    /// [`Status::Delay`] while the caller's user or groups are unknown.
     pub fn enter_export(&self, export: Arc<Export>, node: NodeHandle) -> Result<Current, Status> {
         if !export.versions.has_minor(self.minor) {
             return Err(Status::Noent);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use zgate_nfs::callback_security::CallbackSecurity;
 use zgate_nfs::runtime::CallbackPath;
 use zgate_rpc::Credential;
-use zgate_rpc::auth::{GssCaller, GssIdentity};
+use zgate_rpc::auth::{GssCaller, GssIdentity, GssUser};
 use zgate_rpc::gss::Service;
 
 fn renew(c: &Client) -> Status {
@@ -188,7 +188,7 @@ fn a_client_of_kerberos_is_called_under_its_principal() {
         let identity = GssIdentity {
             principal: "nfs/c@R".into(),
             acceptor: "nfs/server@R".into(),
-            user: None,
+            user: GssUser::Nobody,
         };
         let caller = GssCaller { service, identity: Arc::new(identity) };
         let CallbackPath::Address(address) = c.path() else { panic!("{:?}", c.path()) };
@@ -220,7 +220,7 @@ fn a_client_of_kerberos_that_does_not_answer_gets_no_delegation() {
     let harness = Harness::new();
     let c = harness.stranger("c", 0);
     let identity =
-        GssIdentity { principal: "nfs/c@R".into(), acceptor: "nfs/s@R".into(), user: None };
+        GssIdentity { principal: "nfs/c@R".into(), acceptor: "nfs/s@R".into(), user: GssUser::Nobody };
     let caller = GssCaller { service: Service::Integrity, identity: Arc::new(identity) };
     let CallbackPath::Address(address) = c.path() else { panic!("{:?}", c.path()) };
     let security = Arc::new(CallbackSecurity::of(&caller).unwrap());

@@ -22,7 +22,7 @@ use zgate_nfs_wire::v4::op::SetSsv;
 use zgate_nfs_wire::v4::op::want_delegation::SsvArgs;
 use zgate_nfs_wire::v4::{Bitmap, ClientId, SessionId, Status};
 use std::sync::Arc;
-use zgate_rpc::auth::{GssCaller, GssIdentity};
+use zgate_rpc::auth::{GssCaller, GssIdentity, GssUser};
 use zgate_rpc::gss::Service;
 use zgate_rpc::{AuthSys, Credential};
 
@@ -103,7 +103,7 @@ fn protection_needs_gss() {
 }
 
 fn by_kerberos(principal: &str, service: Service) -> Credential {
-    let identity = Arc::new(GssIdentity { principal: principal.into(), acceptor: "nfs/server@R".into(), user: None });
+    let identity = Arc::new(GssIdentity { principal: principal.into(), acceptor: "nfs/server@R".into(), user: GssUser::Nobody });
     Credential::Gss(GssCaller { service, identity })
 }
 
