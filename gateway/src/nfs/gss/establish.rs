@@ -38,7 +38,8 @@ pub(super) async fn establish(
     };
     let engine = offer.engine.clone();
     let security = pending.map(|pending| pending.security);
-    let work = move || accept(&offer, security, &token, now_seconds);
+    let used = Arc::clone(&offer);
+    let work = move || accept(&used, security, &token, now_seconds);
     let step = match engine.run(work).await {
         Ok(accepted) => accepted.unwrap_or_else(|refused| refuse(kerberos, peer.address, refused)),
         Err(error) => {
@@ -49,6 +50,13 @@ pub(super) async fn establish(
     };
     let handle = Handle(nfs.runtime.random());
     let told = kerberos.contexts.keep_and_tell(step, handle, host, now_seconds);
+    if !kerberos.is_in_effect(&offer) {
+        // A reload that came meanwhile ended the contexts before this one was kept: it
+        // would go on with the old keys and users. One that comes now ends it.
+        kerberos.contexts.remove(handle);
+        drop(kerberos.contexts.take_pending(handle, host, now_seconds));
+        return Some((InitResult::failed(FAILURE, 0), OpaqueAuth::none()));
+    }
     if told.0.is_complete() {
         count(&kerberos.counts.established);
     }

@@ -161,6 +161,14 @@ impl Kerberos {
         self.in_effect.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Returns whether contexts of `offer` may go on: it is in effect, or another of
+    /// the same settings.
+    pub(super) fn is_in_effect(&self, offer: &Arc<Offer>) -> bool {
+        self.offer().is_some_and(|now| {
+            Arc::ptr_eq(&now, offer) || offer.settings.is_some() && now.settings == offer.settings
+        })
+    }
+
     /// Removes contexts that are over.
     pub(crate) fn tick(&self, now_seconds: u64) {
         let last = self.expired_at_seconds.load(Ordering::Relaxed);

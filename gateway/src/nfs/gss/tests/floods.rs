@@ -1,9 +1,10 @@
 //! Many clients at once, slow directories, long bodies.
 
-use super::gateway::{HANGS, REFUSED, with_kerberos};
+use super::gateway::{HANGS, REFUSED, offer, with_kerberos};
 use crate::nfs::dispatch::Answer;
 use crate::nfs::gss::limits::{MAX_ESTABLISHING_PER_HOST, WORKER_BODY_BYTES};
 use futures_util::future::join_all;
+use std::sync::mpsc;
 use zgate_nfs_wire::PROGRAM;
 use zgate_rpc::gss::{FAILURE, MAX_CONTEXTS_PER_HOST, Procedure, Service};
 
@@ -49,6 +50,28 @@ fn tokens_that_hang_hold_up_no_other_call() {
         let (told, ()) = futures_util::future::join(hanging, meanwhile).await;
         assert_eq!(told.len(), MAX_ESTABLISHING_PER_HOST);
         assert!(gateway.session(0x66, "alice").await.handle.is_some());
+    });
+}
+
+/// It would keep the users of the old settings for the life of its ticket.
+#[test]
+fn a_context_that_begins_during_a_reload_is_refused() {
+    with_kerberos(r#"["krb5"]"#, async |gateway| {
+        let kerberos = &gateway.gateway.shared.nfs.kerberos;
+        let hanging = gateway.token((Procedure::Init, None), &[HANGS, b'x']);
+        let meanwhile = async {
+            // The token is under way once it was polled.
+            tokio::task::yield_now().await;
+            let (_, gate) = mpsc::channel();
+            kerberos.replace(Some(offer(gate)));
+            gateway.let_go.send(()).unwrap();
+        };
+        let ((told, _), ()) = futures_util::future::join(hanging, meanwhile).await;
+        assert_eq!((told.handle, told.major), (None, FAILURE));
+        assert_eq!((kerberos.context_count(), kerberos.established()), (0, 0));
+        // The client's next attempt is one with the new settings.
+        assert!(gateway.session(0x66, "alice").await.handle.is_some());
+        assert_eq!(kerberos.context_count(), 1);
     });
 }
 

@@ -71,16 +71,20 @@ fn look_up(name: &str) -> std::io::Result<Option<Caller>> {
     Ok((name == "alice").then_some(alice))
 }
 
+/// Kerberos with the mechanism of the tests.
+pub(super) fn offer(gate: mpsc::Receiver<()>) -> Offer {
+    let mechanism = TestMechanism { gate: Mutex::new(gate) };
+    let users = Users { by_principal: Default::default(), look_up };
+    let tickets = Arc::new(MitTickets::new("/nonexistent".into()));
+    Offer::with(Box::new(mechanism), tickets, users).unwrap()
+}
+
 /// Runs `test` with a gateway whose export accepts these flavours.
 pub(super) fn with_kerberos(security: &str, test: impl AsyncFnOnce(&TestGateway)) {
     let dir = tempfile::tempdir().unwrap();
     let gateway = gateway_with(dir.path(), &format!("security = {security}"));
     let (let_go, gate) = mpsc::channel();
-    let mechanism = TestMechanism { gate: Mutex::new(gate) };
-    let users = Users { by_principal: Default::default(), look_up };
-    let tickets = Arc::new(MitTickets::new("/nonexistent".into()));
-    let offer = Offer::with(Box::new(mechanism), tickets, users).unwrap();
-    gateway.shared.nfs.kerberos.replace(Some(offer));
+    gateway.shared.nfs.kerberos.replace(Some(offer(gate)));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let gateway = TestGateway { gateway, let_go, export: dir.path().to_owned() };
     LocalSet::new().block_on(&runtime, async { test(&gateway).await });
