@@ -122,7 +122,7 @@ pub struct GssIdentity {
     pub user: GssUser,
 }
 
-/// What a principal is on this server.
+/// User of a principal on this server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GssUser {
     /// The name service has not told yet: it failed.

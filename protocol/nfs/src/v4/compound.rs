@@ -2,10 +2,10 @@
 
 use crate::limits::{MAX_OPS, MAX_REPLY_BYTES, MAX_TAG_BYTES};
 use crate::runtime::{Call, Now};
-use crate::v4::attrs::principals::NamePatience;
 use crate::v4::op::names::is_text;
 use crate::v4::op::table::{NoRow, Row, SessionRule, encode_refusal, find};
 use crate::v4::request::Cx;
+use crate::v4::request::NamePatience;
 use crate::v4::server::Server;
 use std::sync::OnceLock;
 use zgate_nfs_wire::v4::{OpNum, Status};

@@ -1,4 +1,4 @@
-//! What a logical unit keeps when it is opened again: the new disk and the one
+//! State that a logical unit keeps when it is opened again: the new disk and the one
 //! it replaces, on which commands may still run, are one unit for initiators.
 
 use super::State;

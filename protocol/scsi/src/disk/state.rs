@@ -1,12 +1,12 @@
 //! Mutable state of a logical unit, under one lock that is never held across an
 //! await.
 
-use super::ThinSpace;
 use super::attention::Attentions;
 use super::background::Progress;
 use super::config::AccessState;
 use super::copy_result::CopyResult;
 use super::losses::Losses;
+use super::thin_space::ThinSpace;
 use crate::command::mode::ModePages;
 use crate::command::persistent::state::Registry;
 use crate::command::token::TokenTable;

@@ -3,10 +3,7 @@
 
 use crate::limits::NAME_PATIENCE_MILLISECONDS;
 use crate::runtime::{Names, PrincipalId, PrincipalKind, Runtime, within};
-use std::future::poll_fn;
-use std::pin::pin;
-use std::sync::OnceLock;
-use std::task::Poll;
+use crate::v4::request::NamePatience;
 use zgate_nfs_wire::v4::Status;
 
 /// Principals of one request, and the ids of those that are names.
@@ -102,40 +99,6 @@ impl Principals {
 
 /// User and group that "nobody" stands for.
 const NOBODY: u32 = 65_534;
-
-const NANOS_PER_MILLISECOND: u64 = 1_000_000;
-
-/// Time that a request waits for all of the names in its reply together: a
-/// listing has thousands of them.
-#[derive(Debug, Default)]
-pub struct NamePatience {
-    /// End of it on the monotonic clock, in nanoseconds; set at the first wait.
-    until_nanos: OnceLock<u64>,
-}
-
-impl NamePatience {
-    /// Returns the result of `look_up`; `None`: it takes longer than what is left.
-    /// What is known already is returned even if nothing is left.
-    async fn wait_for<T>(
-        &self,
-        runtime: &dyn Runtime,
-        look_up: impl Future<Output = T>,
-    ) -> Option<T> {
-        let mut look_up = pin!(look_up);
-        let known = poll_fn(|context| Poll::Ready(look_up.as_mut().poll(context))).await;
-        if let Poll::Ready(found) = known {
-            return Some(found);
-        }
-        let now_nanos = runtime.now().monotonic_nanos;
-        let patience_nanos = NAME_PATIENCE_MILLISECONDS * NANOS_PER_MILLISECOND;
-        let until_nanos = *self.until_nanos.get_or_init(|| now_nanos + patience_nanos);
-        let left = until_nanos.saturating_sub(now_nanos).div_ceil(NANOS_PER_MILLISECOND);
-        if left == 0 {
-            return None;
-        }
-        within(runtime, left, look_up).await
-    }
-}
 
 /// Returns a principal as it is written: its name with the domain if it has one,
 /// and the name service tells it within the request's patience; otherwise its

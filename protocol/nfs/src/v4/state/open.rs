@@ -25,7 +25,7 @@ pub(crate) struct NewOpen<'a> {
     pub uid: u32,
 }
 
-/// What an OPEN has entered.
+/// Changes that an OPEN has made to the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entered {
     /// The stateid of its answer.

@@ -139,7 +139,7 @@ impl Stalled {
         Self { harness, b, theirs, hold, late }
     }
 
-    /// What the second client is told after so many seconds.
+    /// Answer to the second client after so many seconds.
     fn asked_after(&self, seconds: u64) -> Status {
         self.harness.pass_seconds(seconds);
         alive(&self.b);
