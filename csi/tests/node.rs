@@ -31,6 +31,10 @@ struct Machine {
     commands: Vec<String>,
     logged_in: bool,
     formatted: bool,
+    /// The disk returns errors.
+    unreadable: bool,
+    /// A signal ends each check of a file system.
+    checks_are_killed: bool,
     /// Servers do not answer: only a lazy unmount ends.
     dead: bool,
     /// The kernel writes for longer than one call.
@@ -113,6 +117,9 @@ impl Told {
                 machine.has_map = true;
                 done
             }
+            ("blkid", _) if machine.unreadable => Some(Err(failed("blkid", 2))),
+            ("head" | "tail", _) if machine.unreadable => Some(Err(failed("head", 1))),
+            ("e2fsck", _) if machine.checks_are_killed => Some(Err(failed("e2fsck", -1))),
             ("blkid", _) if machine.formatted => Some(Ok("ext4\n".to_owned())),
             ("blkid", _) => Some(Err(failed("blkid", 2))),
             ("mkfs.ext4", _) => {
@@ -365,6 +372,20 @@ async fn a_mount_of_a_dead_server_is_given_up() {
     let begun = Instant::now();
     assert_eq!(fixture.stage("nfs").await.unwrap_err().code(), Code::Internal);
     assert!(begun.elapsed() < Duration::from_secs(100), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_cannot_be_read_is_not_formatted_nor_one_mounted_whose_check_was_killed() {
+    let fixture = Fixture::new();
+    fixture.tell(|machine| (machine.formatted, machine.unreadable) = (true, true));
+    fixture.stage("iscsi").await.unwrap_err();
+    assert_eq!((fixture.count("mkfs"), fixture.count("mount -t")), (0, 0));
+    fixture.tell(|machine| (machine.unreadable, machine.checks_are_killed) = (false, true));
+    fixture.stage("iscsi").await.unwrap_err();
+    assert_eq!((fixture.count("mkfs"), fixture.count("mount -t")), (0, 0));
+    fixture.tell(|machine| machine.checks_are_killed = false);
+    fixture.stage("iscsi").await.unwrap();
+    assert_eq!((fixture.count("mkfs"), fixture.count("mount -t")), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@ use super::host::{Disk, Host};
 use super::mount::{mounted_at, ours, text};
 use crate::limits::{COMMAND_SECONDS, FORMAT_SECONDS, MOUNT_SECONDS};
 use crate::status::invalid;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use tonic::Status;
 
@@ -46,16 +47,33 @@ impl Kind {
     }
 }
 
-/// Exit status of `blkid`: there is nothing on the disk.
+/// Exit status of `blkid`: nothing was found on the disk, also where it could not be
+/// read.
 const NOTHING_FOUND: i32 = 2;
+/// Bytes at the head and at the end of a disk that must be readable before a file
+/// system is made: those that `blkid` looks at, and more.
+const READ_BYTES: &str = "1048576";
 
 /// Returns the file system on a disk. None: the disk was read and has nothing.
 async fn found(host: &dyn Host, device: &str) -> Result<Option<String>, Status> {
+    let seen = look(host, device).await?;
+    if seen.is_some() {
+        return Ok(seen);
+    }
+    // Not read is not empty: nothing is made on such a disk.
+    for program in ["head", "tail"] {
+        let read = host.run(program, &["-c", READ_BYTES, device], COMMAND_SECONDS).await;
+        read.map_err(|error| ours("the disk cannot be read", &error))?;
+    }
+    // It may have become readable in between.
+    look(host, device).await
+}
+
+async fn look(host: &dyn Host, device: &str) -> Result<Option<String>, Status> {
     let arguments = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "value", device];
     match host.run("blkid", &arguments, COMMAND_SECONDS).await {
         Ok(kind) => Ok(Some(kind.trim().to_owned())),
         Err(error) if error.status() == Some(NOTHING_FOUND) => Ok(None),
-        // Not read is not empty: nothing is made on such a disk.
         Err(error) => Err(ours("the disk cannot be read", &error)),
     }
 }
@@ -111,12 +129,13 @@ pub(super) async fn mount(
     Ok(kind.name)
 }
 
-/// Largest exit status of `e2fsck` with which all is repaired.
-const REPAIRED: i32 = 1;
+/// Exit statuses of `e2fsck` with which all is well or repaired. One that a signal has
+/// ended has none of them.
+const REPAIRED: RangeInclusive<i32> = 0..=1;
 
 async fn check(host: &dyn Host, device: &str) -> Result<(), Status> {
     match host.run("e2fsck", &["-p", device], FORMAT_SECONDS).await {
-        Err(error) if error.status().is_none_or(|status| status > REPAIRED) => {
+        Err(error) if error.status().is_none_or(|status| !REPAIRED.contains(&status)) => {
             Err(ours("the file system needs repair by hand (e2fsck)", &error))
         }
         _ => Ok(()),

@@ -135,6 +135,8 @@ async fn read_some(stream: Option<impl AsyncReadExt + Unpin>) -> String {
         let mut stream = stream.take(MAX_OUTPUT_BYTES as u64);
         // What was read before an error is still worth showing.
         let _ = stream.read_to_end(&mut text).await;
+        // The rest is read as well: a program whose output nobody takes is killed.
+        let _ = tokio::io::copy(&mut stream.into_inner(), &mut tokio::io::sink()).await;
     }
     String::from_utf8_lossy(&text).into_owned()
 }
@@ -264,6 +266,16 @@ mod tests {
         let error = host.run("sh", &["-c", "sleep 60 & sleep 60"], limit).await.unwrap_err();
         assert!(matches!(error, HostError::TimedOut { .. }), "{error}");
         assert!(begun.elapsed() < Duration::from_secs(5));
+    }
+
+    #[tokio::test]
+    async fn a_program_that_says_much_is_not_killed_by_it() {
+        let host = System::new(Vec::new());
+        let limit = Duration::from_secs(20);
+        let said = host.run("sh", &["-c", "head -c 1000000 /dev/zero"], limit).await.unwrap();
+        assert_eq!(said.len(), MAX_OUTPUT_BYTES);
+        let killed = host.run("sh", &["-c", "kill -9 $$"], limit).await.unwrap_err();
+        assert!(killed.status().is_some_and(|status| status < 0));
     }
 
     #[tokio::test]
