@@ -2,7 +2,7 @@
 //! separate segment between two runs of encoded bytes.
 
 use crate::decode::padding;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use zgate_store::Payload;
 
 /// Fewest encoded bytes that are worth a segment of their own: fewer are copied.
@@ -107,16 +107,7 @@ impl Message {
     /// span, whose file may change.
     #[must_use]
     pub fn compacted(&self) -> Option<Self> {
-        let mut out = Vec::with_capacity(self.len());
-        for segment in &self.segments {
-            match segment {
-                Segment::Bytes(bytes) | Segment::Payload(Payload::Bytes(bytes)) => {
-                    out.extend_from_slice(bytes);
-                }
-                Segment::Payload(Payload::Span(_)) => return None,
-            }
-        }
-        Some(Self { direct: self.direct.clone(), ..Self::from(Bytes::from(out)) })
+        Some(Self { direct: self.direct.clone(), ..Self::from(self.copied()?) })
     }
 
     /// Returns the message in one piece, for tests and small messages; `None`
@@ -126,7 +117,12 @@ impl Message {
         if let [Segment::Bytes(only)] = self.segments.as_slice() {
             return Some(only.clone());
         }
-        let mut out = BytesMut::with_capacity(self.len());
+        self.copied()
+    }
+
+    /// Returns a copy of the bytes; `None` if some lie in a file.
+    fn copied(&self) -> Option<Bytes> {
+        let mut out = Vec::with_capacity(self.len());
         for segment in &self.segments {
             match segment {
                 Segment::Bytes(bytes) | Segment::Payload(Payload::Bytes(bytes)) => {
@@ -135,7 +131,7 @@ impl Message {
                 Segment::Payload(Payload::Span(_)) => return None,
             }
         }
-        Some(out.freeze())
+        Some(out.into())
     }
 }
 

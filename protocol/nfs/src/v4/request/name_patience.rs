@@ -19,7 +19,7 @@ pub struct NamePatience {
 
 impl NamePatience {
     /// Returns the result of `look_up`; `None`: it takes longer than what is left.
-    /// What is known already is returned even if nothing is left.
+    /// A result that is known already is returned even if nothing is left.
     pub(crate) async fn wait_for<T>(
         &self,
         runtime: &dyn Runtime,
