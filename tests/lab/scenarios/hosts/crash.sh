@@ -1,6 +1,7 @@
 # title: a client machine crashes with locks and open files; once it is back they are free
 # seconds: 500
 # machines: 2
+# ci: no
 
 . /lab/guest/peer.sh
 # Longer than a boot: what frees the locks is the client's return.

@@ -1,6 +1,7 @@
 # title: a disk over the wire: mkfs, a pulled cable under load, nothing acknowledged is lost
 # seconds: 400
 # machines: 2
+# ci: no
 
 . /lab/guest/peer.sh
 . /lab/guest/iscsi.sh

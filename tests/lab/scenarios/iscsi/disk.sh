@@ -1,5 +1,6 @@
 # title: open-iscsi logs in; mkfs.xfs, files, fsck, fstrim give space back to the zvol
 # seconds: 300
+# ci: no
 
 . /lab/guest/iscsi.sh
 store_make "$(best_store)"

@@ -1,5 +1,6 @@
 # title: one disk over two portals: multipath holds when one of them goes
 # seconds: 240
+# ci: no
 
 . /lab/guest/iscsi.sh
 modprobe dm_multipath 2>/dev/null || skip "no dm_multipath in this kernel"

@@ -1,5 +1,6 @@
 # title: access control lists as the client and the store see them
 # seconds: 150
+# ci: no
 
 store_make "$(best_store)"
 need "the gateway serves" gateway_start

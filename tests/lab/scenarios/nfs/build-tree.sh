@@ -1,5 +1,6 @@
 # title: a C source tree builds with make -j2
 # seconds: 400
+# ci: no
 
 store_make "$(best_store)"
 need "the gateway serves" gateway_start

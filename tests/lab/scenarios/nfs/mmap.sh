@@ -1,5 +1,6 @@
 # title: mapped files: written, read, private, shared between clients after close
 # seconds: 200
+# ci: no
 
 store_make "$(best_store)"
 need "the gateway serves" gateway_start

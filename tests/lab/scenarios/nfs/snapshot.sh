@@ -1,5 +1,6 @@
 # title: ZFS snapshots are read over NFS
 # seconds: 240
+# ci: no
 
 store_make zfs
 export_add "$STORE" /export none "snapshots_visible = true"

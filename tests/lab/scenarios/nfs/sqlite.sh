@@ -1,5 +1,6 @@
 # title: sqlite keeps its locks, its transactions and its data
 # seconds: 400
+# ci: no
 
 store_make "$(best_store)"
 need "the gateway serves" gateway_start

@@ -1,5 +1,6 @@
 # title: users: root is squashed, others have their own rights, read-only is read-only
 # seconds: 240
+# ci: no
 
 store_make "$(best_store)"
 mkdir -p "$STORE/squashed" "$STORE/all" "$STORE/fixed"

@@ -1,5 +1,6 @@
 # title: session trunking: the kernel finds both addresses and uses them
 # seconds: 300
+# ci: no
 
 store_make "$(best_store)"
 SERVER=10.9.0.1

@@ -1,5 +1,6 @@
 # title: user extended attributes over v4.2
 # seconds: 120
+# ci: no
 
 store_make "$(best_store)"
 need "the gateway serves" gateway_start

@@ -1,6 +1,7 @@
 # title: NFS over RDMA: a client vanishes with 64 READs under way; its buffers come back, others go on
 # seconds: 700
 # machines: 2
+# ci: no
 
 . /lab/guest/peer.sh
 . /lab/guest/rdma.sh

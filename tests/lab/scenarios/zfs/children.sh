@@ -1,5 +1,6 @@
 # title: datasets mounted below an exported one are part of it, each with its own fsid
 # seconds: 300
+# ci: no
 
 [ -d /sys/module/zfs ] || skip "this image has no ZFS"
 store_make zfs

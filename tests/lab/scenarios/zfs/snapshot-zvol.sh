@@ -1,5 +1,6 @@
 # title: a zvol's snapshot under iSCSI load holds what was acknowledged
 # seconds: 600
+# ci: no
 
 . /lab/guest/iscsi.sh
 store_make zfs

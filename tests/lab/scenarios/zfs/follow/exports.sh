@@ -1,5 +1,6 @@
 # title: exports follow a pattern of datasets: created, renamed, unmounted, destroyed under clients
 # seconds: 600
+# ci: no
 
 store_make zfs
 zfs create lab/models
