@@ -15,6 +15,9 @@ pub const MAX_HANDSHAKES_PER_HOST: usize = 64;
 pub const MAX_HANDSHAKE_BYTES: usize = 32 << 10;
 /// Buffer for ciphertext of one connection, in bytes.
 pub const TLS_RECEIVE_BYTES: usize = 32 << 10;
+/// Receives of one read of a session: a peer whose records carry next to nothing
+/// costs no more time at once.
+pub const MAX_RECEIVES_PER_READ: usize = 8;
 /// Time before the expiry of a certificate from which it is announced.
 pub const EXPIRY_NOTICE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// The same for a revocation list, which is made anew every few days.

@@ -4,7 +4,7 @@
 
 use crate::authorities::ClientCertificate;
 use crate::certificates::Certificates;
-use crate::limits::TLS_RECEIVE_BYTES;
+use crate::limits::{MAX_RECEIVES_PER_READ, TLS_RECEIVE_BYTES};
 use crate::offer::TlsOffer;
 use crate::stream::ByteStream;
 use bytes::Bytes;
@@ -19,7 +19,8 @@ pub(super) struct Records {
     received: Vec<u8>,
     start: usize,
     end: usize,
-    /// The last read ended because the reader's buffer was full.
+    /// The last read ended because the reader's buffer was full, or because it had
+    /// received enough.
     has_more: bool,
 }
 
@@ -65,7 +66,7 @@ impl Records {
     }
 
     fn read(&mut self, stream: &impl ByteStream, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut filled = 0;
+        let (mut filled, mut receives) = (0, 0);
         self.has_more = false;
         loop {
             match self.tls.reader().read(&mut buffer[filled..]) {
@@ -86,6 +87,16 @@ impl Records {
                 Err(error) => return Err(error),
             }
             if !self.has_received() {
+                if receives == MAX_RECEIVES_PER_READ {
+                    self.has_more = true;
+                    // No bytes would be the end of the connection.
+                    return if filled > 0 {
+                        Ok(filled)
+                    } else {
+                        Err(io::ErrorKind::WouldBlock.into())
+                    };
+                }
+                receives += 1;
                 match self.receive(stream, TLS_RECEIVE_BYTES) {
                     Ok(0) => return Ok(filled),
                     Ok(_) => {}
@@ -152,17 +163,19 @@ impl TlsSession {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the available data without waiting. `Ok(0)`: the peer closed.
+    /// Reads the available data without waiting, as far as a bounded number of
+    /// receives brings it; [`Self::has_more`] tells whether there may be more.
+    /// `Ok(0)`: the peer closed.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if no data is available;
+    /// [`io::ErrorKind::WouldBlock`] if no data is available, or none so far;
     /// [`io::ErrorKind::InvalidData`] for data that is not TLS; the socket's
     /// error.
     pub fn read_some(&self, stream: &impl ByteStream, buffer: &mut [u8]) -> io::Result<usize> {
         self.lock().read(stream, buffer)
     }
 
-    /// Returns whether the last read left data that the socket no longer
+    /// Returns whether the last read may have left data that the socket no longer
     /// announces.
     pub fn has_more(&self) -> bool {
         self.lock().has_more
@@ -207,7 +220,7 @@ impl TlsSession {
 mod tests {
     use super::*;
     use rustls::ClientConnection;
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
     use zgate_config::TlsConfig;
     use zgate_test_harness::certificates::{Authority, client, server_files};
 
@@ -249,16 +262,37 @@ mod tests {
         (client, TlsSession::new(Records::new(server), &certificates, by_kernel))
     }
 
+    /// Returns what a client has to send.
+    fn sent(client: &mut ClientConnection) -> Vec<u8> {
+        let mut sent = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut sent).unwrap();
+        }
+        sent
+    }
+
     /// Bytes that the peer has sent.
-    struct Arrived(RefCell<Vec<u8>>);
+    struct Arrived {
+        bytes: RefCell<Vec<u8>>,
+        /// Most bytes that one receive gets.
+        at_once: usize,
+        receives: Cell<usize>,
+    }
+
+    impl Arrived {
+        fn new(bytes: Vec<u8>, at_once: usize) -> Self {
+            Self { bytes: RefCell::new(bytes), at_once, receives: Cell::new(0) }
+        }
+    }
 
     impl ByteStream for Arrived {
         fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-            let mut bytes = self.0.borrow_mut();
+            self.receives.set(self.receives.get() + 1);
+            let mut bytes = self.bytes.borrow_mut();
             if bytes.is_empty() {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            let most = bytes.len().min(buffer.len());
+            let most = bytes.len().min(buffer.len()).min(self.at_once);
             buffer[..most].copy_from_slice(&bytes[..most]);
             bytes.drain(..most);
             Ok(most)
@@ -280,16 +314,34 @@ mod tests {
             assert!(!session.must_answer());
             client.refresh_traffic_keys().unwrap();
             client.writer().write_all(b"call").unwrap();
-            let mut sent = Vec::new();
-            while client.wants_write() {
-                client.write_tls(&mut sent).unwrap();
-            }
-            let stream = Arrived(RefCell::new(sent));
+            let stream = Arrived::new(sent(&mut client), usize::MAX);
             let mut buffer = [0; 16];
             assert_eq!(session.read_some(&stream, &mut buffer).unwrap(), 4, "under the new keys");
             // In this process the answer goes before the next reply.
             assert_eq!(session.must_answer(), by_kernel);
             assert_eq!(session.farewell().is_empty(), by_kernel);
         }
+    }
+
+    /// Whoever sends much that carries little gets no more time at once than others;
+    /// what is left is read by later calls.
+    #[test]
+    fn one_read_receives_a_bounded_number_of_times() {
+        let (mut client, session) = session(false);
+        for byte in *b"call" {
+            client.writer().write_all(&[byte]).unwrap();
+        }
+        let stream = Arrived::new(sent(&mut client), 1);
+        let (mut got, mut buffer) = (Vec::new(), [0; 16]);
+        while got.len() < 4 {
+            stream.receives.set(0);
+            match session.read_some(&stream, &mut buffer) {
+                Ok(count) => got.extend_from_slice(&buffer[..count]),
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            }
+            assert!(stream.receives.get() <= MAX_RECEIVES_PER_READ);
+            assert!(session.has_more() || stream.bytes.borrow().is_empty());
+        }
+        assert_eq!(got, b"call");
     }
 }

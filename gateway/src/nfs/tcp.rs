@@ -127,6 +127,9 @@ impl event_loop::Connection for Connection {
         });
         let Some(Wait { load, has_unsent }) = wait else { return Ok(Event::Finished(())) };
         if may_read && self.channel.has_more() {
+            // Nothing else here waits while the peer sends: other connections of the
+            // core, and the checks of this one, have their turn.
+            tokio::task::yield_now().await;
             requests.wake();
             return Ok(Event::Transport(Ready::Read));
         }

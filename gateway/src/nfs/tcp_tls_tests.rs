@@ -399,3 +399,41 @@ fn certificates_change_without_an_end_of_connections() {
     });
     gateway.stop();
 }
+
+/// Callback replies that nobody waits for are no load, so that nothing holds their
+/// sender back.
+#[test]
+fn a_connection_that_always_has_more_lets_others_run() {
+    const STREAM_BYTES: u64 = 64 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = gateway(dir.path());
+    let ca = Authority::new();
+    offer(&gateway, dir.path(), &ca, None);
+    run(false, async {
+        let stream = connect(&gateway, NAMED);
+        let mut secure = Secure::begin(stream, client(&ca, None, SUNRPC)).await.unwrap();
+        assert_eq!(secure.ask(&null()).await, SUCCESS);
+        let replies: Vec<u8> =
+            [0x8000_0008_u32, 7, 1].iter().flat_map(|word| word.to_be_bytes()).collect();
+        let replies = replies.repeat(2048);
+        let received = || gateway.shared.nfs.metrics.bytes().0;
+        let mut before = received();
+        let all = before + 64 * replies.len() as u64;
+        let watch = async {
+            while before < all {
+                let now = received();
+                assert!(now - before <= STREAM_BYTES, "one buffer at a time: {}", now - before);
+                before = now;
+                tokio::task::yield_now().await;
+            }
+        };
+        let flood = async {
+            for _ in 0..64 {
+                secure.send_call(&replies).await;
+            }
+        };
+        tokio::join!(watch, flood);
+        assert_eq!(secure.ask(&null()).await, SUCCESS);
+    });
+    gateway.stop();
+}

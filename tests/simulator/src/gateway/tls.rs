@@ -96,7 +96,10 @@ impl ServerEnd {
                 self.received.extend_from_slice(&buffer[..got]);
                 Ok(true)
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            // A read of a session ends early where much carries little.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Ok(self.session.as_ref().is_some_and(TlsSession::has_more))
+            }
             Err(_) => Err(End::Misbehaved),
         }
     }
