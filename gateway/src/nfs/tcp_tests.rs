@@ -14,6 +14,7 @@ use crate::nfs::limits::{
 };
 use crate::server::run::Gateway;
 use crate::server::settings::Settings;
+use crate::server::shared::Shared;
 use std::net::{IpAddr, TcpListener};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::LocalSet;
@@ -36,6 +37,15 @@ pub(super) fn gateway_for(dir: &std::path::Path, transport: &str) -> Gateway {
 
 /// A gateway whose export has these keys in its client entry for [`NAMED`].
 pub(crate) fn gateway_with(dir: &std::path::Path, entry: &str) -> Gateway {
+    gateway_prepared(dir, entry, |_| Ok(()))
+}
+
+/// As [`gateway_with`]; `prepare` runs before it listens.
+pub(super) fn gateway_prepared(
+    dir: &std::path::Path,
+    entry: &str,
+    prepare: impl FnOnce(&Shared) -> std::io::Result<()>,
+) -> Gateway {
     let settings = Settings {
         rdma: RdmaSettings { stall: Duration::from_secs(60), ..RdmaSettings::default() },
         memory_max_bytes: 0,
@@ -83,6 +93,7 @@ pub(crate) fn gateway_with(dir: &std::path::Path, entry: &str) -> Gateway {
         &IscsiSettings::default(),
         (&[], &[]),
         Opening::StrictStart,
+        prepare,
     )
     .unwrap()
 }

@@ -1,7 +1,7 @@
 //! TLS on a connection: the request for it, the handshake and its limits, what
 //! exports require, and certificates that change.
 
-use super::tests::{NAMED, STRANGER, connection, gateway, gateway_for, run};
+use super::tests::{NAMED, STRANGER, connection, gateway, gateway_for, gateway_prepared, run};
 use crate::server::run::Gateway;
 use rustls::ClientConnection;
 use std::io::{Read, Write};
@@ -152,6 +152,16 @@ pub(super) fn offer_with(
     clients: Option<&Authority>,
     revoked: Option<&str>,
 ) {
+    let certificates = certificates(dir, server, clients, revoked);
+    gateway.shared.network.tls.replace(Some(certificates));
+}
+
+fn certificates(
+    dir: &Path,
+    server: &Authority,
+    clients: Option<&Authority>,
+    revoked: Option<&str>,
+) -> Certificates {
     let files = server_files(dir, server, clients);
     let list = dir.join("crl.pem");
     if let Some(revoked) = revoked {
@@ -165,8 +175,7 @@ pub(super) fn offer_with(
         user_domain: Some("lab.example".to_owned()),
         kernel_records: true,
     };
-    let certificates = Certificates::read(&files).unwrap();
-    gateway.shared.network.tls.replace(Some(certificates));
+    Certificates::read(&files).unwrap()
 }
 
 /// Connects, and serves the other end on a task of its own.
@@ -217,6 +226,24 @@ fn a_client_that_asks_for_tls_gets_it_once() {
     });
     let counts = gateway.shared.network.tls.counts();
     assert_eq!((counts.completed, counts.failed, counts.in_progress), (2, 1, 0));
+    gateway.stop();
+}
+
+/// A client that comes back after a restart asks at once, and takes a refusal as final.
+#[test]
+fn tls_is_offered_before_the_gateway_listens() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Authority::new();
+    let gateway = gateway_prepared(dir.path(), "transport = \"tls\"", |shared| {
+        assert_eq!(shared.nfs_addresses.get(), None, "nothing listens yet");
+        shared.network.tls.replace(Some(certificates(dir.path(), &ca, None, None)));
+        Ok(())
+    });
+    run(false, async {
+        let stream = connect(&gateway, NAMED);
+        let mut secure = Secure::begin(stream, client(&ca, None, SUNRPC)).await.unwrap();
+        assert_eq!(secure.ask(&null()).await, SUCCESS);
+    });
     gateway.stop();
 }
 

@@ -90,16 +90,18 @@ fn refuse(items: &[AbsentItem]) -> io::Result<()> {
 
 impl Gateway {
     /// Opens everything, then listens, so that a client that connects is
-    /// served. What is absent comes later, unless the start is strict.
+    /// served. What is absent comes later, unless the start is strict. `prepare` puts in
+    /// place what clients may ask for with their first request; nothing listens before.
     ///
     /// # Errors
-    /// The thing, the reason and the next step.
+    /// The thing, the reason and the next step; the error of `prepare`.
     pub(crate) fn start(
         settings: &Settings,
         exports: &ExportSet,
         block: &IscsiSettings,
         (volumes, granted): (&[Volume], &[GrantedDisk]),
         how: Opening,
+        prepare: impl FnOnce(&Shared) -> io::Result<()>,
     ) -> io::Result<Self> {
         raise_descriptor_limit();
         drop_cap_sys_resource();
@@ -146,6 +148,7 @@ impl Gateway {
             (interfaces, rdma, Descriptors::new(plan, descriptors), memory),
         )?;
         memory::watch(&shared)?;
+        prepare(&shared)?;
         shared.absent.update(Source::Exports, absent);
         shared.absent.update(Source::Luns, shared.iscsi.absent());
         shared.datasets.set_followed(followed);

@@ -70,10 +70,14 @@ impl Running {
         let prepared = reconciler.prepare(config)?;
         let Prepared { block, outcome, .. } = &prepared;
         let disks = (outcome.volumes.as_slice(), outcome.granted.as_slice());
-        let gateway = Gateway::start(&settings(config), &outcome.exports, block, disks, how)?;
-        gateway.shared.network.tls.replace(certificates);
-        gateway.shared.nfs.kerberos.replace(kerberos);
-        name_service(config, &gateway.shared.nfs)?;
+        let settings = settings(config);
+        // Clients that come back after a restart ask for TLS at once; a refusal is final.
+        let prepare = |shared: &Shared| {
+            shared.network.tls.replace(certificates);
+            shared.nfs.kerberos.replace(kerberos);
+            name_service(config, &shared.nfs)
+        };
+        let gateway = Gateway::start(&settings, &outcome.exports, block, disks, how, prepare)?;
         reconciler.adopt(prepared);
         gateway.shared.absent.update(Source::Datasets, reconciler.missing());
         let named =

@@ -93,6 +93,7 @@ impl Fixture {
             &block,
             (&[], &[]),
             Opening::StrictStart,
+            |_| Ok(()),
         )
         .unwrap();
         let fixture = Self { gateway, gate, tcp, iser, _dir: dir };
