@@ -1,7 +1,7 @@
 //! Authorities of client certificates: verification, and what a certificate says
 //! that they have signed.
 
-use crate::limits::{MAX_CERTIFICATE_NAMES, MAX_CLIENT_AUTHORITIES};
+use crate::limits::{MAX_CERTIFICATE_NAMES, MAX_CLIENT_AUTHORITIES, MAX_REVOCATION_CHECKS};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
@@ -10,6 +10,7 @@ use rustls::{CertificateError, Error, RootCertStore};
 use sha2::{Digest, Sha256};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use thiserror::Error;
 use x509_cert::der::asn1::{ObjectIdentifier, Utf8StringRef};
 use x509_cert::der::{Decode, Encode};
@@ -82,11 +83,23 @@ impl Authorities {
     }
 
     /// Returns whether the chain of a client is revoked. Other faults are of the
-    /// handshake: a connection outlives its certificate.
+    /// handshake: a connection outlives its certificate. What has expired is verified
+    /// before its lists are asked, so they are asked about the time before.
     pub(super) fn revokes(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> bool {
         let Some((leaf, between)) = chain.split_first() else { return false };
-        let verified = self.all.verify_client_cert(leaf, between, now);
-        matches!(verified, Err(Error::InvalidCertificate(CertificateError::Revoked)))
+        let mut time = now;
+        for _ in 0..MAX_REVOCATION_CHECKS {
+            let verified = self.all.verify_client_cert(leaf, between, time);
+            let Err(Error::InvalidCertificate(fault)) = verified else { return false };
+            if matches!(fault, CertificateError::Revoked) {
+                return true;
+            }
+            match before_expiry(&fault) {
+                Some(earlier) if earlier < time => time = earlier,
+                _ => return false,
+            }
+        }
+        false
     }
 
     /// Returns what the chain of a client says, which the handshake has verified.
@@ -104,6 +117,20 @@ impl Authorities {
         let names = names(leaf);
         let user = user_domain.and_then(|domain| user(&names, domain));
         Some(ClientCertificate { digest: digest(leaf), authorities, names, user })
+    }
+}
+
+/// Returns the last moment at which what has expired was valid; `None` for any other
+/// fault.
+fn before_expiry(fault: &CertificateError) -> Option<UnixTime> {
+    match fault {
+        CertificateError::ExpiredContext { not_after, .. } => Some(*not_after),
+        // A list is valid until the second before its successor is due.
+        CertificateError::ExpiredRevocationListContext { next_update, .. } => {
+            let last = next_update.as_secs().checked_sub(1)?;
+            Some(UnixTime::since_unix_epoch(Duration::from_secs(last)))
+        }
+        _ => None,
     }
 }
 
@@ -257,6 +284,22 @@ mod tests {
         assert!(!verify(&both, &other.client(1, &[])), "no list of its authority");
         let old = of(&[&ca], &[ca.revocation_list(&[], -60)]).unwrap();
         assert!(!verify(&old, &good), "the list has expired");
+    }
+
+    #[test]
+    fn a_certificate_that_has_expired_is_still_revoked() {
+        let ca = Authority::new();
+        let (good, bad) = (ca.client(1, &[]), ca.client(2, &[]));
+        let hour = 60 * 60;
+        let later = UnixTime::now().as_secs() + 2 * hour;
+        let later = UnixTime::since_unix_epoch(Duration::from_secs(later));
+        // The list is valid, has expired after the certificate, or before it.
+        for list_seconds in [3 * hour, 3 * hour / 2, hour / 2] {
+            let list = ca.revocation_list(&[2], list_seconds as i64);
+            let all = of(&[&ca], &[list]).unwrap();
+            assert!(all.revokes(&chain(&bad), later), "{list_seconds}");
+            assert!(!all.revokes(&chain(&good), later), "{list_seconds}");
+        }
     }
 
     #[test]

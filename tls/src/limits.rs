@@ -25,6 +25,9 @@ pub const CRL_EXPIRY_NOTICE: Duration = Duration::from_secs(24 * 60 * 60);
 /// Authorities of client certificates: each one costs a verification for each
 /// handshake.
 pub const MAX_CLIENT_AUTHORITIES: usize = 32;
+/// Verifications of one chain that ask whether it is revoked: each but the first is at
+/// the time before something of it, or its list, has expired.
+pub const MAX_REVOCATION_CHECKS: usize = 8;
 /// Names of a client certificate that are looked at.
 pub const MAX_CERTIFICATE_NAMES: usize = 64;
 
