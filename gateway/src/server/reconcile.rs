@@ -12,7 +12,7 @@ use crate::iscsi::settings::{IscsiSettings, settings};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use zgate_config::{Config, ExportClient, LiveChange};
 use zgate_control::tool::SystemTool;
 use zgate_control::volume::{self, VolumeRecord};
@@ -22,6 +22,9 @@ use zgate_iscsi::names::IscsiName;
 /// Time limit of each query of a pool that did not answer the last time, in
 /// seconds: a change of another pool waits for it.
 const LATE_POOL_SECONDS: u64 = 2;
+/// Pause between questions with the full time limit to such a pool: one whose answer
+/// takes longer as a rule comes back by them.
+const LATE_POOL_PAUSE: Duration = Duration::from_secs(60);
 
 /// Followed datasets and their known state.
 pub(crate) struct Reconciler {
@@ -83,11 +86,14 @@ impl Shown {
 }
 
 /// Result of a search for datasets.
+#[derive(Default)]
 pub(super) struct Found {
     pub(super) datasets: Vec<Dataset>,
     /// Volumes that the API made.
     made: Vec<VolumeRecord>,
     pools: BTreeSet<PoolName>,
+    /// Pools that did not answer in time: what is found of them may be old.
+    pub(super) late: BTreeSet<PoolName>,
 }
 
 /// Datasets of one pool, as it told them last.
@@ -95,8 +101,15 @@ pub(super) struct Found {
 struct PoolAnswers {
     datasets: Vec<Dataset>,
     made: Vec<VolumeRecord>,
-    /// It did not answer the last time: what is here may be old.
-    is_late: bool,
+    /// Set if it did not answer the last time: what is here may be old. Time of the
+    /// next question with the full time limit.
+    patient_at: Option<Instant>,
+}
+
+impl PoolAnswers {
+    fn is_late(&self) -> bool {
+        self.patient_at.is_some()
+    }
 }
 
 /// A configuration that was read and resolved, but is not in effect.
@@ -115,7 +128,8 @@ impl Reconciler {
         Self::with(Discovery::new(Arc::new(SystemTool::default())), hasty)
     }
 
-    fn with(discovery: Discovery, hasty: Discovery) -> Arc<Self> {
+    /// Creates an empty state that asks late pools by `hasty`.
+    pub(super) fn with(discovery: Discovery, hasty: Discovery) -> Arc<Self> {
         let plan = Plan::of(&Config::default()).expect("no datasets are configured");
         let state = State {
             plan: Arc::new(plan),
@@ -134,6 +148,10 @@ impl Reconciler {
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answers(&self) -> MutexGuard<'_, BTreeMap<PoolName, PoolAnswers>> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records which numbers of LUNs are taken after a live change: zvols that
@@ -206,10 +224,12 @@ impl Reconciler {
         state.plan.missing(&state.memory).collect()
     }
 
+    /// Finds the datasets of a plan. The caller holds [`Self::changing`], so that no
+    /// older answer of a pool takes the place of a newer one: it may be used later.
     pub(super) fn find(&self, plan: &Plan) -> Result<Found, ToolError> {
         let bases = plan.bases();
         if bases.is_empty() {
-            return Ok(Found { datasets: Vec::new(), made: Vec::new(), pools: BTreeSet::new() });
+            return Ok(Found::default());
         }
         let listed = self.discovery.tool().run("zpool", &["list", "-H", "-o", "name"])?;
         let listed: BTreeSet<&str> = listed.lines().collect();
@@ -218,7 +238,7 @@ impl Reconciler {
         let mut late = BTreeSet::new();
         for pool in &pools {
             let answers = self.answers_of(pool, &bases, plan)?;
-            late.extend(answers.is_late.then(|| pool.clone()));
+            late.extend(answers.is_late().then(|| pool.clone()));
             datasets.extend(answers.datasets);
             made.extend(answers.made);
         }
@@ -228,7 +248,7 @@ impl Reconciler {
         pools.retain(|pool| {
             listed.contains(pool.as_str()) && !late.contains(pool) && self.is_open(pool)
         });
-        Ok(Found { datasets, made, pools })
+        Ok(Found { datasets, made, pools, late })
     }
 
     /// Asks a pool for its datasets. One that does not answer in time has those of
@@ -240,35 +260,51 @@ impl Reconciler {
         bases: &[DatasetName],
         plan: &Plan,
     ) -> Result<PoolAnswers, ToolError> {
-        let last = {
-            let all = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-            all.get(pool).cloned().unwrap_or_default()
-        };
-        let discovery = if last.is_late { &self.hasty } else { &self.discovery };
-        let ask = || {
-            let mut answers = PoolAnswers::default();
-            for base in bases.iter().filter(|base| base.pool() == *pool) {
-                answers.datasets.extend(discovery.datasets_below(base)?);
-            }
-            let parents = plan.parents().iter().filter(|one| one.dataset.pool() == *pool);
-            for parent in parents {
-                match volume::list(&**discovery.tool(), &parent.dataset) {
-                    Err(error) if error.is_absent() => {}
-                    found => answers.made.extend(found?),
-                }
-            }
-            Ok(answers)
-        };
-        let answers = match ask() {
-            Err(error) if ToolError::is_late(&error) => {
+        let is_late = self.answers().get(pool).is_some_and(PoolAnswers::is_late);
+        let discovery = if is_late { &self.hasty } else { &self.discovery };
+        match ask(discovery, pool, bases, plan) {
+            Err(error) if error.is_late() => {
                 tracing::warn!(%pool, %error, "the pool does not answer: its datasets stay as they were");
-                PoolAnswers { is_late: true, ..last }
+                let mut all = self.answers();
+                let last = all.entry(pool.clone()).or_default();
+                last.patient_at.get_or_insert_with(|| Instant::now() + LATE_POOL_PAUSE);
+                Ok(last.clone())
             }
-            answers => answers?,
-        };
-        let mut all = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(pool.clone(), answers.clone());
-        Ok(answers)
+            answers => {
+                let answers = answers?;
+                self.answers().insert(pool.clone(), answers.clone());
+                Ok(answers)
+            }
+        }
+    }
+
+    /// Returns whether an evaluation is due at `now` although nothing has happened.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.state().memory.is_due(now) || !self.pools_due(now).is_empty()
+    }
+
+    /// Returns the late pools that are to be asked with the full time limit.
+    fn pools_due(&self, now: Instant) -> Vec<PoolName> {
+        let all = self.answers();
+        let due = all.iter().filter(|(_, last)| last.patient_at.is_some_and(|at| at <= now));
+        due.map(|(pool, _)| pool.clone()).collect()
+    }
+
+    /// Asks late pools with the full time limit, each once in [`LATE_POOL_PAUSE`]. The
+    /// next search takes the answer of one that is in time again, and changes of other
+    /// pools do not wait for this: [`Self::changing`] is free.
+    pub(super) fn ask_late_pools(&self, now: Instant) {
+        let plan = Arc::clone(&self.state().plan);
+        let bases = plan.bases();
+        for pool in self.pools_due(now) {
+            let asked = ask(&self.discovery, &pool, &bases, &plan);
+            let is_late = asked.is_err_and(|error| error.is_late());
+            if let Some(last) = self.answers().get_mut(&pool) {
+                // It may have answered a search meanwhile.
+                let next = last.patient_at.filter(|_| is_late);
+                last.patient_at = next.map(|_| Instant::now() + LATE_POOL_PAUSE);
+            }
+        }
     }
 
     fn is_open(&self, pool: &PoolName) -> bool {
@@ -291,6 +327,26 @@ impl Reconciler {
             Err(error) => tracing::debug!(%error, "cannot list datasets"),
         }
     }
+}
+
+/// Asks a pool for the datasets of a plan.
+fn ask(
+    discovery: &Discovery,
+    pool: &PoolName,
+    bases: &[DatasetName],
+    plan: &Plan,
+) -> Result<PoolAnswers, ToolError> {
+    let mut answers = PoolAnswers::default();
+    for base in bases.iter().filter(|base| base.pool() == *pool) {
+        answers.datasets.extend(discovery.datasets_below(base)?);
+    }
+    for parent in plan.parents().iter().filter(|one| one.dataset.pool() == *pool) {
+        match volume::list(&**discovery.tool(), &parent.dataset) {
+            Err(error) if error.is_absent() => {}
+            found => answers.made.extend(found?),
+        }
+    }
+    Ok(answers)
 }
 
 impl Found {
@@ -419,6 +475,36 @@ mod tests {
         assert_eq!(names(&late.find(&plan).unwrap()), ["tank/m/a"]);
         tool.hangs.store(false, std::sync::atomic::Ordering::Relaxed);
         assert_eq!(names(&late.find(&plan).unwrap()).len(), 2);
+    }
+
+    #[test]
+    fn a_pool_that_is_slow_as_a_rule_comes_back_after_it_was_late_once() {
+        use std::sync::atomic::Ordering::Relaxed;
+        let (tool, hasty) = (Arc::new(TwoPools::default()), Arc::new(TwoPools::default()));
+        let discovery = |tool: &Arc<TwoPools>| Discovery::new(Arc::<TwoPools>::clone(tool));
+        let follow = Reconciler::with(discovery(&tool), discovery(&hasty));
+        let config = "[[export]]\ndataset = \"slow/m/*\"\npseudo = \"/s\"\n\
+            [[export]]\ndataset = \"tank/m/*\"\npseudo = \"/t\"\n";
+        let config = zgate_config::parse(config, std::path::Path::new("x")).unwrap();
+        follow.adopt(follow.prepare(&config).unwrap());
+        let plan = Arc::clone(&follow.state().plan);
+        let late = || follow.find(&plan).unwrap().late.len();
+        let before = Instant::now();
+        hasty.hangs.store(true, Relaxed);
+        tool.hangs.store(true, Relaxed);
+        assert_eq!(late(), 1);
+        tool.hangs.store(false, Relaxed);
+        assert_eq!(late(), 1, "the short limit is not enough for it");
+        assert!(!follow.is_due(before));
+        follow.ask_late_pools(before);
+        assert_eq!(late(), 1, "it was asked with the full limit a moment ago");
+        let later = Instant::now() + LATE_POOL_PAUSE;
+        assert!(follow.is_due(later));
+        follow.ask_late_pools(later);
+        for _ in 0..2 {
+            assert_eq!(late(), 0);
+        }
+        assert!(!follow.is_due(later));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::reconcile::Reconciler;
 use super::run::Gateway;
 use serde::Serialize;
 use std::io;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use zgate_control::DatasetName;
 
@@ -43,8 +44,11 @@ impl Reconciler {
         if !(1..=MAX_SECONDS).contains(&seconds) {
             return Err(invalid(format!("{seconds} s: must be 1 to {MAX_SECONDS}")));
         }
-        let plan = std::sync::Arc::clone(&self.state().plan);
-        let found = self.find(&plan).map_err(|error| io::Error::other(error.to_string()))?;
+        let plan = Arc::clone(&self.state().plan);
+        let found = {
+            let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+            self.find(&plan).map_err(|error| io::Error::other(error.to_string()))?
+        };
         if !found.datasets.iter().any(|dataset| dataset.name.is_within(&name)) {
             self.must_exist(&name)?;
         }

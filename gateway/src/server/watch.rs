@@ -4,12 +4,14 @@ use super::absent::Source;
 use super::reconcile::{Reconciler, Shown, ShownExport};
 use super::run::Gateway;
 use crate::exports::open::Opening;
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use zgate_control::PoolName;
 use zgate_control::watch::{Change, Listener, Watch};
 use zgate_io::mountinfo::{self, MountLine};
 
@@ -112,7 +114,7 @@ impl Runner {
                 for (_, store) in self.gateway.followed() {
                     store.look();
                 }
-                if self.follow.state().memory.is_due(now) || now >= next_scan {
+                if self.follow.is_due(now) || now >= next_scan {
                     wanted.get_or_insert_with(|| Wanted::again(None));
                 }
             }
@@ -159,9 +161,10 @@ impl Runner {
     }
 
     fn scan(&mut self) {
+        self.follow.ask_late_pools(Instant::now());
         let outcome = self.follow.scan(&self.gateway);
         self.pending = match &outcome {
-            Ok(true) if self.pending < PENDING.1 => self.pending + 1,
+            Ok(scanned) if scanned.pending && self.pending < PENDING.1 => self.pending + 1,
             _ => 0,
         };
         let trouble = outcome.err().map(|error| error.to_string());
@@ -197,20 +200,42 @@ fn zfs_mounts() -> Vec<MountLine> {
     mounts
 }
 
+/// Result of a search whose changes are in effect.
+#[derive(Debug, Default)]
+pub(super) struct Scanned {
+    /// Set if a zvol has no device yet.
+    pending: bool,
+    /// Pools that did not answer in time: what they have is served as it was.
+    late: BTreeSet<PoolName>,
+}
+
+impl Scanned {
+    /// Requires that what a pool has now is in effect.
+    ///
+    /// # Errors
+    /// The pool has not answered in time.
+    pub(super) fn require(&self, pool: &PoolName) -> io::Result<()> {
+        if !self.late.contains(pool) {
+            return Ok(());
+        }
+        let reason = format!("pool {pool} has not listed its datasets in time; see `zpool status`");
+        Err(io::Error::new(io::ErrorKind::TimedOut, reason))
+    }
+}
+
 impl Reconciler {
-    /// Searches for datasets and puts changes into effect. True if a zvol has
-    /// no device yet.
+    /// Searches for datasets and puts changes into effect.
     ///
     /// # Errors
     /// The reason for which nothing was searched or changed.
-    pub(super) fn scan(&self, gateway: &Gateway) -> io::Result<bool> {
+    pub(super) fn scan(&self, gateway: &Gateway) -> io::Result<Scanned> {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let (plan, block) = {
             let state = self.state();
             (Arc::clone(&state.plan), Arc::clone(&state.block))
         };
         if plan.bases().is_empty() {
-            return Ok(false);
+            return Ok(Scanned::default());
         }
         let found = self.find(&plan).map_err(|error| io::Error::other(error.to_string()))?;
         let mut state = self.state();
@@ -231,7 +256,7 @@ impl Reconciler {
         state.shown = shown;
         let missing = plan.missing(&state.memory).collect();
         gateway.shared.absent.update(Source::Datasets, missing);
-        Ok(outcome.pending)
+        Ok(Scanned { pending: outcome.pending, late: found.late })
     }
 }
 

@@ -47,7 +47,7 @@ impl VolumeService {
             if volume.kind == VolumeKind::Block && !self.serving.has_device(&volume.dataset) {
                 continue;
             }
-            self.serving.apply().map_err(|error| not_served(&error))?;
+            self.serving.apply(&volume.dataset).map_err(|error| not_served(&error))?;
             if let Some(reach) = self.reach(parent, volume, grant) {
                 let portals = match &reach {
                     Reach::Nfs { portals, .. } | Reach::Iscsi { portals, .. } => portals,
@@ -99,7 +99,7 @@ impl VolumeService {
         drop(lock);
         // Also if the property is gone already: an earlier request may have
         // ended in between.
-        self.serving.apply().map_err(|error| not_served(&error))
+        self.serving.apply(&dataset).map_err(|error| not_served(&error))
     }
 }
 

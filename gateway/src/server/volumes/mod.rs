@@ -251,7 +251,7 @@ impl VolumeService {
         let volume = self.owned(&dataset, &asked.owner)?.ok_or_else(|| absent(&dataset))?;
         drop(lock);
         if RateLimits::are_among(&asked.properties) {
-            self.serving.apply().map_err(|error| not_served(&error))?;
+            self.serving.apply(&dataset).map_err(|error| not_served(&error))?;
         }
         // Also after a request whose reply was lost: initiators learn it now.
         if asked.size_bytes.is_some()
@@ -279,7 +279,7 @@ impl VolumeService {
         }
         drop(lock);
         if !volume.grants.is_empty() {
-            self.serving.apply().map_err(|error| not_served(&error))?;
+            self.serving.apply(&dataset).map_err(|error| not_served(&error))?;
         }
         // Clones of its snapshots are promoted.
         let _alone = self.locks.lock(&dataset.pool())?;

@@ -3,6 +3,7 @@
 use crate::exports::granted::ParentPlan;
 use crate::server::reconcile::Reconciler;
 use crate::server::run::Gateway;
+use crate::server::watch::Scanned;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
@@ -22,8 +23,8 @@ pub(crate) trait Serving: Send + Sync {
     /// Puts into effect what the datasets say now.
     ///
     /// # Errors
-    /// The reason for which everything stays as it was.
-    fn apply(&self) -> io::Result<()>;
+    /// The reason for which everything stays as it was, or what the pool of `changed` has.
+    fn apply(&self, changed: &DatasetName) -> io::Result<()>;
     /// Returns whether an export is open to a host.
     fn exports_to(&self, pseudo_path: &str, address: IpAddr) -> bool;
     /// Returns whether a zvol has its device, which appears a moment after it.
@@ -59,8 +60,15 @@ pub(crate) struct LiveServing {
     gateway: Arc<Gateway>,
     reconciler: Arc<Reconciler>,
     asked: AtomicU64,
-    /// Number of the last request whose change is in effect.
-    applied: Mutex<u64>,
+    applied: Mutex<Applied>,
+}
+
+/// Last search whose changes are in effect.
+#[derive(Default)]
+struct Applied {
+    /// Number of the last request that it covers.
+    covers: u64,
+    result: Scanned,
 }
 
 impl LiveServing {
@@ -69,7 +77,7 @@ impl LiveServing {
             gateway: Arc::clone(gateway),
             reconciler: Arc::clone(reconciler),
             asked: AtomicU64::new(0),
-            applied: Mutex::new(0),
+            applied: Mutex::default(),
         }
     }
 }
@@ -80,16 +88,16 @@ impl Serving for LiveServing {
     }
 
     /// One search is enough for all requests that waited for the one before.
-    fn apply(&self) -> io::Result<()> {
+    fn apply(&self, changed: &DatasetName) -> io::Result<()> {
         let mine = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
-        if *applied >= mine {
-            return Ok(());
+        if applied.covers < mine {
+            let covers = self.asked.load(Ordering::Acquire);
+            let result = self.reconciler.scan(&self.gateway)?;
+            *applied = Applied { covers, result };
         }
-        let covers = self.asked.load(Ordering::Acquire);
-        self.reconciler.scan(&self.gateway)?;
-        *applied = covers;
-        Ok(())
+        // A pool that is late is served as it was: access that was withdrawn there goes on.
+        applied.result.require(&changed.pool())
     }
 
     fn exports_to(&self, pseudo_path: &str, address: IpAddr) -> bool {
@@ -159,5 +167,74 @@ impl Serving for LiveServing {
                     .collect()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nfs::tcp::tests::gateway_with;
+    use crate::server::volumes::VolumeService;
+    use crate::server::volumes::tests::{PARENT, asked};
+    use std::path::Path;
+    use std::sync::atomic::AtomicBool;
+    use zgate_api::ErrorCode;
+    use zgate_control::volume::model::Model;
+    use zgate_control::volume::{self, Grant};
+    use zgate_control::{Discovery, Tool, ToolError};
+
+    /// A pool that may not list its datasets in time; its other commands run.
+    struct LateLists {
+        model: Model,
+        is_late: AtomicBool,
+    }
+
+    impl Tool for LateLists {
+        fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
+            if self.is_late.load(Ordering::Relaxed) && arguments.contains(&"-r") {
+                return Err(ToolError::TimedOut { command: "zfs list".to_owned(), seconds: 2 });
+            }
+            self.model.run(program, arguments)
+        }
+    }
+
+    #[test]
+    fn access_that_goes_on_because_the_pool_is_late_is_not_said_to_have_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let gateway = Arc::new(gateway_with(dir.path(), ""));
+        let model = Model::with(&["tank", PARENT]);
+        let tool = Arc::new(LateLists { model, is_late: AtomicBool::new(false) });
+        let discovery = || Discovery::new(Arc::<LateLists>::clone(&tool));
+        let follow = Reconciler::with(discovery(), discovery());
+        let text = format!("[[volumes.parent]]\ndataset = \"{PARENT}\"\npseudo = \"/k8s\"\n");
+        let config = zgate_config::parse(&text, Path::new("x")).unwrap();
+        follow.adopt(follow.prepare(&config).unwrap());
+        let serving = Arc::new(LiveServing::new(&gateway, &follow));
+        let service =
+            VolumeService::new(Arc::<LateLists>::clone(&tool), Arc::<LiveServing>::clone(&serving));
+        service.create(&asked("a", zgate_api::VolumeKind::Filesystem)).unwrap();
+        let id: DatasetName = format!("{PARENT}/a").parse().unwrap();
+        let made = volume::read(&*tool, &id).unwrap().unwrap();
+        let grant = Grant {
+            node: "n1".to_owned(),
+            addresses: vec![IpAddr::from([10, 0, 0, 1])],
+            initiator: None,
+            read_only: false,
+        };
+        volume::grant(&*tool, &made, &grant).unwrap();
+        serving.apply(&id).unwrap();
+        let is_served = || gateway.export_paths().contains(Path::new("/tank/k8s/a"));
+        assert!(is_served());
+        tool.is_late.store(true, Ordering::Relaxed);
+        // The second request finds the grant gone.
+        for _ in 0..2 {
+            let error = service.withdraw(id.as_str(), "n1", "csi").unwrap_err();
+            assert!(error.code == ErrorCode::Storage && error.message.contains("tank"), "{error}");
+            assert!(is_served());
+        }
+        serving.apply(&"other/k8s/a".parse().unwrap()).unwrap();
+        tool.is_late.store(false, Ordering::Relaxed);
+        service.withdraw(id.as_str(), "n1", "csi").unwrap();
+        assert!(!is_served());
     }
 }

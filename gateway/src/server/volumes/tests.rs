@@ -38,7 +38,7 @@ impl Serving for Served {
         self.parents.clone()
     }
 
-    fn apply(&self) -> io::Result<()> {
+    fn apply(&self, _: &DatasetName) -> io::Result<()> {
         let found = volume::list(&*self.model, &self.parents[0].dataset);
         *locked(&self.now) = found.map_err(|error| io::Error::other(error.to_string()))?;
         Ok(())
@@ -552,7 +552,7 @@ fn ten_thousand_requests_with_lost_commands_leave_what_was_asked_for() {
             one_request(&service, &model, &mut numbers, &mut expected);
             model.set_fates(None);
         }
-        served.apply().unwrap();
+        served.apply(&PARENT.parse().unwrap()).unwrap();
         let found = service.list(&Page::default()).unwrap().items;
         let found: Expected = found
             .into_iter()
