@@ -215,7 +215,12 @@ impl Reconciler {
         state.shown = Shown::of(&prepared.outcome);
         state.plan = prepared.plan;
         state.block = prepared.block;
+        // Not the holds of the preparation: a dataset was released or resumed since, and
+        // the search that puts this into effect waits. What the preparation has ended,
+        // the next search ends again.
+        let holds = std::mem::take(&mut state.memory.holds);
         state.memory = prepared.memory;
+        state.memory.holds = holds;
     }
 
     /// Returns the datasets of exports that do not exist or are not mounted.
@@ -505,6 +510,31 @@ mod tests {
             assert_eq!(late(), 0);
         }
         assert!(!follow.is_due(later));
+    }
+
+    #[test]
+    fn a_release_and_its_end_during_a_reload_are_not_forgotten() {
+        use zgate_control::volume::model::Model;
+        let follow = with(Model::with(&["tank", "tank/m", "tank/m/a"]));
+        let config = "[[export]]\ndataset = \"tank/m/*\"\npseudo = \"/m\"\n";
+        let config = zgate_config::parse(config, std::path::Path::new("x")).unwrap();
+        follow.adopt(follow.prepare(&config).unwrap());
+        let plan = Arc::clone(&follow.state().plan);
+        let found = follow.find(&plan).unwrap();
+        let name = "tank/m".parse().unwrap();
+        let until = Instant::now() + Duration::from_secs(3600);
+        let release = |_: &Prepared| {
+            follow.state().memory.hold(&name, &found.datasets, until);
+            Ok(())
+        };
+        follow.replace(&config, release).unwrap();
+        assert_eq!(follow.state().memory.holds.len(), found.datasets.len());
+        let resume = |_: &Prepared| {
+            follow.state().memory.resume(&name);
+            Ok(())
+        };
+        follow.replace(&config, resume).unwrap();
+        assert!(follow.state().memory.holds.is_empty());
     }
 
     #[test]

@@ -62,7 +62,9 @@ impl Reconciler {
         let mut free = true;
         for (guid, store) in gateway.followed() {
             match within(guid) {
-                Some(dataset) if dataset.is_within(&name) => free &= store.hold(PATIENCE),
+                // The search has closed it. It is not closed here: when its hold has
+                // ended meanwhile, nothing would serve it again.
+                Some(dataset) if dataset.is_within(&name) => free &= store.is_free(PATIENCE),
                 // A file system mounted below an export is part of it.
                 Some(dataset) if name.is_within(dataset) => free &= store.let_go(PATIENCE),
                 _ => {}
@@ -102,5 +104,68 @@ impl Reconciler {
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, format!("{error}")))?;
         self.state().memory.resume(&name);
         self.scan(gateway).map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exports::open::Opening;
+    use crate::nfs::tcp::tests::gateway_with;
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use zgate_control::{Discovery, Tool, ToolError};
+
+    /// A dataset that is mounted at these paths, one after the other, when it is listed.
+    struct Moves {
+        paths: Vec<PathBuf>,
+        lists: AtomicUsize,
+    }
+
+    impl Tool for Moves {
+        fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
+            if arguments.contains(&"-j") {
+                return Err(ToolError::Failed {
+                    command: program.to_owned(),
+                    status: Some(2),
+                    said: "invalid option 'j'".to_owned(),
+                });
+            }
+            if !arguments.contains(&"-r") {
+                return Ok("tank\n".to_owned());
+            }
+            let path = self.paths[self.lists.fetch_add(1, Ordering::Relaxed)].display();
+            Ok(format!(
+                "tank/m/a\tfilesystem\t7\t1\t1\t1\t1\t131072\t-\t-\tstandard\tlatency\toff\t0\t0\t0\t0\t0\toff\thidden\toff\t-\ton\tyes\t{path}\n"
+            ))
+        }
+    }
+
+    #[test]
+    fn a_dataset_whose_hold_has_ended_is_not_closed_for_good() {
+        let dir = tempfile::tempdir().unwrap();
+        let gateway = gateway_with(dir.path(), "");
+        let (before, after) = (dir.path().join("before"), dir.path().join("after"));
+        std::fs::create_dir(&before).unwrap();
+        // It moves between the two searches of the release.
+        let paths = vec![before.clone(), before, after];
+        let tool: Arc<dyn Tool> = Arc::new(Moves { paths, lists: AtomicUsize::new(0) });
+        let follow = Reconciler::with(Discovery::new(Arc::clone(&tool)), Discovery::new(tool));
+        let config = "[[export]]\ndataset = \"tank/m/*\"\npseudo = \"/m\"\n";
+        let config = zgate_config::parse(config, std::path::Path::new("x")).unwrap();
+        follow
+            .replace(&config, |prepared| {
+                gateway.replace_exports(&prepared.outcome.exports, Opening::Reload)
+            })
+            .unwrap();
+        let condition = || {
+            let (guid, store) = gateway.followed().remove(0);
+            (guid, store.condition())
+        };
+        assert_eq!(condition(), (7, "in-use"));
+        let released = follow.release(&gateway, "tank/m", 60).unwrap();
+        assert_eq!(condition(), (7, "idle"), "at its new place");
+        assert!(!released.free && released.datasets.len() == 1);
+        assert!(follow.state().memory.holds.is_empty());
     }
 }

@@ -232,6 +232,14 @@ impl DatasetTree {
         self.settled(patience)
     }
 
+    /// Returns whether nothing uses it any more after [`Self::hold`]. Waits for running
+    /// requests, at most `patience`; false if it is served again.
+    pub(crate) fn is_free(&self, patience: Duration) -> bool {
+        let is_away =
+            || matches!(*self.place.read().unwrap_or_else(PoisonError::into_inner), Mount::Away);
+        is_away() && self.settled(patience) && is_away()
+    }
+
     /// Closes everything now; the next request opens it again. False if running
     /// requests have not ended within `patience`.
     pub(crate) fn let_go(&self, patience: Duration) -> bool {

@@ -136,6 +136,7 @@ fn held_back_it_answers_later_and_moved_it_is_the_same() {
     fixture.write(&file, "here").unwrap();
     assert!(fixture.home.hold(Duration::from_secs(1)));
     assert_eq!((fixture.kept(), fixture.home.condition()), (0, "away"));
+    assert!(fixture.home.is_free(Duration::ZERO));
     assert_eq!(fixture.read(&file), Err(StoreError::OutOfResources));
     let from = fixture.dir.path().join("a");
     let to = fixture.dir.path().join("b");
@@ -145,6 +146,7 @@ fn held_back_it_answers_later_and_moved_it_is_the_same() {
     fixture.home.found_at(&from);
     assert_eq!(fixture.read(&file), Err(StoreError::OutOfResources));
     fixture.home.found_at(&to);
+    assert!(!fixture.home.is_free(Duration::from_secs(1)), "it is served again");
     assert_eq!(fixture.read(&file).unwrap(), b"here");
     assert_eq!(run(fixture.files.getattr(&node)).unwrap().size, 4);
     fixture.home.found_at(Path::new("/nowhere"));
