@@ -290,6 +290,19 @@ fn a_volume_in_use_is_not_deleted() {
 }
 
 #[test]
+fn a_refused_deletion_changes_nothing() {
+    let (service, model, _) = service();
+    service.create(&asked("f", KINDS[0])).unwrap();
+    service.grant(&id("f"), "n1", &node(1)).unwrap();
+    model.foreign_snapshot(&id("f@zgate_2026-11-21_10:00:00_hourly"));
+    model.run("zfs", &["create", &id("f/child")]).unwrap();
+    let names = model.names();
+    assert_eq!(service.delete(&id("f"), "csi").unwrap_err().code, ErrorCode::InUse);
+    assert_eq!(model.names(), names);
+    assert_eq!(service.get(&id("f")).unwrap().access, ["n1"]);
+}
+
+#[test]
 fn a_volume_in_use_is_rolled_back_only_by_force() {
     let (service, _, served) = service();
     service.create(&asked("b", KINDS[1])).unwrap();

@@ -1,6 +1,7 @@
 //! Deletion of a volume. Clones of it are promoted first, so that they live on.
 
 use super::fault::{Fault, VolumeError};
+use super::kind::VolumeKind;
 use super::limits::{MAX_DESTROYED_AT_ONCE, MAX_PROMOTIONS};
 use super::record::VolumeRecord;
 use super::snapshot::{VolumeSnapshot, snapshots_of};
@@ -8,31 +9,58 @@ use crate::snapshot::OurName;
 use crate::tool::Tool;
 
 /// Refuses the deletion of a volume with snapshots that its owner still lists,
-/// or that somebody else took. Returns the number of those that go with it.
+/// or that somebody else took or holds; and of one with snapshots and datasets below
+/// it. Returns the number of snapshots that go with it.
 ///
 /// # Errors
-/// [`Fault::InUse`], with the snapshots.
+/// [`Fault::InUse`], with the snapshots or the dataset.
 pub fn refuse_if_snapshots(tool: &dyn Tool, volume: &VolumeRecord) -> Result<usize, VolumeError> {
     snapshots_that_may_go(tool, volume).map(|all| all.len())
 }
 
-/// Returns the snapshots of a volume; all go with it.
+/// Returns the snapshots of a volume; all go with it. They go first, so what ZFS would
+/// refuse afterwards is refused here.
 fn snapshots_that_may_go(
     tool: &dyn Tool,
     volume: &VolumeRecord,
 ) -> Result<Vec<VolumeSnapshot>, VolumeError> {
     let all = snapshots_of(tool, &volume.dataset)?;
     let holders: Vec<_> = all.iter().filter(|one| !may_go(one)).collect();
-    let Some(first) = holders.first() else { return Ok(all) };
+    if let Some(first) = holders.first() {
+        return Err(VolumeError::new(
+            Fault::InUse,
+            format!(
+                "volume {} has {} snapshots, such as {}",
+                volume.dataset,
+                holders.len(),
+                first.snapshot
+            ),
+            "delete them first",
+        ));
+    }
+    // One with clones moves to a clone, with its holds.
+    if let Some(held) = all.iter().find(|one| one.held && one.clones.is_empty()) {
+        return Err(VolumeError::new(
+            Fault::InUse,
+            format!("snapshot {} is held", held.snapshot),
+            "release its holds (`zfs holds`)",
+        ));
+    }
+    if !all.is_empty() && volume.kind == VolumeKind::Filesystem {
+        refuse_if_children(tool, volume)?;
+    }
+    Ok(all)
+}
+
+fn refuse_if_children(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
+    let dataset = volume.dataset.as_str();
+    let arguments = ["list", "-H", "-o", "name", "-d", "1", "-t", "filesystem,volume", dataset];
+    let text = tool.run("zfs", &arguments)?;
+    let Some(child) = text.lines().find(|name| *name != dataset) else { return Ok(()) };
     Err(VolumeError::new(
         Fault::InUse,
-        format!(
-            "volume {} has {} snapshots, such as {}",
-            volume.dataset,
-            holders.len(),
-            first.snapshot
-        ),
-        "delete them first",
+        format!("volume {dataset} has datasets below it, such as {child}"),
+        "destroy what is below it first",
     ))
 }
 
@@ -47,7 +75,8 @@ pub(super) fn is_scheduled(snapshot: &VolumeSnapshot) -> bool {
     !snapshot.listed && OurName::parse(snapshot.snapshot.name()).is_some()
 }
 
-/// Deletes a volume that nobody uses.
+/// Deletes a volume that nobody uses. A file system that somebody uses keeps its
+/// snapshots.
 ///
 /// # Errors
 /// As [`refuse_if_snapshots`], and the error of `zfs`.
@@ -55,6 +84,27 @@ pub fn delete(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError>
     if snapshots_that_may_go(tool, volume)?.is_empty() {
         return destroy(tool, volume);
     }
+    let is_unmounted = unmount(tool, volume)?;
+    let outcome = destroy_with_snapshots(tool, volume);
+    if is_unmounted && outcome.is_err() {
+        // It stays for now. If this fails, too, the next grant of access mounts it.
+        let _ = tool.run("zfs", &["mount", volume.dataset.as_str()]);
+    }
+    outcome
+}
+
+/// Unmounts a file system, which fails while a process uses it. Returns whether it was
+/// mounted.
+fn unmount(tool: &dyn Tool, volume: &VolumeRecord) -> Result<bool, VolumeError> {
+    // One with the mount point `legacy` is not for `zfs unmount`.
+    let is_mounted = volume.mounted_at.as_ref().is_some_and(|path| path.is_absolute());
+    if is_mounted {
+        tool.run("zfs", &["unmount", volume.dataset.as_str()])?;
+    }
+    Ok(is_mounted)
+}
+
+fn destroy_with_snapshots(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
     destroy_unused(tool, volume)?;
     for _ in 0..MAX_PROMOTIONS {
         let all = snapshots_of(tool, &volume.dataset)?;

@@ -2,6 +2,8 @@
 //! user properties, with the refusals of the real programs. Commands can be lost
 //! before or after they take effect.
 
+mod mounts;
+
 use crate::tool::{Tool, ToolError, command_line};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -38,6 +40,7 @@ struct ModelDataset {
     properties: BTreeMap<String, String>,
     /// Guid of the snapshot that it is a clone of.
     origin: Option<u64>,
+    mounted: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +49,7 @@ struct ModelSnapshot {
     guid: u64,
     properties: BTreeMap<String, String>,
     deferred: bool,
+    held: bool,
     /// Size of the zvol at that time.
     volsize: Option<u64>,
 }
@@ -92,7 +96,7 @@ impl Model {
         self.state().is_exported = is_exported;
     }
 
-    /// Makes a dataset busy: it cannot be destroyed.
+    /// Makes a dataset busy: it can be neither unmounted nor destroyed.
     pub fn set_busy(&self, dataset: &str, busy: bool) {
         let mut state = self.state();
         state.busy.retain(|one| one != dataset);
@@ -132,7 +136,13 @@ impl Model {
         let guid = state.next;
         let dataset = name.split('@').next().unwrap_or_default();
         let volsize = state.datasets.get(dataset).and_then(|one| one.volsize);
-        let taken = ModelSnapshot { guid, properties: BTreeMap::new(), deferred: false, volsize };
+        let taken = ModelSnapshot {
+            guid,
+            properties: BTreeMap::new(),
+            deferred: false,
+            held: false,
+            volsize,
+        };
         state.snapshots.insert(name.to_owned(), taken);
     }
 }
@@ -215,7 +225,10 @@ impl State {
             "promote" => self.promote(rest[0]),
             "rename" => self.rename(rest[0], rest[1]),
             "rollback" => self.rollback(rest[0]),
-            "mount" => Ok(String::new()),
+            "mount" => self.mount(rest[0], true),
+            "unmount" => self.mount(rest[0], false),
+            "hold" => self.hold(rest[1], true),
+            "release" => self.hold(rest[1], false),
             "list" if rest.contains(&"-j") => Err("invalid option 'j'".to_owned()),
             "list" => self.list(&Parsed::of(rest, &["-o", "-t", "-d", "-s"])),
             "get" => self.get(&Parsed::of(rest, &["-o", "-t", "-d", "-s"])),
@@ -243,7 +256,9 @@ impl State {
         self.next += 1;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let (guid, created_unix_seconds) = (self.next, now.as_secs());
-        let dataset = ModelDataset { guid, created_unix_seconds, volsize, properties, origin };
+        let mounted = volsize.is_none();
+        let dataset =
+            ModelDataset { guid, created_unix_seconds, volsize, properties, origin, mounted };
         self.datasets.insert(name.to_owned(), dataset);
     }
 
@@ -300,7 +315,7 @@ impl State {
             let (guid, properties) = (self.next, parsed.properties());
             let dataset = name.split('@').next().unwrap_or_default();
             let volsize = self.datasets.get(dataset).and_then(|one| one.volsize);
-            let taken = ModelSnapshot { guid, properties, deferred: false, volsize };
+            let taken = ModelSnapshot { guid, properties, deferred: false, held: false, volsize };
             self.snapshots.insert((*name).to_owned(), taken);
         }
         Ok(String::new())
@@ -367,17 +382,19 @@ impl State {
         if let Some(guid) = origin
             && self.clones(guid).is_empty()
         {
-            self.snapshots.retain(|_, one| one.guid != guid || !one.deferred);
+            self.snapshots.retain(|_, one| one.guid != guid || !one.deferred || one.held);
         }
         Ok(String::new())
     }
 
     fn destroy_snapshot(&mut self, name: &str, deferred: bool) -> Result<(), String> {
-        let Some(guid) = self.snapshots.get(name).map(|one| one.guid) else {
+        let Some((guid, held)) = self.snapshots.get(name).map(|one| (one.guid, one.held)) else {
             return Err(format!("could not find any snapshots to destroy; '{name}'"));
         };
-        if self.clones(guid).is_empty() {
+        if !held && self.clones(guid).is_empty() {
             self.snapshots.remove(name);
+        } else if held && !deferred {
+            return Err(format!("cannot destroy snapshot {name}: dataset is busy"));
         } else if !deferred {
             return Err(format!("cannot destroy '{name}': snapshot has dependent clones"));
         } else if let Some(found) = self.snapshots.get_mut(name) {
@@ -528,6 +545,7 @@ impl State {
             return match column {
                 "name" => name.to_owned(),
                 "guid" | "creation" => one.guid.to_string(),
+                "userrefs" => u8::from(one.held).to_string(),
                 "clones" => clones().unwrap_or_else(|| "-".to_owned()),
                 _ => local().unwrap_or_else(|| "-".to_owned()),
             };
@@ -559,6 +577,7 @@ impl State {
             "volblocksize" if one.volsize.is_some() => local("16384"),
             "refquota" if one.volsize.is_none() => local("0"),
             "readonly" => local("off"),
+            "mounted" if one.volsize.is_none() && !one.mounted => "no".to_owned(),
             "mounted" if one.volsize.is_none() => "yes".to_owned(),
             "mountpoint" if one.volsize.is_none() => format!("/{name}"),
             _ => local("-"),

@@ -19,8 +19,8 @@ const CLONE_PREFIX: &str = "zgate-clone-";
 /// Beginning of the name of a deleted snapshot that clones still need.
 const DELETED_PREFIX: &str = "zgate-deleted-";
 
-const COLUMNS: &str = "name,guid,creation,clones,zgate:owner,zgate:snapshot,zgate:size,\
-    zgate:temporary";
+const COLUMNS: &str = "name,guid,creation,clones,userrefs,zgate:owner,zgate:snapshot,\
+    zgate:size,zgate:temporary";
 
 /// A snapshot of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub struct VolumeSnapshot {
     pub listed: bool,
     /// Set if it was made for a clone, or its deletion has begun.
     pub temporary: bool,
+    /// Set if somebody holds it (`zfs hold`).
+    pub(super) held: bool,
     /// Clone that it was made for.
     made_for: Option<String>,
 }
@@ -111,7 +113,8 @@ fn listing(
 
 fn parse(line: &str) -> Option<VolumeSnapshot> {
     let fields: Vec<&str> = line.split('\t').collect();
-    let &[name, guid, creation, clones, owner, snapshot, size, temporary] = fields.as_slice()
+    let &[name, guid, creation, clones, holds, owner, snapshot, size, temporary] =
+        fields.as_slice()
     else {
         return None;
     };
@@ -126,6 +129,7 @@ fn parse(line: &str) -> Option<VolumeSnapshot> {
         size_bytes: size.parse().unwrap_or(0),
         listed: is_set(snapshot) && !is_set(temporary),
         temporary: is_set(temporary),
+        held: holds.parse::<u64>().is_ok_and(|count| count > 0),
         made_for: is_set(temporary).then(|| temporary.to_owned()),
     })
 }

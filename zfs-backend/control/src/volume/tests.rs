@@ -274,6 +274,41 @@ fn snapshots_of_others_hold_a_volume_and_scheduled_ones_do_not() {
 }
 
 #[test]
+fn a_deletion_that_is_refused_destroys_no_snapshot() {
+    let model = model();
+    make(&model, &new("f", VolumeKind::Filesystem)).unwrap();
+    let scheduled = "tank/k8s/f@zgate_2026-11-21_10:00:00_hourly";
+    model.foreign_snapshot(scheduled);
+    let run = |arguments: &[&str]| drop(model.run("zfs", arguments).unwrap());
+    let is_refused = |why: &str| {
+        let names = model.names();
+        let error = delete(&model, &the(&model, "f")).unwrap_err();
+        assert!(error.fault == Fault::InUse && error.message.contains(why), "{why}: {error}");
+        assert_eq!(model.names(), names, "{why}");
+        assert!(the(&model, "f").mounted_at.is_some(), "{why}");
+    };
+    model.set_busy("tank/k8s/f", true);
+    is_refused("busy");
+    model.set_busy("tank/k8s/f", false);
+    run(&["hold", "backup", scheduled]);
+    is_refused("held");
+    run(&["release", "backup", scheduled]);
+    run(&["create", "tank/k8s/f/child"]);
+    is_refused("f/child");
+    run(&["destroy", "tank/k8s/f/child"]);
+    // What fails later leaves it mounted.
+    model.set_fates(Some(Box::new(|command| match command {
+        "zfs destroy tank/k8s/f" => Fate::LostBefore,
+        _ => Fate::Runs,
+    })));
+    assert_eq!(delete(&model, &the(&model, "f")).unwrap_err().fault, Fault::Storage);
+    model.set_fates(None);
+    assert!(the(&model, "f").mounted_at.is_some());
+    delete(&model, &the(&model, "f")).unwrap();
+    assert_eq!(left(&model), Vec::<String>::new());
+}
+
+#[test]
 fn a_rollback_destroys_nothing_that_somebody_wanted() {
     let model = model();
     make(&model, &new("a", VolumeKind::Block)).unwrap();

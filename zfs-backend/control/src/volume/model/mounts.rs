@@ -1,0 +1,31 @@
+//! Mounts and holds of the model of ZFS.
+
+use super::{Said, State};
+
+impl State {
+    pub(super) fn mount(&mut self, name: &str, mounted: bool) -> Said {
+        let is_busy = self.busy.iter().any(|one| one == name);
+        let Some(found) = self.datasets.get_mut(name) else {
+            return Err(format!("cannot open '{name}': dataset does not exist"));
+        };
+        match (found.mounted, mounted) {
+            (true, true) => Err(format!("cannot mount '{name}': filesystem already mounted")),
+            (false, false) => Err(format!("cannot unmount '{name}': not currently mounted")),
+            (true, false) if is_busy => {
+                Err(format!("cannot unmount '/{name}': pool or dataset is busy"))
+            }
+            _ => {
+                found.mounted = mounted;
+                Ok(String::new())
+            }
+        }
+    }
+
+    pub(super) fn hold(&mut self, name: &str, held: bool) -> Said {
+        let Some(found) = self.snapshots.get_mut(name) else {
+            return Err(format!("cannot open '{name}': dataset does not exist"));
+        };
+        found.held = held;
+        Ok(String::new())
+    }
+}
