@@ -2,13 +2,16 @@
 //! RFC 7530 §9.6.2).
 
 use std::rc::Rc;
+use zgate_memory::{FileOp, When};
 use zgate_nfs_wire::v4::Fh;
 use zgate_nfs_wire::v4::op::Lock;
 use zgate_nfs_wire::v4::op::Open;
+use zgate_nfs_wire::v4::op::Sequence;
 use zgate_nfs_wire::v4::op::lock;
 use zgate_nfs_wire::v4::op::open::{Claim, Delegated, RESULT_CONFIRM};
 use zgate_nfs_wire::v4::{LockType, Stateid, Status};
-use zgate_test_harness::nfs::{Client, GRACE, Harness, OpenRequest, Ops};
+use zgate_test_harness::nfs::{Client, GRACE, Harness, OpenRequest, Ops, Reply};
+use zgate_xdr::{Decode, Decoder};
 
 fn reclaim(fh: &Fh, delegation: u32) -> OpenRequest {
     let wish = OpenRequest::name(fh, "").claim(Claim::Previous(delegation));
@@ -175,6 +178,64 @@ fn delegations_are_reclaimed() {
         c.introduce_for_reclaim(true);
         let back = c.open(&reclaim(&held.fh, 1).access(1)).unwrap();
         assert!(matches!(back.delegated, Delegated::Read { .. }), "{:?}", back.delegated);
+    }
+}
+
+#[test]
+fn an_open_whose_reclaim_outlasts_grace_is_not_taken_back() {
+    for minor in 0..=2 {
+        let (harness, [(a, fa), _]) = gone(minor);
+        come_back(&a);
+        let hold = harness.store.faults().hold_next(FileOp::Open, When::BeforeEffect);
+        let args = a.open_args(&reclaim(&fa, 0).deny(3));
+        let late = a.begin_next(Ops::new().at(&fa).op::<Open>(&args));
+        harness.simulation.settle();
+        assert_eq!(hold.waiting(), 1);
+        harness.pass_seconds(GRACE + 5);
+        let other = harness.client("other", minor);
+        let theirs = other.open(&OpenRequest::name(&other.export(), "a")).unwrap();
+        other.write(&theirs.fh, theirs.stateid, 0, b"new").unwrap();
+        other.close(&theirs).unwrap();
+        hold.release();
+        harness.simulation.settle();
+        let raw = late.borrow().clone().unwrap();
+        let status = Status::decode(&mut Decoder::new(&raw)).unwrap();
+        assert_eq!(status, Status::NoGrace, "another client has changed the file");
+    }
+}
+
+#[test]
+fn a_delegation_whose_reclaim_outlasts_grace_is_not_taken_back() {
+    for minor in 1..=2 {
+        let harness = Harness::new();
+        let c = harness.reachable("c", minor);
+        harness.client("maker", minor).file(&c.export(), "f", b"x");
+        let held = c.open(&OpenRequest::name(&c.export(), "f")).unwrap();
+        assert!(matches!(held.delegated, Delegated::Write { .. }), "{:?}", held.delegated);
+        harness.restart();
+        c.reconnect();
+        c.introduce_for_reclaim(true);
+        let faults = harness.store.faults();
+        let opening = faults.hold_next(FileOp::Open, When::BeforeEffect);
+        let delegating = faults.hold_next(FileOp::Open, When::BeforeEffect);
+        let ops = || Ops::new().at(&held.fh).op::<Open>(&c.open_args(&reclaim(&held.fh, 2)));
+        let late = c.begin_next(ops());
+        harness.simulation.settle();
+        opening.release();
+        harness.simulation.settle();
+        assert_eq!(delegating.waiting(), 1, "the open has been taken back");
+        harness.pass_seconds(GRACE + 5);
+        let other = harness.client("other", minor);
+        let theirs = other.open(&OpenRequest::name(&other.export(), "f").access(1)).unwrap();
+        assert!(other.read(&theirs.fh, theirs.stateid, 0, 1).is_ok());
+        other.close(&theirs).unwrap();
+        delegating.release();
+        harness.simulation.settle();
+        let raw = late.borrow().clone().unwrap();
+        let asked = ops().after(Ops::new().op::<Sequence>(&c.sequence_args(0, 1)));
+        let reply = Reply::parse(raw, &asked.encode(b"", u32::from(minor)).1).ok();
+        let given = reply.get::<Open>().delegated;
+        assert_eq!(given, Delegated::None, "another client has read what the holder had changed");
     }
 }
 

@@ -82,8 +82,10 @@ pub(super) async fn decide(
         opened: &opened,
     };
     let mut tables = cx.server.state.lock();
+    // A delegation that is reclaimed too late may have been in the way of others.
+    let too_late = reclaimed.is_some() && !cx.server.state.grace.active();
     let unchanged = changes.begun(&file) == begun;
-    if !unchanged || !cx.server.state.may_delegate(&tables, &file, client, write, now) {
+    if too_late || !unchanged || !cx.server.state.may_delegate(&tables, &file, client, write, now) {
         return none(CONTENTION);
     }
     let Some(key) = cx.server.state.enter_delegation(&mut tables, &new) else {

@@ -262,6 +262,11 @@ fn remember(
     let file = target.object.file_key();
     let access = args.access & 3;
     let mut tables = state.lock();
+    if args.claim.is_reclaim() && !state.grace.active() {
+        // Grace has ended during the calls to the backend: others may have used
+        // the file since, and left no open that would conflict.
+        return Err(Status::NoGrace);
+    }
     let now = cx.now.seconds();
     state.check_shares(&mut tables, &file, access, args.deny, now)?;
     // Another client may have got a delegation during the call to the backend.
