@@ -17,6 +17,7 @@ impl Rule for ReclaimComplete {
             return Ok(());
         }
         let state = &cx.server.state;
+        state.record_again(id).await?;
         let mut tables = state.lock();
         let client = tables.clients.get_mut(&id).ok_or(Status::StaleClientid)?;
         if std::mem::replace(&mut client.reclaim_complete, true) {

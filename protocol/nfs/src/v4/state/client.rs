@@ -51,6 +51,7 @@ impl State {
             record_removals: 0,
             record_begun: false,
             record_removal: None,
+            unrecorded: false,
             lease: Arc::new(Lease::new(now_seconds)),
             sessions: Vec::new(),
             create_sequence: OwnerSeq::default(),
@@ -162,6 +163,38 @@ impl State {
         };
         self.records.keep(&*self.runtime, record).await?;
         Ok(kept)
+    }
+
+    /// Writes the record of a client again that was removed at the end of grace:
+    /// what the client has reclaimed until then, and what it gets from now on, it
+    /// may reclaim after a restart.
+    ///
+    /// # Errors
+    /// [`Status::StaleClientid`], or [`Status::Delay`] if stable storage does not
+    /// accept it.
+    pub(crate) async fn record_again(&self, id: ClientId) -> Result<(), Status> {
+        let record = {
+            let tables = self.lock();
+            let client = tables.clients.get(&id).ok_or(Status::StaleClientid)?;
+            if !client.unrecorded {
+                return Ok(());
+            }
+            ClientRecord { name: client.name.clone(), minor_zero: client.minor_zero }
+        };
+        let name = record.name.clone();
+        self.records.keep(&*self.runtime, record).await?;
+        let mut tables = self.lock();
+        if let Some(client) = tables.clients.get_mut(&id) {
+            client.unrecorded = false;
+            return Ok(());
+        }
+        // The client was removed meanwhile. The record may be that of a later one.
+        if tables.by_name.get(&name).is_none_or(|slot| slot.confirmed.is_none()) {
+            // The removal need not be awaited: the client's state is gone, and a
+            // request for it has waited for its storage.
+            let _ = self.forget_record(&mut tables, &name);
+        }
+        Err(Status::StaleClientid)
     }
 
     /// Returns whether a call over a connection that is not bound to the

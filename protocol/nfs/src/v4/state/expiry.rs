@@ -167,16 +167,26 @@ impl State {
     }
 
     /// Removes the records of clients that did not come back, and ends grace
-    /// with the last of them. The record of a connected client is kept, whether
-    /// it reported RECLAIM_COMPLETE (minor version 0 cannot) or not: it must be
-    /// able to reclaim after the next restart.
+    /// with the last of them. Those of clients that are back and have not reported
+    /// RECLAIM_COMPLETE go, too: what such a client has not reclaimed is given to
+    /// others from now on, and after the next restart the server could not tell it
+    /// from what it has (RFC 8881 §8.4.3). Minor version 0 cannot report it: the
+    /// record of a connected client is kept.
     fn end_grace(&self, tables: &mut Tables, now_seconds: u64) {
         let grace = &self.grace;
         grace.end_if_settled();
-        let Some(mut absent) = grace.tick(now_seconds) else { return };
-        absent.retain(|name| tables.by_name.get(name).is_none_or(|slot| slot.confirmed.is_none()));
-        let removals = absent.iter().map(|name| self.forget_record(tables, name));
-        grace.close(removals.collect());
+        let Some(unfinished) = grace.tick(now_seconds) else { return };
+        let mut removals = Vec::new();
+        for name in unfinished {
+            let confirmed = tables.by_name.get(&name).and_then(|slot| slot.confirmed);
+            match confirmed.and_then(|id| tables.clients.get_mut(&id)) {
+                Some(client) if client.minor_zero => continue,
+                Some(client) => (client.unrecorded, client.may_reclaim) = (true, false),
+                None => {}
+            }
+            removals.push(self.forget_record(tables, &name));
+        }
+        grace.close(removals);
     }
 
     /// Removes blocked locks whose client stopped asking, and notifies the

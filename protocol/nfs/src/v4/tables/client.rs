@@ -79,6 +79,9 @@ pub struct Client {
     pub record_begun: bool,
     /// The removal of its record, started when its lease expired.
     pub record_removal: Option<PendingWork>,
+    /// Its record was removed at the end of grace, because it had not reclaimed
+    /// everything; it is written again with RECLAIM_COMPLETE.
+    pub unrecorded: bool,
     /// Its lease.
     pub lease: Arc<Lease>,
     /// Its sessions.

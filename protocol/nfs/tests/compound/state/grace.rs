@@ -35,6 +35,14 @@ fn come_back(c: &Client) {
     c.introduce_for_reclaim(false);
 }
 
+/// Grace ends; a client keeps its lease meanwhile.
+fn outlast_grace(harness: &Harness, c: &Client) {
+    for _ in 0..GRACE + 5 {
+        harness.pass_seconds(1);
+        c.run(Ops::new().root());
+    }
+}
+
 #[test]
 fn ids_of_the_old_server_are_stale() {
     for minor in 0..=2 {
@@ -278,16 +286,15 @@ fn a_reclaim_asks_for_no_confirmation() {
 
 #[test]
 fn who_came_back_may_reclaim_after_the_next_restart_too() {
-    // Minor version 0 cannot report the end of its reclaims, and a client of a
-    // later one may be slow to do so: it is sufficient that the client is
-    // registered.
+    // Minor version 0 cannot report the end of its reclaims: it is sufficient that
+    // the client is registered. A client of a later one may be slow to do so.
     for minor in 0..=2 {
         let (harness, [(a, fa), (b, fb)]) = gone(minor);
         come_back(&a);
         a.open(&reclaim(&fa, 0)).unwrap();
-        for _ in 0..GRACE + 5 {
-            harness.pass_seconds(1);
-            a.run(Ops::new().root());
+        outlast_grace(&harness, &a);
+        if minor > 0 {
+            a.reclaim_complete().unwrap();
         }
         assert_eq!(harness.records.names(), [b"a".to_vec()], "minor version {minor}");
         harness.restart();
@@ -295,6 +302,46 @@ fn who_came_back_may_reclaim_after_the_next_restart_too() {
         assert!(a.open(&reclaim(&fa, 0)).is_ok(), "minor version {minor}");
         come_back(&b);
         assert_eq!(b.open(&reclaim(&fb, 0)).unwrap_err(), Status::NoGrace);
+    }
+}
+
+#[test]
+fn who_had_not_finished_at_the_end_of_grace_may_not_reclaim_after_the_next_restart() {
+    // RFC 8881 §8.4.3: the second edge condition. The server does not know what the
+    // client had not reclaimed yet, and others have got since.
+    for minor in 1..=2 {
+        let (harness, [(a, fa), _]) = gone(minor);
+        come_back(&a);
+        outlast_grace(&harness, &a);
+        assert!(harness.records.names().is_empty(), "minor version {minor}");
+        let other = harness.client("other", minor);
+        let theirs = other.open(&OpenRequest::name(&other.export(), "a")).unwrap();
+        other.write(&theirs.fh, theirs.stateid, 0, b"new").unwrap();
+        other.close(&theirs).unwrap();
+        harness.restart();
+        come_back(&a);
+        assert_eq!(a.open(&reclaim(&fa, 0)).unwrap_err(), Status::NoGrace);
+    }
+}
+
+#[test]
+fn who_finishes_after_grace_waits_for_its_record() {
+    for minor in 1..=2 {
+        let (harness, [(a, _), _]) = gone(minor);
+        come_back(&a);
+        outlast_grace(&harness, &a);
+        harness.records.set_broken(true);
+        assert_eq!(a.reclaim_complete().unwrap_err(), Status::Delay);
+        assert_eq!(
+            a.open(&OpenRequest::name(&a.export(), "a")).unwrap_err(),
+            Status::Grace,
+            "nothing that a restart would take from it"
+        );
+        harness.records.set_broken(false);
+        a.reclaim_complete().unwrap();
+        assert_eq!(harness.records.names(), [b"a".to_vec()]);
+        a.open(&OpenRequest::name(&a.export(), "a")).unwrap();
+        assert_eq!(a.reclaim_complete().unwrap_err(), Status::CompleteAlready);
     }
 }
 
