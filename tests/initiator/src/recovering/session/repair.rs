@@ -22,6 +22,10 @@ impl RecoveringSession {
         for number in self.carriers.iter().map(|carrier| carrier.number).collect::<Vec<_>>() {
             self.ask_for_statuses(number);
         }
+        // The response may be among the statuses that were just asked for.
+        if self.silences > 1 {
+            self.repeat_logouts();
+        }
         for itt in self.tasks.keys().copied().collect::<Vec<_>>() {
             self.repair_task(Itt(itt));
         }
@@ -175,6 +179,18 @@ impl RecoveringSession {
         self.logouts.insert(itt.0, PendingLogout { lost, cid, by });
     }
 
+    /// Requests the unanswered logouts again: as immediate requests they leave no gap
+    /// in CmdSN, and are lost without a trace. One that the target has executed may be
+    /// repeated: it answers that the connection is closed, or that there is none.
+    fn repeat_logouts(&mut self) {
+        if self.carriers.is_empty() {
+            return; // the login of the next connection repeats them
+        }
+        for logout in std::mem::take(&mut self.logouts).into_values() {
+            self.log_out(logout.lost, logout.cid);
+        }
+    }
+
     /// Moves the tasks of a lost connection (RFC 7143 §7.2.2); commands that
     /// never arrived are sent again.
     pub(super) fn reassign(&mut self, lost: usize, heir: usize) {
@@ -239,5 +255,73 @@ impl RecoveringSession {
         };
         link.send(request.encode());
         self.functions.insert(own.0, itt);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zgate_iscsi::initiator::{LoginOutcome, LoginScript};
+    use zgate_iscsi::login::Operational;
+    use zgate_iscsi::names::Tsih;
+    use zgate_iscsi::pdu::{Bhs, Frame, LogoutResponse, LogoutResult, Opcode};
+
+    /// Answers the login that the session wants next.
+    fn log_in(session: &mut RecoveringSession) {
+        let (number, script) = session.next_login().expect("a connection is wanted");
+        let params =
+            Operational { error_recovery_level: 2, max_connections: 2, ..Operational::default() };
+        let outcome = LoginOutcome {
+            status: (0, 0),
+            tsih: Tsih(1),
+            params,
+            cmd_sn: script.cmd_sn,
+            exp_cmd_sn: script.cmd_sn,
+            max_cmd_sn: Sn(100),
+            exp_stat_sn: Sn(1),
+            answers: Vec::new(),
+        };
+        session.logged_in(number, outcome);
+    }
+
+    /// Takes what the session sends, and returns the PDUs of one kind.
+    fn sent(session: &mut RecoveringSession, opcode: Opcode) -> Vec<(usize, Bhs)> {
+        let all = std::iter::from_fn(|| session.poll_transmit());
+        all.map(|(link, pdu)| (link, pdu.bhs)).filter(|(_, bhs)| bhs.opcode() == opcode).collect()
+    }
+
+    #[test]
+    fn a_logout_that_is_lost_is_requested_again() {
+        let script = LoginScript::normal("iqn.2026-01.test:initiator", "iqn.2026-01.test:target");
+        let mut session = RecoveringSession::new(script, Rejoin::Logout);
+        log_in(&mut session);
+        session.join(1);
+        log_in(&mut session);
+        session.start(0, Lun(0), &[0x2a], 0, Bytes::from_static(&[1; 512]));
+        assert_eq!(sent(&mut session, Opcode::SCSI_COMMAND).len(), 1);
+        session.lost(0);
+        assert_eq!(sent(&mut session, Opcode::LOGOUT_REQUEST).len(), 1, "this one is lost");
+        session.silence();
+        assert!(sent(&mut session, Opcode::LOGOUT_REQUEST).is_empty(), "the answer may come");
+        session.silence();
+        let again = sent(&mut session, Opcode::LOGOUT_REQUEST);
+        let [(1, request)] = again[..] else { panic!("one more logout: {again:?}") };
+        let request = LogoutRequest::parse(&request);
+        assert_eq!(request.cid, Cid(0));
+        let answer = LogoutResponse {
+            result: LogoutResult::CLOSED,
+            itt: request.itt,
+            stat_sn: Sn(1),
+            time2wait_seconds: 2,
+            time2retain_seconds: 20,
+        };
+        let mut answer = answer.encode();
+        // ExpCmdSN: the command had arrived.
+        answer.bhs.put_u32(28, 2);
+        answer.bhs.put_u32(32, 100);
+        let frame = Frame::new(answer.bhs, Bytes::new(), Vec::new());
+        session.receive(1, &frame).expect("the connection is logged out");
+        let moved = sent(&mut session, Opcode::TASK_REQUEST);
+        assert!(matches!(moved[..], [(1, _)]), "the task moves: {moved:?}");
     }
 }
