@@ -207,7 +207,6 @@ async fn finish(
         block.directory().remove_connection(super::service::tsih_of(&done), done.cid);
         return Err(Closed::SessionEnded.into());
     };
-    block.stats.logins.fetch_add(1, Ordering::Relaxed);
     // From here on, its drop tells the session that the connection has ended.
     let initiator = InitiatorConnection::new(
         Arc::clone(connection),
@@ -216,6 +215,10 @@ async fn finish(
         wire.local(),
         memory,
     );
+    if !block.settle_leftovers(&initiator.admitted.live).await {
+        return Err(Refused::Login.into());
+    }
+    block.stats.logins.fetch_add(1, Ordering::Relaxed);
     // The first commands may arrive as soon as the response is sent.
     wire.open();
     let sent = tokio::time::timeout(LOGIN_TIMEOUT, send(wire, &mut login)).await;

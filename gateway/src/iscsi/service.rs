@@ -323,6 +323,27 @@ impl IscsiService {
         former
     }
 
+    /// Waits for commands that were aborted with a connection of this session, before
+    /// another one of its connections has its last login response: its host writes again,
+    /// and must not be overwritten by its own old writes. Returns false if they took too
+    /// long: the connection must be closed, and the host logs in again.
+    pub(crate) async fn settle_leftovers(&self, live: &LiveSession) -> bool {
+        if !live.with_engine(|session| session.has_leftovers()) {
+            return true;
+        }
+        let (lun_map, own) = (live.lun_map(), [live.nexus.id]);
+        let all = former_settled(lun_map.units.values().map(|unit| &*unit.disk), &own);
+        if tokio::time::timeout(self.timeouts.login, all).await.is_ok() {
+            return true;
+        }
+        tracing::warn!(
+            initiator = live.nexus.initiator.name(),
+            "commands of a lost connection still run on the storage; the login of another \
+             connection of their session is refused until they have ended"
+        );
+        false
+    }
+
     fn lun_map_of(&self, login: &LoggedIn, address: IpAddr) -> LunMap {
         let rules = self.rules();
         let target = login.key.target.as_ref().and_then(|name| rules.catalog.targets.get(name));

@@ -2,8 +2,10 @@
 
 use super::{Over, TARGET};
 use bytes::Bytes;
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
+use zgate_iscsi::names::Tsih;
 use zgate_test_initiator::pdu::{Itt, TaskFunction, TaskResult};
 use zgate_test_initiator::{Isid, LoginScript, Lun, Session, read16, write16};
 use zgate_test_iser::client::{Client, as_linux};
@@ -51,6 +53,15 @@ impl Host {
             }
             Over::Rdma => Self::login(over, to, name, 1),
         }
+    }
+
+    /// Logs a connection in with the CID of this one, which it replaces.
+    pub(super) fn rejoin(&self, to: SocketAddr, name: &str, tsih: Tsih) -> io::Result<Self> {
+        let Self::Tcp(session) = self else { panic!("a session over TCP") };
+        let mut script = LoginScript::normal(&format!("iqn.2026-11.test.zgate:{name}"), TARGET);
+        script.isid = Isid([0x80, 0, 0, 0, 0, 1]);
+        (script.tsih, script.cmd_sn) = (tsih, session.initiator.cmd_sn);
+        Session::login(to, &script).map(|session| Self::Tcp(Box::new(session)))
     }
 
     /// Sends a command.

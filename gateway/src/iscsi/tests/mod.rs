@@ -118,6 +118,12 @@ impl Fixture {
         Host::login(over, address, name, port)
     }
 
+    /// Logs a connection in that replaces the one of this host in its session, the only one.
+    fn rejoin(&self, host: &Host, name: &str) -> std::io::Result<Host> {
+        let tsih = self.gateway.shared.iscsi.sessions()[0].tsih;
+        host.rejoin(self.tcp, name, tsih)
+    }
+
     /// Waits until no command can change the disk any more.
     fn until_settled(&self) {
         let rules = self.gateway.shared.iscsi.rules();

@@ -115,6 +115,29 @@ fn a_relogin_gets_busy_while_its_old_write_runs() {
     }
 }
 
+/// A connection that takes the place of another one in its session has its login response
+/// when the writes of the other one have ended.
+#[test]
+fn a_rejoined_connection_waits_for_its_old_write() {
+    let fixture = Fixture::start();
+    let mut writer = fixture.host(Over::Tcp, "one");
+    fixture.start_held(&mut writer, LBA, &block(OLD, 0));
+    let (is_held, rejoined) = fixture.open_after(|| {
+        let rejoined = fixture.rejoin(&writer, "one");
+        (fixture.gate.is_held(), rejoined)
+    });
+    assert!(!is_held, "the old write has ended");
+    write_and_compare(&fixture, &mut rejoined.unwrap());
+}
+
+#[test]
+fn a_connection_is_not_rejoined_while_its_old_write_hangs() {
+    let fixture = Fixture::impatient();
+    let mut writer = fixture.host(Over::Tcp, "one");
+    fixture.start_held(&mut writer, LBA, &block(OLD, 0));
+    assert!(fixture.rejoin(&writer, "one").is_err(), "the old write still runs");
+}
+
 /// A command that panics fails alone: other running writes of its session stay
 /// registered when the session ends.
 #[test]

@@ -25,7 +25,8 @@ pub enum AttachError {
 
 impl Session {
     /// Adds a connection that has logged in. A connection with the same CID is
-    /// replaced (RFC 7143 §6.3.4).
+    /// replaced (RFC 7143 §6.3.4). Look at [`Self::has_leftovers`] before the last login
+    /// response.
     ///
     /// # Errors
     /// See [`AttachError`]: close the connection.
@@ -117,6 +118,18 @@ impl Session {
             self.abort_where(|task| task.conn == handle);
         }
         self.drain_early();
+    }
+
+    /// True if commands run that were aborted, and their connection is gone. What they
+    /// write may land behind what the initiator writes next: a connection that logs in
+    /// has its last response when they have ended.
+    #[must_use]
+    pub fn has_leftovers(&self) -> bool {
+        self.tasks.values().any(|task| self.is_left_over(task))
+    }
+
+    pub(super) fn is_left_over(&self, task: &Task) -> bool {
+        task.phase == Phase::Aborting && !self.conns.iter().any(|conn| conn.handle == task.conn)
     }
 
     /// Aborts tasks without an answer to the initiator.

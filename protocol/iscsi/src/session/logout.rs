@@ -3,6 +3,7 @@
 use super::Session;
 use super::connection::{ConnState, Connection};
 use super::events::{CloseReason, ConnHandle, EndReason, Event};
+use crate::limits::MAX_CONNECTIONS_PER_SESSION;
 use crate::pdu::{
     Frame, Itt, LogoutReason, LogoutRequest, LogoutResponse, LogoutResult, RejectReason,
 };
@@ -12,8 +13,17 @@ use crate::pdu::{
 pub(crate) struct PendingLogout {
     conn: ConnHandle,
     itt: Itt,
-    /// The connection to be closed; all of them if absent.
-    closes: Option<ConnHandle>,
+    closes: Closes,
+}
+
+/// What a logout closes, and so whose tasks it waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Closes {
+    /// All connections.
+    Session,
+    One(ConnHandle),
+    /// A connection that is gone already; the result to answer with.
+    Gone(LogoutResult),
 }
 
 impl PendingLogout {
@@ -32,23 +42,21 @@ impl Session {
         match pdu.reason {
             LogoutReason::CLOSE_SESSION => {
                 self.abort_where(|_| true);
-                self.logouts.push(PendingLogout { conn: handle, itt: pdu.itt, closes: None });
+                let closes = Closes::Session;
+                self.logouts.push(PendingLogout { conn: handle, itt: pdu.itt, closes });
                 self.conns.iter_mut().for_each(|conn| conn.state = ConnState::LoggedOut);
             }
             LogoutReason::CLOSE_CONNECTION => match named {
                 Some(closes) => {
                     self.abort_where(|task| task.conn == closes);
-                    self.logouts.push(PendingLogout {
-                        conn: handle,
-                        itt: pdu.itt,
-                        closes: Some(closes),
-                    });
                     self.mark(closes, ConnState::LoggedOut);
+                    let closes = Closes::One(closes);
+                    self.logouts.push(PendingLogout { conn: handle, itt: pdu.itt, closes });
                 }
                 None if self.forget_lost(pdu.cid) => {
-                    self.logout_response(handle, pdu.itt, LogoutResult::CLOSED)
+                    self.log_out_gone(handle, pdu.itt, LogoutResult::CLOSED)
                 }
-                None => self.logout_response(handle, pdu.itt, LogoutResult::CID_NOT_FOUND),
+                None => self.log_out_gone(handle, pdu.itt, LogoutResult::CID_NOT_FOUND),
             },
             LogoutReason::REMOVE_FOR_RECOVERY => {
                 let is_lost = self.lost.iter().any(|lost| lost.cid == pdu.cid);
@@ -56,7 +64,9 @@ impl Session {
                     _ if self.params.error_recovery_level < 2 => {
                         LogoutResult::RECOVERY_NOT_SUPPORTED
                     }
-                    None if !is_lost => LogoutResult::CID_NOT_FOUND,
+                    None if !is_lost => {
+                        return self.log_out_gone(handle, pdu.itt, LogoutResult::CID_NOT_FOUND);
+                    }
                     _ => LogoutResult::CLOSED,
                 };
                 self.logout_response(handle, pdu.itt, result);
@@ -71,6 +81,17 @@ impl Session {
             }
             _ => self.reject(handle, frame, RejectReason::INVALID_FIELD),
         }
+    }
+
+    /// Answers the logout of a connection that is gone once the tasks that were aborted
+    /// with such connections have ended: after the answer the initiator writes again what
+    /// they wrote, and they must not write over it.
+    fn log_out_gone(&mut self, handle: ConnHandle, itt: Itt, result: LogoutResult) {
+        if self.logouts.len() >= MAX_CONNECTIONS_PER_SESSION {
+            // It asks again and again.
+            return self.logout_response(handle, itt, LogoutResult::CLEANUP_FAILED);
+        }
+        self.logouts.push(PendingLogout { conn: handle, itt, closes: Closes::Gone(result) });
     }
 
     fn mark(&mut self, handle: ConnHandle, state: ConnState) {
@@ -92,19 +113,31 @@ impl Session {
     /// Answers the logouts whose tasks have ended.
     pub(super) fn progress_logouts(&mut self) {
         let waits = |session: &Self, logout: &PendingLogout| {
-            session.tasks.values().any(|task| logout.closes.is_none_or(|conn| task.conn == conn))
+            session.tasks.values().any(|task| match logout.closes {
+                Closes::Session => true,
+                Closes::One(conn) => task.conn == conn,
+                Closes::Gone(_) => session.is_left_over(task),
+            })
         };
         while let Some(at) = self.logouts.iter().position(|logout| !waits(self, logout)) {
             let logout = self.logouts.remove(at);
-            self.logout_response(logout.conn, logout.itt, LogoutResult::CLOSED);
-            let closed = |handle: ConnHandle| logout.closes.is_none_or(|conn| conn == handle);
+            let result = match logout.closes {
+                Closes::Session | Closes::One(_) => LogoutResult::CLOSED,
+                Closes::Gone(result) => result,
+            };
+            self.logout_response(logout.conn, logout.itt, result);
+            let closed = |handle: ConnHandle| match logout.closes {
+                Closes::Session => true,
+                Closes::One(conn) => conn == handle,
+                Closes::Gone(_) => false,
+            };
             let handles: Vec<_> =
                 self.conns.iter().map(|c| c.handle).filter(|h| closed(*h)).collect();
             for handle in &handles {
                 self.events.push_back(Event::Close(*handle, CloseReason::Logout));
             }
             let remaining = self.conns.len() - handles.len();
-            if logout.closes.is_none() || (remaining == 0 && self.lost.is_empty()) {
+            if logout.closes == Closes::Session || (remaining == 0 && self.lost.is_empty()) {
                 self.end(EndReason::Logout);
                 return;
             }

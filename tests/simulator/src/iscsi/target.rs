@@ -359,6 +359,12 @@ impl Target {
                 lock(&me.directory).remove_connection(tsih_of(&done), done.cid);
                 return me.wires.close_down(link);
             };
+            if !me.settle_leftovers(&live).await {
+                let now = me.now();
+                me.drive(&live, |session| session.handle_closed(handle, now));
+                lock(&me.directory).remove_connection(live.tsih, done.cid);
+                return me.wires.close_down(link);
+            }
             while let Some(pdu) = login.poll_transmit() {
                 me.answer_login(link, iser, pdu);
             }
@@ -515,6 +521,17 @@ impl Target {
             Some(()) => Vec::new(),
             None => former,
         }
+    }
+
+    /// Waits for commands that were aborted with a connection of this session; returns
+    /// false if they took too long.
+    async fn settle_leftovers(&self, live: &Live) -> bool {
+        if !live.ask(|session| session.has_leftovers()) {
+            return true;
+        }
+        let own = [live.nexus.id];
+        let settled = former_settled(std::iter::once(&*self.disk), &own);
+        self.executor.within(LOGIN_SECONDS * SECOND, settled).await.is_some()
     }
 
     /// Cleans up after a session that has ended.
