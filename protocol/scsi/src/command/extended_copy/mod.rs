@@ -4,7 +4,7 @@
 mod copier;
 mod parameters;
 
-pub(crate) use copier::{DiskOffset, copy};
+pub(crate) use copier::{DiskOffset, Stopped, copy};
 
 use super::{Cx, Failure, Outcome, Reply};
 use crate::disk::Disk;
@@ -101,16 +101,28 @@ async fn copy_segment(
     let target = unit(segment.target)?.disk();
     // Resets and preempts of the target unit wait for this copy, too.
     let _running = target.shared.running.begin(&cx.command.nexus);
-    if cx.task.is_aborted() {
-        return Err(Failure::Aborted);
-    }
-    source.check_third_party(cx, false)?;
-    target.check_third_party(cx, true)?;
+    let goes_on = || cx.may_copy(source, target);
+    goes_on()?;
     let bytes = segment.bytes(source.block_bytes(), target.block_bytes());
     let from = disk_offset(source, segment.source_lba, segment.source_offset, bytes)?;
     let to = disk_offset(target, segment.target_lba, segment.target_offset, bytes)?;
-    copy(from, to, bytes).await.map_err(|_| aborted(Asc::THIRD_PARTY_FAILURE))?;
+    copy(from, to, bytes, &goes_on).await.map_err(|stopped| match stopped {
+        Stopped::Store(_) => aborted(Asc::THIRD_PARTY_FAILURE),
+        Stopped::Refused(failure) => failure,
+    })?;
     Ok(bytes)
+}
+
+impl Cx<'_> {
+    /// Checks that this command may still copy from `source` to `target`: it is not
+    /// aborted, and neither unit refuses its initiator.
+    pub(crate) fn may_copy(&self, source: &Disk, target: &Disk) -> Result<(), Failure> {
+        if self.task.is_aborted() {
+            return Err(Failure::Aborted);
+        }
+        source.check_third_party(self, false)?;
+        target.check_third_party(self, true)
+    }
 }
 
 /// Returns the position a segment reads or writes, which must lie within the
@@ -172,8 +184,11 @@ mod tests {
     use crate::sense::{Asc, ScsiStatus, SenseKey};
     use crate::testing::Bench;
     use crate::wire::{be16, be32};
-    use crate::{LogicalUnits, Lun, Naa};
+    use crate::{Finished, LogicalUnits, Lun, Naa, Nexus, Task, Work};
+    use std::cell::Cell;
+    use std::pin::{Pin, pin};
     use std::sync::Arc;
+    use std::task::{Context, Waker};
 
     fn cdb(bytes: usize) -> [u8; 16] {
         let mut cdb = [0u8; 16];
@@ -229,6 +244,97 @@ mod tests {
         let stranger = target.another_nexus(9);
         target.run_as(&stranger, &[0x16, 0, 0, 0, 0, 0], b"");
         assert_eq!(run(0).status, ScsiStatus::ReservationConflict);
+    }
+
+    /// A command that is aborted once the cell says so.
+    struct Abortable(Cell<bool>);
+
+    impl Task for Abortable {
+        fn is_aborted(&self) -> bool {
+            self.0.get()
+        }
+
+        fn abort_others(&self, _which: &dyn Fn(&Nexus) -> bool) {}
+
+        fn in_time<'a>(&'a self, work: Work<'a>) -> Finished<'a> {
+            Box::pin(async move {
+                work.await;
+                true
+            })
+        }
+    }
+
+    /// Blocks of a copy that takes two strides.
+    const LONG: u16 = 3000;
+
+    /// Two units, and the list of a copy of two strides from the first to the second one.
+    fn long_copy() -> (Bench, Bench, LogicalUnits, Vec<u8>) {
+        let source = Bench::new();
+        let target = Bench::with(|config| config.naa = Naa::Short([0x5E, 0, 0, 0, 0, 0, 0, 2]));
+        source.fill(0, u64::from(LONG), 7);
+        let luns = LogicalUnits::new([
+            (Lun::ZERO, Arc::clone(&source.disk)),
+            (Lun::new(1).unwrap(), Arc::clone(&target.disk)),
+        ]);
+        let cscds = [own_cscd(&source), own_cscd(&target)];
+        let list = list(1, &cscds, &[segment((0, 1), LONG, 0, 0)]);
+        (source, target, luns, list)
+    }
+
+    /// Lets a copy write its first stride, and begin to read the second one.
+    fn copy_one_stride<F: Future>(mut copy: Pin<&mut F>, target: &Bench) {
+        let mut context = Context::from_waker(Waker::noop());
+        while target.content(0, 1)[0] != 7 {
+            assert!(copy.as_mut().poll(&mut context).is_pending());
+        }
+    }
+
+    fn is_copied(target: &Bench) -> bool {
+        target.content(u64::from(LONG) - 1, 1)[0] == 7
+    }
+
+    #[test]
+    fn an_aborted_copy_writes_no_further_stride() {
+        let (source, target, luns, list) = long_copy();
+        source.store.pause_calls(true);
+        let task = Abortable(Cell::new(false));
+        let command = source.command(&source.nexus, &cdb(list.len()), &list);
+        let mut copy = pin!(luns.execute_task([0; 8], command, &task));
+        copy_one_stride(copy.as_mut(), &target);
+        task.0.set(true);
+        assert_eq!(source.block_on(copy).status, ScsiStatus::TaskAborted);
+        assert!(!is_copied(&target));
+    }
+
+    #[test]
+    fn a_preempt_stops_the_copy_of_whom_it_preempts() {
+        let (source, target, luns, list) = long_copy();
+        let other = target.another_nexus(2);
+        let reserve_out = |action: u8, kind: u8, key: u8, service_key: u8| {
+            let mut list = [0; 24];
+            (list[7], list[15]) = (key, service_key);
+            ([0x5F, action, kind, 0, 0, 0, 0, 0, 24, 0], list)
+        };
+        // Both register, the one who copies reserves: write exclusive, registrants only.
+        for (nexus, step) in [
+            (&source.nexus, reserve_out(6, 0, 0, 1)),
+            (&other, reserve_out(6, 0, 0, 2)),
+            (&source.nexus, reserve_out(1, 5, 1, 0)),
+        ] {
+            assert_eq!(target.run_as(nexus, &step.0, &step.1).status, ScsiStatus::Good);
+        }
+        source.store.pause_calls(true);
+        let command = source.command(&source.nexus, &cdb(list.len()), &list);
+        let mut copy = pin!(luns.execute([0; 8], command));
+        copy_one_stride(copy.as_mut(), &target);
+        let (preempt, parameters) = reserve_out(4, 5, 2, 1);
+        let preempt = target.command(&other, &preempt, &parameters);
+        let mut preempt = pin!(target.disk.execute(preempt));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(preempt.as_mut().poll(&mut context).is_pending(), "it waits for the copy");
+        assert_eq!(source.block_on(copy).status, ScsiStatus::ReservationConflict);
+        assert_eq!(target.block_on(preempt).status, ScsiStatus::Good);
+        assert!(!is_copied(&target));
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod tokens;
 
 pub(crate) use tokens::{ROD_TYPE_CHANGE_VULNERABLE, TokenTable};
 
-use super::extended_copy::{DiskOffset, copy};
+use super::extended_copy::{DiskOffset, Stopped, copy};
 use super::{Cx, Failure, Outcome, Reply};
 use crate::command::medium::Span;
 use crate::disk::Disk;
@@ -96,6 +96,7 @@ async fn write_zeros(cx: &Cx<'_>, targets: &[Span]) -> Result<(), Failure> {
     for span in targets {
         let range = in_blocks(cx, *span);
         let _shared = cx.disk.shared.ranges.share(range).await;
+        cx.may_copy(cx.disk, cx.disk)?;
         cx.disk.blocks_change(range);
         let thin = cx.disk.is_thin(&cx.geometry);
         cx.disk.store.write_zeroes(span.offset, span.len, thin).await.map_err(Cx::write_failed)?;
@@ -176,6 +177,13 @@ async fn copy_ranges(
     sources: &[Span],
     targets: &[Span],
 ) -> Result<(), Failure> {
+    // After a read, it shows that what was read is what the token stands for. The copy
+    // itself revokes the token when it writes over its blocks.
+    let goes_on = || {
+        cx.may_copy(source, cx.disk)?;
+        let found = source.state().tokens.find(token);
+        found.map(drop).map_err(|_| Failure::from(Asc::TOKEN_REVOKED))
+    };
     let mut sources = sources.iter().copied();
     let mut current = sources.next();
     for target in targets {
@@ -185,18 +193,17 @@ async fn copy_ranges(
                 return Err(Asc::INVALID_TOKEN.into());
             };
             let len = from.len.min(target.len);
-            // Writing over the token's own blocks would change it during the
-            // copy.
-            if source.state().tokens.find(token).is_err() {
-                return Err(Asc::TOKEN_REVOKED.into());
-            }
             copy(
                 DiskOffset { disk: source, offset: from.offset },
                 DiskOffset { disk: cx.disk, offset: target.offset },
                 len,
+                &goes_on,
             )
             .await
-            .map_err(Cx::write_failed)?;
+            .map_err(|stopped| match stopped {
+                Stopped::Store(error) => Cx::write_failed(error),
+                Stopped::Refused(failure) => failure,
+            })?;
             target = Span { offset: target.offset + len, len: target.len - len };
             current = if from.len > len {
                 Some(Span { offset: from.offset + len, len: from.len - len })
@@ -263,6 +270,9 @@ mod tests {
     use super::*;
     use crate::sense::ScsiStatus;
     use crate::testing::Bench;
+    use crate::{LogicalUnits, Lun, Naa};
+    use std::pin::pin;
+    use std::task::{Context, Waker};
 
     fn cdb(action: u8, bytes: usize) -> [u8; 16] {
         let mut cdb = [0u8; 16];
@@ -293,12 +303,17 @@ mod tests {
         data[38..38 + TOKEN_BYTES].to_vec()
     }
 
-    fn write_using(bench: &Bench, token: &[u8], skip: u64, to: &[(u64, u32)]) -> crate::Response {
+    fn write_list(token: &[u8], skip: u64, to: &[(u64, u32)]) -> Vec<u8> {
         let mut list = vec![0; 8];
         list.extend(skip.to_be_bytes());
         list.extend(token);
         list.extend([0; 6]);
         ranges(&mut list, to);
+        list
+    }
+
+    fn write_using(bench: &Bench, token: &[u8], skip: u64, to: &[(u64, u32)]) -> crate::Response {
+        let list = write_list(token, skip, to);
         bench.run(&cdb(0x11, list.len()), &list)
     }
 
@@ -323,6 +338,33 @@ mod tests {
         bench.run(&[0x2A, 0, 0, 0, 0, 7, 0, 0, 1, 0], &[9; 512]);
         let refused = write_using(&bench, &token, 0, &[(100, 8)]);
         assert_eq!(refused.sense.unwrap().asc, Asc::TOKEN_REVOKED);
+    }
+
+    #[test]
+    fn blocks_that_change_during_the_copy_revoke_the_token() {
+        const BLOCKS: u32 = 3000;
+        let source = Bench::new();
+        let target = Bench::with(|config| config.naa = Naa::Short([0x5E, 0, 0, 0, 0, 0, 0, 2]));
+        source.fill(0, u64::from(BLOCKS), 7);
+        let luns = LogicalUnits::new([
+            (Lun::ZERO, Arc::clone(&source.disk)),
+            (Lun::new(1).unwrap(), Arc::clone(&target.disk)),
+        ]);
+        let token = populate(&source, &[(0, BLOCKS)]);
+        let list = write_list(&token, 0, &[(0, BLOCKS)]);
+        source.store.pause_calls(true);
+        let command = source.command(&source.nexus, &cdb(0x11, list.len()), &list);
+        let mut copy = pin!(luns.execute([0, 1, 0, 0, 0, 0, 0, 0], command));
+        let mut context = Context::from_waker(Waker::noop());
+        while target.content(0, 1)[0] != 7 {
+            assert!(copy.as_mut().poll(&mut context).is_pending());
+        }
+        // A write to a block that is still to be copied.
+        let [high, low] = (BLOCKS as u16 - 1).to_be_bytes();
+        let write = [0x2A, 0, 0, 0, high, low, 0, 0, 1, 0];
+        assert_eq!(source.run(&write, &[9; 512]).status, ScsiStatus::Good);
+        assert_eq!(source.block_on(copy).sense.unwrap().asc, Asc::TOKEN_REVOKED);
+        assert_eq!(target.content(u64::from(BLOCKS) - 1, 1)[0], 0, "not mixed with the change");
     }
 
     #[test]
