@@ -70,22 +70,33 @@ impl Controller {
         self.sites.iter().find(|site| site.settings.name == gateway).ok_or_else(missing)
     }
 
-    /// Returns a volume of this owner; none if there is no such volume.
+    /// Returns a volume of this owner; none if its gateway says that there is none, or
+    /// that there cannot be one of this name.
+    ///
+    /// # Errors
+    /// FAILED_PRECONDITION where the settings of the driver or of the gateway do not
+    /// name the place of the volume, or another owner: the volume and the access to it
+    /// may exist, and callers must not forget them.
     async fn find(&self, id: &VolumeId) -> Result<Option<Volume>, Status> {
-        let Ok(site) = self.site(&id.gateway) else { return Ok(None) };
+        let site = self.site(&id.gateway)?;
         match site.gateway.volume(&id.dataset).await {
             Ok(volume) if volume.owner == *self.owner => Ok(Some(volume)),
-            Ok(_) => Ok(None),
-            // A name outside of the parents is no volume of ours.
-            Err(error)
-                if matches!(
-                    error.code,
-                    ErrorCode::NotFound | ErrorCode::Forbidden | ErrorCode::Invalid
-                ) =>
-            {
+            Ok(volume) => Err(Status::failed_precondition(format!(
+                "volume {id} is of owner {:?}, and the settings have {:?}; correct `owner`, or \
+                 `zgate:owner` of the dataset",
+                volume.owner, self.owner
+            ))),
+            // ZFS allows no such name.
+            Err(error) if matches!(error.code, ErrorCode::NotFound | ErrorCode::Invalid) => {
                 Ok(None)
+            }
+            Err(error) if error.code == ErrorCode::Forbidden => {
+                Err(Status::failed_precondition(format!("volume {id}: {error}")))
             }
             Err(error) => Err(of_gateway(error)),
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -129,7 +129,7 @@ impl HttpGateway {
             Err(_) => Err(ApiError::new(
                 code_of(status),
                 format!("gateway {}: {path}: status {status}", self.settings.name),
-                "look at the gateway's log",
+                "check that `url` is that of the gateway's API, and look at the gateway's log",
             )),
         }
     }
@@ -177,8 +177,10 @@ impl HttpGateway {
     }
 }
 
+/// Returns the code of an answer that is none of the gateway's. That somebody else
+/// knows no such page does not say that the gateway has no such volume.
 fn code_of(status: u16) -> ErrorCode {
-    let same = |code: &ErrorCode| code.http_status() == status;
+    let same = |code: &ErrorCode| code.http_status() == status && *code != ErrorCode::NotFound;
     ErrorCode::ALL.into_iter().find(same).unwrap_or(ErrorCode::Storage)
 }
 

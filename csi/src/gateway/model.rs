@@ -259,7 +259,13 @@ impl Gateway for ModelGateway {
     }
 
     async fn volume(&self, id: &str) -> Result<Volume, ApiError> {
-        self.carry_out(|state| state.volume(id).cloned())
+        self.carry_out(|state| {
+            let parent = id.rsplit_once('/').map_or("", |(parent, _)| parent);
+            if !self.parents.contains(parent) {
+                return Err(error(ErrorCode::Forbidden, "the parent is not configured"));
+            }
+            state.volume(id).cloned()
+        })
     }
 
     async fn volumes(&self, owner: &str, page: &Page) -> Result<VolumePage, ApiError> {

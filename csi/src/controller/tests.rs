@@ -1,0 +1,57 @@
+//! Volumes that a wrong setting hides are not taken for absent.
+
+use super::*;
+use crate::gateway::model::ModelGateway;
+use crate::proto::CreateVolumeRequest;
+use crate::proto::VolumeCapability;
+use crate::proto::volume_capability::access_mode::Mode;
+use crate::proto::volume_capability::{AccessMode, AccessType, MountVolume};
+use tonic::Code;
+
+const NODE: &str = "node-1;10.0.0.1;";
+
+fn driver(gateway: &Arc<ModelGateway>, owner: &str, name: &str) -> Controller {
+    let text = format!(
+        "owner = \"{owner}\"\n[[gateway]]\nname = \"{name}\"\nurl = \"unix:/s\"\n\
+         address = \"10.0.0.9\"\nparents = [\"tank/k8s\"]"
+    );
+    Controller::with(Settings::parse(&text).unwrap(), |_| gateway.clone())
+}
+
+async fn made(driver: &Controller) -> String {
+    let capability = VolumeCapability {
+        access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
+        access_type: Some(AccessType::Mount(MountVolume::default())),
+    };
+    let request = CreateVolumeRequest {
+        name: "a".to_owned(),
+        volume_capabilities: vec![capability],
+        ..Default::default()
+    };
+    driver.create(&request).await.unwrap().volume_id
+}
+
+#[tokio::test]
+async fn a_place_that_the_settings_do_not_name_is_not_an_absent_volume() {
+    let gateway = Arc::new(ModelGateway::new(&["tank/k8s"]));
+    let right = driver(&gateway, "c", "g");
+    let id = made(&right).await;
+    // Another name of the gateway, another owner, a parent that the gateway lacks.
+    let other_parent = Arc::new(ModelGateway::new(&["tank/other"]));
+    for wrong in [
+        driver(&gateway, "c", "renamed"),
+        driver(&gateway, "other", "g"),
+        driver(&other_parent, "c", "g"),
+    ] {
+        for refused in [wrong.unpublish(&id, NODE).await, wrong.delete(&id).await] {
+            assert_eq!(refused.unwrap_err().code(), Code::FailedPrecondition);
+        }
+    }
+    assert!(right.find(&VolumeId::parse(&id).unwrap()).await.unwrap().is_some());
+    // What the gateway does not have, and what no driver has named, is gone.
+    for absent in ["g:tank/k8s/never", "fake-vol-id"] {
+        right.unpublish(absent, NODE).await.unwrap();
+        right.delete(absent).await.unwrap();
+    }
+    right.delete(&id).await.unwrap();
+}
