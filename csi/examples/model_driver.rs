@@ -89,6 +89,10 @@ impl Host for ModelHost {
         None
     }
 
+    fn number(&self, device: &Path) -> Option<u64> {
+        self.system.number(device)
+    }
+
     fn has_session(&self, target: &str) -> bool {
         self.disks().contains_key(target)
     }

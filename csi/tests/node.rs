@@ -31,12 +31,16 @@ struct Machine {
     commands: Vec<String>,
     logged_in: bool,
     formatted: bool,
+    /// What `blkid` finds on it, if not ext4.
+    kind: Option<&'static str>,
     /// The disk returns errors.
     unreadable: bool,
     /// A signal ends each check of a file system.
     checks_are_killed: bool,
     /// Servers do not answer: only a lazy unmount ends.
     dead: bool,
+    /// The server has forgotten what is mounted.
+    forgotten: bool,
     /// The kernel writes for longer than one call.
     writes: bool,
     /// A file system of the disk is left in the kernel.
@@ -60,6 +64,14 @@ fn failed(program: &str, status: i32) -> HostError {
     HostError::Failed { program: program.to_owned(), status, said: "told so".to_owned() }
 }
 
+/// Number of a device that is there.
+fn number_of(device: &str) -> Option<u64> {
+    ["/dev/sdx", "/dev/sdy", "/dev/dm-0"]
+        .iter()
+        .position(|one| *one == device)
+        .map(|at| at as u64 + 2)
+}
+
 impl Told {
     fn answer(&self, program: &str, words: &[&str]) -> Option<Result<String, HostError>> {
         let mut machine = self.0.lock().unwrap();
@@ -75,6 +87,7 @@ impl Told {
                 if options.contains("proto=rdma") && machine.rdma_fails {
                     return Some(Err(failed("mount", 32)));
                 }
+                machine.forgotten = false;
                 machine.mounts.push(((*source).to_owned(), (*path).to_owned()));
                 done
             }
@@ -91,6 +104,7 @@ impl Told {
             }
             ("stat" | "sync", _) if machine.dead => None,
             ("sync", _) if machine.writes => None,
+            ("stat", _) if machine.forgotten => Some(Err(failed("stat", 1))),
             ("stat", _) => Some(Ok("4096 10 5 5 10 5\n".to_owned())),
             ("iscsiadm", words) if machine.locked && words.contains(&"-o") => None,
             ("find", _) => {
@@ -120,7 +134,9 @@ impl Told {
             ("blkid", _) if machine.unreadable => Some(Err(failed("blkid", 2))),
             ("head" | "tail", _) if machine.unreadable => Some(Err(failed("head", 1))),
             ("e2fsck", _) if machine.checks_are_killed => Some(Err(failed("e2fsck", -1))),
-            ("blkid", _) if machine.formatted => Some(Ok("ext4\n".to_owned())),
+            ("blkid", _) if machine.formatted => {
+                Some(Ok(format!("{}\n", machine.kind.unwrap_or("ext4"))))
+            }
             ("blkid", _) => Some(Err(failed("blkid", 2))),
             ("mkfs.ext4", _) => {
                 machine.formatted = true;
@@ -152,10 +168,10 @@ impl Host for Told {
         let machine = self.0.lock().unwrap();
         let line = |(source, point): &(String, String)| MountLine {
             id: 1,
-            device: 1,
+            device: number_of(source).unwrap_or(1),
             root: b"/".to_vec(),
             point: point.clone().into_bytes(),
-            kind: b"nfs4".to_vec(),
+            kind: if source.starts_with("/dev") { b"ext4".to_vec() } else { b"nfs4".to_vec() },
             source: source.clone().into_bytes(),
         };
         Ok(machine.mounts.iter().map(line).collect())
@@ -170,6 +186,10 @@ impl Host for Told {
     fn multipath(&self, _: &str) -> Option<Disk> {
         let disk = Disk { device: PathBuf::from("/dev/dm-0"), size_bytes: 1 << 30 };
         self.0.lock().unwrap().has_map.then_some(disk)
+    }
+
+    fn number(&self, device: &Path) -> Option<u64> {
+        number_of(device.to_str()?)
     }
 
     fn has_session(&self, _: &str) -> bool {
@@ -320,7 +340,7 @@ async fn a_mount_in_use_on_a_live_server_is_not_taken_away() {
     let fixture = Fixture::new();
     fixture.stage("nfs").await.unwrap();
     fixture.tell(|machine| machine.in_use = true);
-    assert_eq!(fixture.unstage().await.unwrap_err().code(), Code::Internal);
+    assert_eq!(fixture.unstage().await.unwrap_err().code(), Code::Unavailable);
     assert_eq!((fixture.count("-l "), fixture.machine.mounts().unwrap().len()), (0, 1));
     fixture.tell(|machine| machine.in_use = false);
     fixture.unstage().await.unwrap();
@@ -366,11 +386,59 @@ async fn tcp_follows_where_rdma_fails() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_mount_that_is_not_the_volumes_makes_way_unless_a_pod_uses_it() {
+    for (protocol, other) in [("nfs", "10.9.9.9:/k8s/a"), ("iscsi", "/dev/gone")] {
+        let fixture = Fixture::new();
+        let sources = || -> Vec<String> {
+            let machine = fixture.machine.0.lock().unwrap();
+            machine.mounts.iter().map(|(source, _)| source.clone()).collect()
+        };
+        fixture.stage(protocol).await.unwrap();
+        let own = sources();
+        fixture.tell(|machine| machine.mounts[0].0 = other.to_owned());
+        fixture.stage(protocol).await.unwrap();
+        assert_eq!(sources(), own);
+        fixture.publish("target", false).await.unwrap();
+        fixture.tell(|machine| machine.mounts[0].0 = other.to_owned());
+        assert_eq!(fixture.stage(protocol).await.unwrap_err().code(), Code::Unavailable);
+        assert_eq!(sources()[0], other);
+        // Nor is a mount of the volume mounted over.
+        fixture.tell(|machine| machine.mounts[0].0.clone_from(&own[0]));
+        fixture.stage(protocol).await.unwrap();
+        assert_eq!(sources().len(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mount_that_its_server_has_forgotten_is_made_again() {
+    let fixture = Fixture::new();
+    fixture.stage("nfs").await.unwrap();
+    fixture.tell(|machine| machine.forgotten = true);
+    fixture.stage("nfs").await.unwrap();
+    assert_eq!((fixture.count("umount"), fixture.count("mount -t")), (1, 2));
+    // Of one that does not answer nobody knows.
+    fixture.tell(|machine| machine.dead = true);
+    assert_eq!(fixture.stage("nfs").await.unwrap_err().code(), Code::Unavailable);
+    assert_eq!((fixture.count("umount"), fixture.machine.mounts().unwrap().len()), (1, 1));
+}
+
+/// Kubernetes unstages only what may be staged; other codes say that nothing is.
+#[tokio::test(start_paused = true)]
+async fn a_stage_that_has_begun_is_not_refused_for_good() {
+    let fixture = Fixture::new();
+    fixture.tell(|machine| (machine.formatted, machine.kind) = (true, Some("LVM2_member")));
+    assert_eq!(fixture.stage("iscsi").await.unwrap_err().code(), Code::Unavailable);
+    assert!(fixture.machine.has_session(""));
+    fixture.unstage().await.unwrap();
+    assert!(!fixture.machine.has_session(""));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_mount_of_a_dead_server_is_given_up() {
     let fixture = Fixture::new();
     fixture.tell(|machine| machine.dead = true);
     let begun = Instant::now();
-    assert_eq!(fixture.stage("nfs").await.unwrap_err().code(), Code::Internal);
+    assert_eq!(fixture.stage("nfs").await.unwrap_err().code(), Code::Unavailable);
     assert!(begun.elapsed() < Duration::from_secs(100), "{:?}", begun.elapsed());
 }
 
@@ -410,7 +478,7 @@ async fn the_lock_of_a_killed_iscsiadm_stops_nobody_for_ever() {
     fixture.stage("iscsi").await.unwrap();
     fixture.tell(|machine| machine.locked = true);
     let begun = Instant::now();
-    assert_eq!(fixture.unstage().await.unwrap_err().code(), Code::Internal);
+    assert_eq!(fixture.unstage().await.unwrap_err().code(), Code::Unavailable);
     assert!(begun.elapsed() < UNSTAGE_SECONDS);
     fixture.unstage().await.unwrap();
 }

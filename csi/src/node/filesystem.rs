@@ -1,7 +1,8 @@
 //! File systems on disks: found, made, checked, grown.
 
 use super::host::{Disk, Host};
-use super::mount::{mounted_at, ours, text};
+use super::mount::{Server, make_way, mounted_at, ours, text};
+use super::record::{DiskRecord, Record};
 use crate::limits::{COMMAND_SECONDS, FORMAT_SECONDS, MOUNT_SECONDS};
 use crate::status::invalid;
 use std::ops::RangeInclusive;
@@ -78,31 +79,68 @@ async fn look(host: &dyn Host, device: &str) -> Result<Option<String>, Status> {
     }
 }
 
-/// Mounts a disk; makes a file system first if it has none. Returns its name.
+/// Returns the file system of the volume that is mounted already. A mount of another disk
+/// makes way, also that of a device which went with an earlier session.
+async fn mounted(
+    host: &dyn Host,
+    record: &Record,
+    known: &DiskRecord,
+) -> Result<Option<&'static str>, Status> {
+    let Some(mount) = mounted_at(host, &record.staging)? else { return Ok(None) };
+    let mut devices = host.multipath(&known.naa).into_iter().chain(host.paths(&known.naa));
+    if devices.any(|disk| host.number(&disk.device) == Some(mount.device)) {
+        return Kind::named(&String::from_utf8_lossy(&mount.kind)).map(|kind| Some(kind.name));
+    }
+    let why = format!("{} is no disk of the volume", String::from_utf8_lossy(&mount.source));
+    make_way(host, record, Server::Disk(&known.target), &why).await?;
+    Ok(None)
+}
+
+/// Mounts the disk of a volume; makes a file system first if it has none. Returns its name.
 pub(super) async fn mount(
     host: &dyn Host,
-    disk: &Disk,
-    staging: &Path,
+    (disk, known): (&Disk, &DiskRecord),
+    record: &Record,
     wanted: &str,
-    read_only: bool,
     flags: &[String],
 ) -> Result<&'static str, Status> {
     let device = text(&disk.device)?;
     let wanted = Kind::named(wanted)?;
-    if mounted_at(host, staging)?.is_some() {
-        return Ok(wanted.name);
+    if let Some(name) = mounted(host, record, known).await? {
+        return Ok(name);
     }
-    let kind = match found(host, device).await?.as_deref() {
+    let read_only = record.read_only;
+    let kind = prepared(host, device, wanted, read_only).await?;
+    let mut options = if read_only { kind.read_only } else { kind.options }.to_owned();
+    for flag in flags {
+        options = options + "," + flag;
+    }
+    let arguments = ["-t", kind.name, "-o", &options, device, text(&record.staging)?];
+    let mounted = host.run("mount", &arguments, MOUNT_SECONDS).await;
+    mounted.map_err(|error| ours("not mounted", &error))?;
+    if !read_only {
+        // The volume may be larger than the snapshot that it was made from.
+        grow(host, kind, device, &record.staging).await?;
+    }
+    Ok(kind.name)
+}
+
+/// Makes a file system on a disk that has none, or checks the one that it has.
+async fn prepared(
+    host: &dyn Host,
+    device: &str,
+    wanted: &'static Kind,
+    read_only: bool,
+) -> Result<&'static Kind, Status> {
+    match found(host, device).await?.as_deref() {
         None if read_only => {
-            return Err(Status::failed_precondition(
-                "the volume is read-only and has no file system",
-            ));
+            Err(Status::failed_precondition("the volume is read-only and has no file system"))
         }
         None => {
             let arguments = [&wanted.make[1..], &[device]].concat();
             let made = host.run(wanted.make[0], &arguments, FORMAT_SECONDS).await;
             made.map_err(|error| ours("no file system made", &error))?;
-            wanted
+            Ok(wanted)
         }
         Some(name) => {
             let other = |_| {
@@ -112,21 +150,9 @@ pub(super) async fn mount(
             if kind.name == "ext4" && !read_only {
                 check(host, device).await?;
             }
-            kind
+            Ok(kind)
         }
-    };
-    let mut options = if read_only { kind.read_only } else { kind.options }.to_owned();
-    for flag in flags {
-        options = options + "," + flag;
     }
-    let arguments = ["-t", kind.name, "-o", &options, device, text(staging)?];
-    let mounted = host.run("mount", &arguments, MOUNT_SECONDS).await;
-    mounted.map_err(|error| ours("not mounted", &error))?;
-    if !read_only {
-        // The volume may be larger than the snapshot that it was made from.
-        grow(host, kind, device, staging).await?;
-    }
-    Ok(kind.name)
 }
 
 /// Exit statuses of `e2fsck` with which all is well or repaired. One that a signal has

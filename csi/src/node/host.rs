@@ -91,6 +91,9 @@ pub trait Host: Send + Sync {
     /// Returns the multipath device of the disk with an identifier.
     fn multipath(&self, naa: &str) -> Option<Disk>;
 
+    /// Returns the number of a block device (`st_dev` of what is mounted from it).
+    fn number(&self, device: &Path) -> Option<u64>;
+
     /// Returns whether a session with an iSCSI target exists.
     fn has_session(&self, target: &str) -> bool;
 
@@ -209,6 +212,13 @@ impl Host for System {
             found.is_ok_and(|found| found.trim().eq_ignore_ascii_case(&uuid))
         };
         block_devices("dm-").into_iter().find(same).map(|name| disk(&name))
+    }
+
+    fn number(&self, device: &Path) -> Option<u64> {
+        let file = Path::new("/sys/block").join(device.file_name()?).join("dev");
+        let text = fs::read_to_string(file).ok()?;
+        let (major, minor) = text.trim().split_once(':')?;
+        Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
     }
 
     fn has_session(&self, target: &str) -> bool {

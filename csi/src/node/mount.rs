@@ -1,6 +1,7 @@
 //! Mounts and unmounts with bounds.
 
 use super::host::{Host, HostError};
+use super::record::Record;
 use crate::limits::{
     COMMAND_SECONDS, FLUSH_SECONDS, FORCED_UNMOUNT_SECONDS, PROBE_SECONDS, UNMOUNT_SECONDS,
 };
@@ -10,9 +11,11 @@ use std::path::Path;
 use tonic::Status;
 use zgate_io::mountinfo::MountLine;
 
-/// Error of this machine.
+/// Error of this machine: a command, a mount, a file. Part of the call may be done, and
+/// the same call may succeed later. After a code that is final, Kubernetes would take the
+/// call for undone: a volume that is half staged would never be unstaged.
 pub(super) fn ours(what: &str, error: &dyn std::fmt::Display) -> Status {
-    Status::internal(format!("{what}: {error}"))
+    Status::unavailable(format!("{what}: {error}"))
 }
 
 /// Returns the uppermost mount at a path. The path itself is not looked at.
@@ -89,6 +92,25 @@ pub(super) async fn unmount_volume(
         Ok(_) => {}
     }
     unmount(host, path).await
+}
+
+/// Removes a mount at the staging path that is not the volume's, or not any more. While a
+/// pod uses it, it stays.
+pub(super) async fn make_way(
+    host: &dyn Host,
+    record: &Record,
+    server: Server<'_>,
+    why: &str,
+) -> Result<(), Status> {
+    let staging = record.staging.display();
+    if let Some(pod) = record.published.keys().next() {
+        return Err(Status::unavailable(format!(
+            "{staging}: {why}; {} uses it: delete its pod, so that the volume is mounted again",
+            pod.display()
+        )));
+    }
+    tracing::warn!(path = %staging, why, "a mount is not the volume's and makes way");
+    unmount_volume(host, &record.staging, server).await
 }
 
 /// Unmounts a path until nothing is mounted there. If the server of the mount does

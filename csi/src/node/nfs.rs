@@ -1,10 +1,11 @@
 //! Mounts over NFS: RDMA first where the node has it, TCP if that fails.
 
 use super::Node;
-use super::mount::{mounted_at, ours, text};
-use crate::limits::MOUNT_SECONDS;
+use super::host::{Host, HostError};
+use super::mount::{Server, make_way, mounted_at, ours, text};
+use super::record::Record;
+use crate::limits::{MOUNT_SECONDS, PROBE_SECONDS};
 use crate::publication::{NodePortal, Publication};
-use std::path::Path;
 use tonic::Status;
 use zgate_api::Transport;
 
@@ -16,21 +17,18 @@ pub(super) async fn mount(
     node: &Node,
     publication: &Publication,
     path: &str,
-    staging: &Path,
+    record: &Record,
     flags: &[String],
 ) -> Result<(), Status> {
     let host = &*node.host;
-    if let Some(mount) = mounted_at(host, staging)? {
-        let source = String::from_utf8_lossy(&mount.source).into_owned();
-        if source.ends_with(&format!(":{path}")) {
-            return Ok(());
-        }
-        return Err(Status::already_exists(format!("{} has {source} mounted", staging.display())));
+    if is_mounted(host, publication, path, record).await? {
+        return Ok(());
     }
+    let staging = &record.staging;
     let staging_text = text(staging)?;
     let mut reasons = Vec::new();
     for portal in attempts(node, publication) {
-        let source = format!("{}:{path}", portal.bracketed_host());
+        let source = source(portal, path);
         let options = options(portal, publication.read_only, flags);
         let arguments = ["-t", "nfs4", "-o", &options, &source, staging_text];
         match host.run("mount", &arguments, MOUNT_SECONDS).await {
@@ -44,6 +42,38 @@ pub(super) async fn mount(
         super::mount::unmount(host, staging).await?;
     }
     Err(ours("not mounted", &reasons.join("; ")))
+}
+
+/// Returns whether the volume is mounted already. Another mount, and one whose server does
+/// not know it any more, makes way; one whose server does not answer goes on when it is
+/// back.
+async fn is_mounted(
+    host: &dyn Host,
+    publication: &Publication,
+    path: &str,
+    record: &Record,
+) -> Result<bool, Status> {
+    let Some(mount) = mounted_at(host, &record.staging)? else { return Ok(false) };
+    let is_its = |portal: &NodePortal| source(portal, path).as_bytes() == mount.source;
+    let why = if publication.portals.iter().any(is_its) {
+        let answered = host.run("stat", &["-f", text(&record.staging)?], PROBE_SECONDS).await;
+        match answered {
+            Ok(_) => return Ok(true),
+            Err(error @ (HostError::TimedOut { .. } | HostError::Stuck)) => {
+                return Err(ours("the server of the mount does not answer", &error));
+            }
+            Err(error) => format!("the mount does not answer: {error}"),
+        }
+    } else {
+        format!("{} is mounted", String::from_utf8_lossy(&mount.source))
+    };
+    make_way(host, record, Server::Files, &why).await?;
+    Ok(false)
+}
+
+/// Source of a mount, as the table of mounts has it.
+fn source(portal: &NodePortal, path: &str) -> String {
+    format!("{}:{path}", portal.bracketed_host())
 }
 
 /// Portals in the order in which they are tried.

@@ -21,7 +21,8 @@ async fn to_its_end<T: Send + 'static>(
     call: impl Future<Output = Result<T, Status>> + Send + 'static,
 ) -> Result<Response<T>, Status> {
     let ended = tokio::spawn(call).await;
-    ended.map_err(|error| Status::internal(error.to_string()))?.map(Response::new)
+    // Part of a call that panicked may be done.
+    ended.map_err(|error| Status::unavailable(error.to_string()))?.map(Response::new)
 }
 
 #[tonic::async_trait]

@@ -33,6 +33,12 @@ fn mounting(capability: Option<&VolumeCapability>) -> Result<Option<Mounting>, S
     }
 }
 
+/// Error of a stage after its record was written, when there may be a session or a mount.
+/// It is final for nobody: Kubernetes would not unstage the volume.
+fn begun(error: Status) -> Status {
+    Status::unavailable(error.message())
+}
+
 /// Parses a path of a request.
 pub(super) fn absolute(field: &str, path: &str) -> Result<PathBuf, Status> {
     needed(field, path)?;
@@ -73,24 +79,28 @@ impl Node {
             Place::Nfs { path } => {
                 let mounting = mounting.ok_or_else(|| invalid("NFS has no block devices"))?;
                 record.nfs_path = Some(path.clone());
-                self.make_staging(&mut record)?;
-                nfs::mount(self, &publication, path, &record.staging, &mounting.flags).await
+                self.make_staging(&record)?;
+                nfs::mount(self, &publication, path, &record, &mounting.flags).await
             }
             Place::Iscsi { target, naa, .. } => {
+                if let Some(mounting) = &mounting {
+                    filesystem::Kind::named(&mounting.filesystem)?;
+                }
                 record.disk.get_or_insert(DiskRecord {
                     target: target.clone(),
                     naa: naa.clone(),
                     filesystem: None,
                 });
-                self.make_staging(&mut record)?;
+                self.make_staging(&record)?;
                 self.stage_disk(&publication, &mut record, mounting).await
             }
         }
+        .map_err(begun)
     }
 
     /// Makes the staging directory and writes the record, before anything that an
     /// unstage would have to undo.
-    fn make_staging(&self, record: &mut Record) -> Result<(), Status> {
+    fn make_staging(&self, record: &Record) -> Result<(), Status> {
         self.keep(record)?;
         if super::mount::mounted_at(&*self.host, &record.staging)?.is_some() {
             return Ok(());
@@ -114,14 +124,8 @@ impl Node {
             set.map_err(|error| ours("not made read-only", &error))?;
         }
         let Some(mounting) = mounting else { return Ok(()) };
-        let filesystem = filesystem::mount(
-            host,
-            &disk,
-            &record.staging,
-            &mounting.filesystem,
-            record.read_only,
-            &mounting.flags,
-        );
+        let filesystem =
+            filesystem::mount(host, (&disk, &known), record, &mounting.filesystem, &mounting.flags);
         let filesystem = Some(filesystem.await?.to_owned());
         record.disk = Some(DiskRecord { filesystem, ..known });
         self.keep(record)
