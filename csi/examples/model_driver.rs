@@ -101,6 +101,10 @@ impl Host for ModelHost {
         self.has_session(target)
     }
 
+    fn set_patience(&self, _: &str, _: u32) -> io::Result<()> {
+        Ok(())
+    }
+
     // An unmount ends before it is answered here.
     fn has_filesystem(&self, _: &Path) -> bool {
         false

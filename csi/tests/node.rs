@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use async_trait::async_trait;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -55,6 +55,12 @@ struct Machine {
     locked: bool,
     /// Logins that end with status 19.
     refused_logins: u32,
+    /// A portal that refuses all.
+    down: Option<&'static str>,
+    /// Portals with a session.
+    portals: BTreeSet<String>,
+    /// Time after which commands of the sessions fail, in seconds.
+    patience: Option<u32>,
 }
 
 #[derive(Default)]
@@ -112,15 +118,20 @@ impl Told {
                 Some(Ok("/run/lock/iscsi/lock.write\n".to_owned()))
             }
             ("iscsiadm", words) if words.contains(&"--login") => {
+                if machine.down.is_some_and(|portal| words.contains(&portal)) {
+                    return Some(Err(failed("iscsiadm", 8)));
+                }
                 if machine.refused_logins > 0 {
                     machine.refused_logins -= 1;
                     return Some(Err(failed("iscsiadm", 19)));
                 }
                 machine.logged_in = true;
+                machine.portals.extend(words.get(5).map(|portal| (*portal).to_owned()));
                 done
             }
             ("iscsiadm", words) if words.contains(&"--logout") => {
                 machine.logged_in = false;
+                machine.portals.clear();
                 done
             }
             ("multipathd", ["show", "daemon"]) if machine.multipathd => {
@@ -178,9 +189,9 @@ impl Host for Told {
     }
 
     fn paths(&self, naa: &str) -> Vec<Disk> {
-        let there = naa == NAA && self.0.lock().unwrap().logged_in;
-        let disk = Disk { device: PathBuf::from("/dev/sdx"), size_bytes: 1 << 30 };
-        there.then_some(disk).into_iter().collect()
+        let paths = if naa == NAA { self.0.lock().unwrap().portals.len() } else { 0 };
+        let disk = |name: &&str| Disk { device: PathBuf::from(name), size_bytes: 1 << 30 };
+        ["/dev/sdx", "/dev/sdy"].iter().take(paths).map(disk).collect()
     }
 
     fn multipath(&self, _: &str) -> Option<Disk> {
@@ -199,6 +210,11 @@ impl Host for Told {
     fn is_logged_in(&self, _: &str) -> bool {
         let machine = self.0.lock().unwrap();
         machine.logged_in && !machine.dead
+    }
+
+    fn set_patience(&self, _: &str, seconds: u32) -> io::Result<()> {
+        self.0.lock().unwrap().patience = Some(seconds);
+        Ok(())
     }
 
     fn has_filesystem(&self, _: &Path) -> bool {
@@ -494,6 +510,20 @@ async fn two_portals_are_a_multipath_device_where_multipathd_runs() {
         let commands = fixture.machine.0.lock().unwrap().commands.clone();
         let made = commands.iter().find(|command| command.starts_with("mkfs.ext4")).unwrap();
         assert!(made.ends_with(device), "{made}");
+    }
+}
+
+/// Nobody takes over for a single path, however many portals there are.
+#[tokio::test(start_paused = true)]
+async fn commands_fail_soon_only_where_there_is_another_path() {
+    let other = Some("10.0.1.9:3260");
+    for (multipathd, down, patience) in [(true, None, 5), (true, other, 120), (false, None, 120)] {
+        let fixture = Fixture::new();
+        fixture.tell(|machine| (machine.multipathd, machine.down) = (multipathd, down));
+        fixture.stage_at("iscsi", "tcp=10.0.0.9:3260,tcp=10.0.1.9:3260").await.unwrap();
+        assert_eq!(fixture.count("replacement_timeout -v 5"), 0);
+        let told = fixture.machine.0.lock().unwrap().patience;
+        assert_eq!(told, Some(patience), "{multipathd} {down:?}");
     }
 }
 

@@ -101,6 +101,13 @@ pub trait Host: Send + Sync {
     /// answered lately.
     fn is_logged_in(&self, target: &str) -> bool;
 
+    /// Sets the time after which commands fail while the sessions with an iSCSI target are
+    /// away, for as long as they exist.
+    ///
+    /// # Errors
+    /// The first session that cannot be told; the others are.
+    fn set_patience(&self, target: &str, seconds: u32) -> io::Result<()>;
+
     /// Returns whether the kernel has a file system of a disk in use, mounted in any
     /// name space or being unmounted.
     fn has_filesystem(&self, device: &Path) -> bool;
@@ -229,21 +236,34 @@ impl Host for System {
         session_states(target).iter().any(|state| state == "LOGGED_IN")
     }
 
+    fn set_patience(&self, target: &str, seconds: u32) -> io::Result<()> {
+        // A value that is written here stays over logins; that of the record does not
+        // reach a session that runs.
+        let set = |session: &PathBuf| fs::write(session.join("recovery_tmo"), seconds.to_string());
+        let told: Vec<io::Result<()>> = sessions(target).iter().map(set).collect();
+        told.into_iter().collect()
+    }
+
     fn has_filesystem(&self, device: &Path) -> bool {
         let Some(name) = device.file_name() else { return false };
         ["ext4", "xfs"].iter().any(|kind| Path::new("/sys/fs").join(kind).join(name).exists())
     }
 }
 
+/// Directories of the sessions with a target.
+fn sessions(target: &str) -> Vec<PathBuf> {
+    let Ok(sessions) = fs::read_dir("/sys/class/iscsi_session") else { return Vec::new() };
+    let is_its = |session: &PathBuf| {
+        let of = fs::read_to_string(session.join("targetname"));
+        of.is_ok_and(|of| of.trim() == target)
+    };
+    sessions.flatten().map(|session| session.path()).filter(is_its).collect()
+}
+
 /// States of the sessions with a target, as the kernel names them.
 fn session_states(target: &str) -> Vec<String> {
-    let Ok(sessions) = fs::read_dir("/sys/class/iscsi_session") else { return Vec::new() };
-    let state = |session: fs::DirEntry| {
-        let read = |name: &str| fs::read_to_string(session.path().join(name));
-        let of = read("targetname").ok()?;
-        (of.trim() == target).then(|| read("state").unwrap_or_default().trim().to_owned())
-    };
-    sessions.flatten().filter_map(state).collect()
+    let state = |session: &PathBuf| fs::read_to_string(session.join("state")).unwrap_or_default();
+    sessions(target).iter().map(state).map(|state| state.trim().to_owned()).collect()
 }
 
 fn block_devices(prefix: &str) -> Vec<String> {

@@ -20,12 +20,17 @@ const SESSION_EXISTS: i32 = 15;
 const NO_OBJECTS: i32 = 21;
 
 /// Settings of a node record. `manual`: the driver logs in, not the boot. The
-/// time after which commands fail while the gateway is away is that of open-iscsi;
-/// with several paths multipath needs an error at once.
-const SETTINGS: [(&str, &str); 2] =
-    [("node.startup", "manual"), ("node.conn[0].startup", "manual")];
-const ONE_PATH_SECONDS: &str = "120";
-const MANY_PATHS_SECONDS: &str = "5";
+/// time after which commands fail while the gateway is away is that of open-iscsi,
+/// until it is known how many paths there are.
+const SETTINGS: [(&str, &str); 3] = [
+    ("node.startup", "manual"),
+    ("node.conn[0].startup", "manual"),
+    ("node.session.timeo.replacement_timeout", "120"),
+];
+/// Time after which commands fail while the gateway is away, in seconds: with one path,
+/// and where multipath needs an error soon, to take another one.
+const ONE_PATH_SECONDS: u32 = 120;
+const MANY_PATHS_SECONDS: u32 = 5;
 
 /// Logs in by the first transport that works, and returns the disk.
 pub(super) async fn attach(
@@ -39,7 +44,7 @@ pub(super) async fn attach(
         let portals = publication.portals(*transport);
         let mut sessions = 0;
         for portal in &portals {
-            match login(&*node.host, target, portal, portals.len()).await {
+            match login(&*node.host, target, portal).await {
                 Ok(()) => sessions += 1,
                 Err(error) => {
                     tracing::warn!(target, portal = portal.authority(), %error, "no login");
@@ -49,10 +54,22 @@ pub(super) async fn attach(
             }
         }
         if sessions > 0 {
-            return disk(&*node.host, naa, sessions).await;
+            let disk = disk(&*node.host, naa, sessions).await?;
+            set_patience(&*node.host, target, naa);
+            return Ok(disk);
         }
     }
     Err(ours("no login", &reasons.join("; ")))
+}
+
+/// Has commands fail soon only where there is another path to take, whatever number of
+/// portals there is: multipathd makes devices of one path, too.
+fn set_patience(host: &dyn Host, target: &str, naa: &str) {
+    let has_other = host.multipath(naa).is_some() && host.paths(naa).len() > 1;
+    let seconds = if has_other { MANY_PATHS_SECONDS } else { ONE_PATH_SECONDS };
+    if let Err(error) = host.set_patience(target, seconds) {
+        tracing::warn!(target, seconds, %error, "recovery_tmo of a session stays as it is");
+    }
 }
 
 /// Removes the record of a portal that did not answer, so that nobody goes on trying.
@@ -96,19 +113,12 @@ fn interface(transport: Transport) -> &'static str {
     }
 }
 
-async fn login(
-    host: &dyn Host,
-    target: &str,
-    portal: &NodePortal,
-    paths: usize,
-) -> Result<(), HostError> {
+async fn login(host: &dyn Host, target: &str, portal: &NodePortal) -> Result<(), HostError> {
     let authority = portal.authority();
     let record = ["-m", "node", "-T", target, "-p", &authority, "-I", interface(portal.transport)];
     let with = |more: &[&'static str]| [&record[..], more].concat();
     records(host, &with(&["-o", "new"]), COMMAND_SECONDS).await?;
-    let seconds = if paths > 1 { MANY_PATHS_SECONDS } else { ONE_PATH_SECONDS };
-    let replacement = ("node.session.timeo.replacement_timeout", seconds);
-    for (name, value) in SETTINGS.into_iter().chain([replacement]) {
+    for (name, value) in SETTINGS {
         records(host, &with(&["-o", "update", "-n", name, "-v", value]), COMMAND_SECONDS).await?;
     }
     let mut attempt = 1;
@@ -141,7 +151,11 @@ async fn disk(host: &dyn Host, naa: &str, sessions: usize) -> Result<Disk, Statu
         tracing::warn!(%error, "multipath");
     }
     match until(MULTIPATH_SECONDS, || host.multipath(naa)).await {
-        Some(disk) => Ok(disk),
+        Some(disk) => {
+            // The kernel looks for the disk in one session after the other.
+            until(MULTIPATH_SECONDS, || (host.paths(naa).len() >= sessions).then_some(())).await;
+            Ok(disk)
+        }
         None => {
             tracing::warn!(naa, "no multipath device: one path is used; see `multipath -v3`");
             Ok(path)
