@@ -143,7 +143,7 @@ impl Told {
                 done
             }
             ("blkid", _) if machine.unreadable => Some(Err(failed("blkid", 2))),
-            ("head" | "tail", _) if machine.unreadable => Some(Err(failed("head", 1))),
+            ("dd" | "head" | "tail", _) if machine.unreadable => Some(Err(failed("head", 1))),
             ("e2fsck", _) if machine.checks_are_killed => Some(Err(failed("e2fsck", -1))),
             ("blkid", _) if machine.formatted => {
                 Some(Ok(format!("{}\n", machine.kind.unwrap_or("ext4"))))
@@ -308,6 +308,15 @@ impl Fixture {
             staging_target_path: self.path("staging"),
         };
         self.node.node_unstage_volume(Request::new(request)).await.map(drop)
+    }
+
+    async fn stats(&self) -> NodeGetVolumeStatsResponse {
+        let request = NodeGetVolumeStatsRequest {
+            volume_id: VOLUME.to_owned(),
+            volume_path: self.path("staging"),
+            ..Default::default()
+        };
+        self.node.node_get_volume_stats(Request::new(request)).await.unwrap().into_inner()
     }
 
     async fn unpublish(&self, target: &str) -> Result<(), Status> {
@@ -547,17 +556,27 @@ async fn one_writer_is_one_path() {
 async fn statistics_of_a_dead_server_say_so() {
     let fixture = Fixture::new();
     fixture.stage("nfs").await.unwrap();
-    let stats = || {
-        let request = NodeGetVolumeStatsRequest {
-            volume_id: VOLUME.to_owned(),
-            volume_path: fixture.path("staging"),
-            ..Default::default()
-        };
-        fixture.node.node_get_volume_stats(Request::new(request))
-    };
-    let answer = stats().await.unwrap().into_inner();
+    let answer = fixture.stats().await;
     assert!(!answer.volume_condition.unwrap().abnormal && answer.usage.len() == 2);
     fixture.tell(|machine| machine.dead = true);
-    let answer = stats().await.unwrap().into_inner();
+    let answer = fixture.stats().await;
     assert!(answer.volume_condition.unwrap().abnormal && answer.usage.is_empty());
+}
+
+/// The file system itself would answer from memory.
+#[tokio::test(start_paused = true)]
+async fn a_disk_without_a_session_or_that_cannot_be_read_is_abnormal() {
+    let faults: [fn(&mut Machine); 3] = [
+        |machine| machine.unreadable = true,
+        |machine| machine.dead = true,
+        |machine| machine.mounts[0].0 = "/dev/gone".to_owned(),
+    ];
+    for fault in faults {
+        let fixture = Fixture::new();
+        fixture.stage("iscsi").await.unwrap();
+        let answer = fixture.stats().await;
+        assert!(!answer.volume_condition.unwrap().abnormal && answer.usage.len() == 2);
+        fixture.tell(fault);
+        assert!(fixture.stats().await.volume_condition.unwrap().abnormal);
+    }
 }

@@ -8,6 +8,7 @@ use crate::status::invalid;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use tonic::Status;
+use zgate_io::mountinfo::MountLine;
 
 /// A file system, and the programs that make, grow and mount it.
 #[derive(Debug)]
@@ -87,13 +88,19 @@ async fn mounted(
     known: &DiskRecord,
 ) -> Result<Option<&'static str>, Status> {
     let Some(mount) = mounted_at(host, &record.staging)? else { return Ok(None) };
-    let mut devices = host.multipath(&known.naa).into_iter().chain(host.paths(&known.naa));
-    if devices.any(|disk| host.number(&disk.device) == Some(mount.device)) {
+    if is_of(host, known, &mount) {
         return Kind::named(&String::from_utf8_lossy(&mount.kind)).map(|kind| Some(kind.name));
     }
     let why = format!("{} is no disk of the volume", String::from_utf8_lossy(&mount.source));
     make_way(host, record, Server::Disk(&known.target), &why).await?;
     Ok(None)
+}
+
+/// Returns whether a mount is of a disk that is attached, not of a device that went with an
+/// earlier session.
+pub(super) fn is_of(host: &dyn Host, known: &DiskRecord, mount: &MountLine) -> bool {
+    let mut devices = host.multipath(&known.naa).into_iter().chain(host.paths(&known.naa));
+    devices.any(|disk| host.number(&disk.device) == Some(mount.device))
 }
 
 /// Mounts the disk of a volume; makes a file system first if it has none. Returns its name.

@@ -4,10 +4,11 @@
 use super::Node;
 use super::host::{Disk, Host, HostError};
 use super::mount::ours;
+use super::record::DiskRecord;
 use crate::limits::{
     COMMAND_SECONDS, DISK_SECONDS, FIND_SECONDS, FORGET_SECONDS, GROWTH_SECONDS, LOGIN_ATTEMPTS,
     LOGIN_PAUSE, LOGIN_SECONDS, LOGOUT_SECONDS, MULTIPATH_FAIL_SECONDS, MULTIPATH_REMOVE_SECONDS,
-    MULTIPATH_SECONDS, POLL_PAUSE,
+    MULTIPATH_SECONDS, POLL_PAUSE, STATS_SECONDS,
 };
 use crate::publication::{NodePortal, Publication};
 use std::time::Duration;
@@ -190,6 +191,33 @@ async fn until<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Optio
 /// Returns the disk of a volume that is attached.
 pub(super) fn attached(host: &dyn Host, naa: &str) -> Option<Disk> {
     host.multipath(naa).or_else(|| host.paths(naa).into_iter().next())
+}
+
+/// Returns the disk of a volume if it is in order: a session is logged in, and the disk
+/// answers a read in time.
+///
+/// # Errors
+/// What is wrong with it, for people.
+pub(super) async fn in_order(host: &dyn Host, known: &DiskRecord) -> Result<Disk, String> {
+    let Some(disk) = attached(host, &known.naa) else {
+        return Err("its disk is not attached; delete the pod, so that it is attached again".into());
+    };
+    if !host.is_logged_in(&known.target) {
+        return Err(format!(
+            "no session with {} is logged in; the volume goes on when the gateway is back",
+            known.target
+        ));
+    }
+    let device = disk.device.display();
+    let from = format!("if={device}");
+    // Not what this machine remembers of the disk.
+    let arguments = ["status=none", "iflag=direct", "bs=4096", "count=1", &from, "of=/dev/null"];
+    match host.run("dd", &arguments, STATS_SECONDS).await {
+        Ok(_) => Ok(disk),
+        Err(error) => Err(format!(
+            "{device} cannot be read: {error}; look at the node's kernel log and at the gateway"
+        )),
+    }
 }
 
 /// Ends the sessions with a target.

@@ -1,9 +1,8 @@
 //! Statistics, condition and growth of volumes on this node.
 
-use super::Node;
-use super::iscsi;
 use super::mount::{mounted_at, ours};
 use super::record::Record;
+use super::{Node, filesystem, iscsi};
 use crate::limits::STATS_SECONDS;
 use crate::node::host::HostError;
 use crate::proto::volume_usage::Unit;
@@ -53,11 +52,23 @@ impl Node {
     ) -> Result<NodeGetVolumeStatsResponse, Status> {
         let record = self.staged_at(&request.volume_id, &request.volume_path)?;
         if record.is_raw {
-            return self.disk_stats(&record);
+            return self.disk_stats(&record).await;
         }
         let host = &*self.host;
-        if mounted_at(host, Path::new(&request.volume_path))?.is_none() {
+        let Some(mount) = mounted_at(host, Path::new(&request.volume_path))? else {
             return Ok(abnormal("it is not mounted; delete the pod, so that it is mounted again"));
+        };
+        // A file system answers from memory when its disk has long been gone.
+        if let Some(disk) = &record.disk {
+            if let Err(reason) = iscsi::in_order(host, disk).await {
+                return Ok(abnormal(&reason));
+            }
+            if !filesystem::is_of(host, disk, &mount) {
+                return Ok(abnormal(
+                    "its disk was attached anew since it was mounted; delete the pod, so that it \
+                     is mounted again",
+                ));
+            }
         }
         let arguments = ["-f", "-c", FORMAT, &request.volume_path];
         match host.run("stat", &arguments, STATS_SECONDS).await {
@@ -75,16 +86,19 @@ impl Node {
         }
     }
 
-    fn disk_stats(&self, record: &Record) -> Result<NodeGetVolumeStatsResponse, Status> {
-        let disk = record.disk.as_ref().and_then(|disk| iscsi::attached(&*self.host, &disk.naa));
-        let Some(disk) = disk else { return Ok(abnormal("its disk is not attached")) };
+    async fn disk_stats(&self, record: &Record) -> Result<NodeGetVolumeStatsResponse, Status> {
+        let Some(known) = &record.disk else { return Ok(abnormal("it has no disk")) };
+        let disk = match iscsi::in_order(&*self.host, known).await {
+            Ok(disk) => disk,
+            Err(reason) => return Ok(abnormal(&reason)),
+        };
         let total = disk.size_bytes.cast_signed();
         let usage = VolumeUsage { total, unit: Unit::Bytes.into(), ..VolumeUsage::default() };
         Ok(NodeGetVolumeStatsResponse {
             usage: vec![usage],
             volume_condition: Some(VolumeCondition {
                 abnormal: false,
-                message: "the disk is attached".to_owned(),
+                message: "the disk answers".to_owned(),
             }),
         })
     }
