@@ -13,9 +13,11 @@ use std::time::Duration;
 pub(crate) const CALLBACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most supplementary groups of a user; the kernel's limit (NGROUPS_MAX).
 pub(crate) const MAX_GROUPS: usize = 65_536;
-/// Time in which the name service says which user a client certificate names; a
-/// user that it does not tell is unknown.
+/// Time for which a connection waits until the name service says which user its
+/// certificate names; after it, the calls of the connection wait.
 pub(crate) const USER_LOOKUP_PATIENCE: Duration = Duration::from_secs(10);
+/// Threads that ask once more for users whom certificates name.
+pub(crate) const LATE_LOOK_UPS: usize = 4;
 /// Threads that ask the name service for names and groups.
 pub(crate) const NAME_SERVICE_WORKERS: usize = 4;
 /// Questions to the name service that are under way or wait for a worker.

@@ -7,7 +7,7 @@ use crate::net::connection_end::{ConnectionEnd, Slow};
 use crate::net::tls::Socket;
 use crate::net::tls::kernel::{self, SendSecret};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -15,7 +15,7 @@ use zgate_nfs::runtime::{PeerCertificate, Protection};
 use zgate_tls::{ClientCertificate, Handshake, HandshakeSlot, TlsOffer, TlsSession};
 
 /// Returns the protection that a session gives, and what the peer has shown for
-/// it. The user that a certificate names is looked up within the time of the
+/// it. The user that a certificate names is waited for within the time of the
 /// handshake; `slot` bounds how many look-ups run.
 pub(crate) async fn protected(session: &TlsSession, slot: HandshakeSlot) -> Protected {
     let Some(certificate) = &session.certificate else {
@@ -25,15 +25,15 @@ pub(crate) async fn protected(session: &TlsSession, slot: HandshakeSlot) -> Prot
             kernel_encrypts: session.by_kernel,
         };
     };
-    let user = match certificate.user.clone() {
-        None => None,
-        Some(name) => users::look_up(name, slot).await,
-    };
-    let ClientCertificate { digest, authorities, names, .. } = certificate.clone();
-    let certificate = PeerCertificate { digest, authorities, names, user: user.map(Arc::new) };
+    let ClientCertificate { digest, authorities, names, user: name } = certificate.clone();
+    let user = if name.is_none() { OnceLock::from(None) } else { OnceLock::new() };
+    let certificate = Arc::new(PeerCertificate { digest, authorities, names, user });
+    if let Some(name) = name {
+        users::look_up(&certificate, name, users::find, slot).await;
+    }
     Protected {
         protection: Protection::MutualTls,
-        certificate: Some(Arc::new(certificate)),
+        certificate: Some(certificate),
         kernel_encrypts: session.by_kernel,
     }
 }

@@ -6,7 +6,7 @@ use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
 use zgate_rpc::Credential;
 use zgate_store::{Caller, Timestamp};
@@ -58,8 +58,9 @@ pub struct PeerCertificate {
     /// Its subject alternative names as `kind:value`, `dns:` and `ip:` in lower
     /// case.
     pub names: Vec<Box<str>>,
-    /// The user that it names, if the gateway knows the user.
-    pub user: Option<Arc<Caller>>,
+    /// The user that it names; unset while the name service has not told, and `None` where
+    /// it names no user of the gateway's machine.
+    pub user: OnceLock<Option<Arc<Caller>>>,
 }
 
 /// The other end of a connection.

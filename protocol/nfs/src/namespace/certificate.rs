@@ -51,7 +51,7 @@ mod tests {
             digest: [1; 32],
             authorities: vec![[2; 32], [3; 32]],
             names: vec!["dns:a.hpc.example".into(), "user:alice@example".into()],
-            user: None,
+            ..Default::default()
         };
         let rule = |authorities: &[u8], names: &[&str], digests: &[u8]| {
             let digest = |&byte: &u8| [byte; 32];

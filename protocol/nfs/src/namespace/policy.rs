@@ -105,8 +105,12 @@ impl ClientRule {
         match self.identity {
             IdentitySource::Credential => Ok(None),
             IdentitySource::Certificate => {
-                let user = peer.certificate.as_ref().and_then(|one| one.user.as_deref());
-                user.map(Some).ok_or(Refusal::UnknownUser)
+                match peer.certificate.as_ref().map(|one| one.user.get()) {
+                    Some(Some(Some(user))) => Ok(Some(user.as_ref())),
+                    // It is asked again: the client is not refused for good.
+                    Some(None) => Err(Refusal::UnknownGroups),
+                    Some(Some(None)) | None => Err(Refusal::UnknownUser),
+                }
             }
         }
     }
@@ -207,7 +211,7 @@ pub enum Refusal {
     /// The call comes from an unprivileged port.
     UnprivilegedPort,
     /// The name service has not told the groups of the user yet, or who a principal
-    /// is: the client has to try again.
+    /// or the user of a certificate is: the client has to try again.
     UnknownGroups,
 }
 
@@ -345,6 +349,7 @@ fn squash_root(sys: &AuthSys, rule: &ClientRule) -> Caller {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::OnceLock;
     use zgate_rpc::auth::{GssCaller, GssIdentity};
     use zgate_rpc::gss::Service;
 
@@ -394,7 +399,7 @@ mod tests {
         let admit = |export: &Export, call: &Call| export.admit(call).map(|entry| entry.who);
         assert_eq!(admit(&export, &call), Err(Refusal::WrongCertificate), "none");
         let shown = |digest: u8, user: Option<Caller>| {
-            let user = user.map(Arc::new);
+            let user = OnceLock::from(user.map(Arc::new));
             Some(Arc::new(PeerCertificate { digest: [digest; 32], user, ..Default::default() }))
         };
         call.peer.certificate = shown(8, None);
@@ -405,6 +410,11 @@ mod tests {
         export.clients[0].identity = IdentitySource::Certificate;
         assert_eq!(admit(&export, &call), Err(Refusal::UnknownUser));
         assert!(call.refused.take().unwrap().reason.contains("tls.user_domain"));
+        // Not told yet is not none.
+        let asked = PeerCertificate { digest: [7; 32], ..Default::default() };
+        call.peer.certificate = Some(Arc::new(asked));
+        assert_eq!(admit(&export, &call), Err(Refusal::UnknownGroups));
+        assert!(call.refused.take().unwrap().reason.contains("name service"));
         let alice = Caller { uid: 1001, gid: 1001, groups: Arc::from([0, 50]) };
         assert_ne!(from_call, alice);
         call.peer.certificate = shown(7, Some(alice.clone()));
@@ -531,7 +541,8 @@ mod tests {
         let services = [Service::None, Service::Integrity, Service::Privacy];
         let kerberos = services.map(|service| by_kerberos(service, Some(root())));
         let credentials = [vec![Credential::Sys(sys)], kerberos.to_vec()].concat();
-        let certificate = PeerCertificate { user: Some(Arc::new(root())), ..Default::default() };
+        let certificate =
+            PeerCertificate { user: OnceLock::from(Some(Arc::new(root()))), ..Default::default() };
         let certificate = Some(Arc::new(certificate));
         let mut combinations = 0;
         for bits in 0..1 << 6 {

@@ -282,7 +282,7 @@ impl Gateway {
                     digest: shown.digest,
                     authorities: shown.authorities.clone(),
                     names: shown.names.clone(),
-                    user: None,
+                    user: std::sync::OnceLock::from(None),
                 };
                 Peer {
                     protection: Protection::MutualTls,
