@@ -12,6 +12,7 @@ use crate::net::connection_end::ConnectionEnd;
 use crate::net::in_flight::InFlight;
 use crate::net::memory_quota::MemoryReservation;
 use crate::observe::data_path;
+use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -21,7 +22,8 @@ use std::sync::atomic::Ordering;
 use zgate_iscsi::limits::BHS_BYTES;
 use zgate_iscsi::login::Transport;
 use zgate_iscsi::pdu::{Frame, Lun as WireLun, Outgoing, TaskFunction};
-use zgate_iscsi::session::{Command, Completion, FunctionTag, TaskTag};
+use zgate_iscsi::session::{Command, Completion, FunctionTag, Session, TaskTag};
+use zgate_scsi::ScsiStatus;
 use zgate_store::Payload;
 
 /// A command's result; `None` after a task management function.
@@ -34,7 +36,7 @@ pub(crate) struct InitiatorConnection {
     pub admitted: Admitted,
     /// Local address of the connection.
     pub local: Option<SocketAddr>,
-    /// Set when the gateway stops: no more commands begin.
+    /// Set when the gateway stops: no more requests are read.
     pub is_draining: bool,
     running: Running,
     /// Approximate number of bytes queued in the session for this connection.
@@ -45,6 +47,11 @@ pub(crate) struct InitiatorConnection {
 /// Commands and functions in progress, and the memory of the connection.
 struct Running {
     in_flight: InFlight<Finished>,
+    /// Commands that have arrived and wait for room, in order. Their number is bounded
+    /// by the command window, and their data by the session's limits on it.
+    parked: VecDeque<Box<Command>>,
+    /// Bytes of their data.
+    parked_bytes: usize,
     /// Memory of the commands and of the transmit queue.
     memory: MemoryReservation,
     unsent_bytes: usize,
@@ -54,13 +61,69 @@ struct Running {
 
 impl Running {
     fn new(memory: MemoryReservation) -> Self {
-        Self { in_flight: InFlight::default(), memory, unsent_bytes: 0, counted_bytes: 0 }
+        Self {
+            in_flight: InFlight::default(),
+            parked: VecDeque::new(),
+            parked_bytes: 0,
+            memory,
+            unsent_bytes: 0,
+            counted_bytes: 0,
+        }
+    }
+
+    /// Returns whether the commands that run leave room for another one.
+    fn has_room(&self) -> bool {
+        self.in_flight.len() < MAX_RUNNING && self.in_flight.bytes() < MAX_RUNNING_BYTES
+    }
+
+    fn park(&mut self, command: Box<Command>) {
+        self.parked_bytes += data_bytes(&command);
+        self.parked.push_back(command);
+    }
+
+    /// Takes the oldest parked command.
+    fn unpark(&mut self) -> Option<Box<Command>> {
+        let command = self.parked.pop_front()?;
+        self.parked_bytes -= data_bytes(&command);
+        Some(command)
+    }
+
+    /// Takes the parked commands that were aborted: they never begin.
+    fn take_aborted(&mut self, session: &Session) -> Vec<TaskTag> {
+        let (mut aborted, parked_bytes) = (Vec::new(), &mut self.parked_bytes);
+        self.parked.retain(|command| {
+            let is_aborted = session.is_aborted(command.task);
+            if is_aborted {
+                *parked_bytes -= data_bytes(command);
+                aborted.push(command.task);
+            }
+            !is_aborted
+        });
+        aborted
+    }
+
+    /// Begins parked commands whose connection has ended, as far as there is room.
+    fn begin_alone(
+        &mut self,
+        live: &Arc<LiveSession>,
+        block: &Arc<IscsiService>,
+        carrier: data_path::Transport,
+    ) {
+        for task in live.with_engine(|session| self.take_aborted(session)) {
+            live.with(|session| session.complete(task, never_begun()));
+        }
+        while self.has_room()
+            && let Some(command) = self.unpark()
+        {
+            let bytes = weight(&command);
+            self.in_flight.push(bytes, run_command(block, live, command, carrier));
+        }
     }
 
     /// Updates the counted memory.
     fn count(&mut self, stats: &Stats) {
         let bytes = self.in_flight.bytes();
-        self.memory.set_about(bytes + self.unsent_bytes);
+        self.memory.set_about(bytes + self.parked_bytes + self.unsent_bytes);
         if bytes == self.counted_bytes {
             return;
         }
@@ -68,6 +131,16 @@ impl Running {
         // Wraps around if the number decreases.
         stats.running_bytes.fetch_add((bytes.wrapping_sub(before)) as u64, Ordering::Relaxed);
     }
+}
+
+/// Returns the bytes of a command's data.
+fn data_bytes(command: &Command) -> usize {
+    command.data_out.iter().map(Bytes::len).sum()
+}
+
+/// Returns the result of a command that was aborted before it began.
+fn never_begun() -> Completion {
+    Completion { status: ScsiStatus::TaskAborted as u8, ..Completion::default() }
 }
 
 /// Returns the transport of the data of a connection.
@@ -155,23 +228,40 @@ impl InitiatorConnection {
         carrier(self.admitted.login.transport)
     }
 
-    /// Returns whether another command may begin, with `unsent_bytes` queued for the peer.
-    /// Under memory pressure, a connection waits for the end of its own commands, and until
-    /// their results are sent. Solicited data already has its memory: it is not part of this
-    /// wait.
-    pub(crate) fn may_begin(&self, unsent_bytes: usize) -> bool {
-        let Running { in_flight, memory, .. } = &self.running;
-        let waiting_helps = !in_flight.is_empty() || unsent_bytes + self.left_bytes > 0;
-        !self.is_draining
-            && in_flight.len() < MAX_RUNNING
-            && in_flight.bytes() < MAX_RUNNING_BYTES
-            && unsent_bytes < MAX_QUEUED_BYTES
-            && (!waiting_helps || memory.may_take())
+    /// Returns whether requests may be read, with `unsent_bytes` queued for the peer. They
+    /// are while as many commands run as may: the initiator must be able to abort them, to
+    /// ping and to log out when storage hangs. Commands that come then are parked.
+    pub(crate) fn may_read(&self, unsent_bytes: usize) -> bool {
+        !self.is_draining && self.has_memory(unsent_bytes)
     }
 
-    /// Returns whether no command runs.
+    /// Returns whether another command may begin.
+    fn may_begin(&self, unsent_bytes: usize) -> bool {
+        self.running.has_room() && self.has_memory(unsent_bytes)
+    }
+
+    /// Returns whether there is memory for another command. Under memory pressure, a
+    /// connection waits for the end of its own commands, and until their results are sent.
+    /// Solicited data already has its memory: it is not part of this wait.
+    fn has_memory(&self, unsent_bytes: usize) -> bool {
+        let Running { in_flight, memory, .. } = &self.running;
+        let waiting_helps = !in_flight.is_empty() || unsent_bytes + self.left_bytes > 0;
+        unsent_bytes < MAX_QUEUED_BYTES && (!waiting_helps || memory.may_take())
+    }
+
+    /// Returns whether commands wait for room.
+    pub(crate) fn has_parked(&self) -> bool {
+        !self.running.parked.is_empty()
+    }
+
+    /// Returns whether a parked command can begin now.
+    pub(crate) fn may_go_on(&self, unsent_bytes: usize) -> bool {
+        self.has_parked() && self.may_begin(unsent_bytes)
+    }
+
+    /// Returns whether no command runs or waits.
     pub(crate) fn is_idle(&self) -> bool {
-        self.running.in_flight.is_empty()
+        self.running.in_flight.is_empty() && !self.has_parked()
     }
 
     /// Waits for the next work to finish; forever, if none runs.
@@ -182,11 +272,14 @@ impl InitiatorConnection {
         }
     }
 
-    /// Handles the events of the session.
-    pub(crate) async fn work(&mut self) {
-        while let Some(work) = self.todo.pop_front() {
+    /// Handles the events of the session, with `unsent_bytes` queued for the peer.
+    pub(crate) async fn work(&mut self, unsent_bytes: usize) {
+        loop {
+            self.end_aborted();
+            self.begin_parked(unsent_bytes).await;
+            let Some(work) = self.todo.pop_front() else { return };
             match work {
-                Work::Run(command) => self.start(command).await,
+                Work::Run(command) => self.running.park(command),
                 Work::Function { tag, function, lun } => {
                     let live = &self.admitted.live;
                     let run = run_function(&self.block, live, tag, function, lun);
@@ -208,6 +301,29 @@ impl InitiatorConnection {
                     self.block.end_session(&self.admitted.live);
                 }
             }
+        }
+    }
+
+    /// Ends the parked commands that were aborted.
+    fn end_aborted(&mut self) {
+        if !self.has_parked() {
+            return;
+        }
+        let running = &mut self.running;
+        let aborted = self.admitted.live.with_engine(|session| running.take_aborted(session));
+        for task in aborted {
+            self.drive(|session| session.complete(task, never_begun()));
+        }
+    }
+
+    /// Begins parked commands, as far as there is room.
+    async fn begin_parked(&mut self, unsent_bytes: usize) {
+        while self.may_begin(unsent_bytes) {
+            let Some(command) = self.running.unpark() else { return };
+            self.start(command).await;
+        }
+        if self.has_parked() {
+            self.running.count(&self.block.stats);
         }
     }
 
@@ -268,37 +384,31 @@ async fn run_out(
     // This connection's own work is dropped with it; later work may belong to
     // another one.
     while let Some(work) = todo.pop_front() {
-        run_on(work, &mut running.in_flight, &live, &block, carrier);
+        run_on(work, &mut running, &live, &block);
     }
     running.unsent_bytes = 0;
     loop {
+        running.begin_alone(&live, &block, carrier);
         running.count(&block.stats);
         while let Some(finished) = running.in_flight.next().await {
-            running.count(&block.stats);
             if let Some((tag, completion)) = finished {
                 live.with(|session| session.complete(tag, completion));
             }
+            running.begin_alone(&live, &block, carrier);
+            running.count(&block.stats);
         }
         let later = if live.connections().is_empty() { live.take_work() } else { None };
         let Some(work) = later else { return };
-        run_on(work, &mut running.in_flight, &live, &block, carrier);
+        run_on(work, &mut running, &live, &block);
     }
 }
 
-/// Begins work of a session that has no connection.
-fn run_on(
-    work: Work,
-    running: &mut InFlight<Finished>,
-    live: &Arc<LiveSession>,
-    block: &Arc<IscsiService>,
-    carrier: data_path::Transport,
-) {
+/// Takes on work of a session that has no connection.
+fn run_on(work: Work, running: &mut Running, live: &Arc<LiveSession>, block: &Arc<IscsiService>) {
     match work {
-        Work::Run(command) => {
-            running.push(weight(&command), run_command(block, live, command, carrier));
-        }
+        Work::Run(command) => running.park(command),
         Work::Function { tag, function, lun } => {
-            running.push(0, run_function(block, live, tag, function, lun));
+            running.in_flight.push(0, run_function(block, live, tag, function, lun));
         }
         Work::SendTargets { .. } => {}
         Work::Ended(_) => block.end_session(live),

@@ -111,12 +111,13 @@ impl<W: Wire> event_loop::Connection for Connection<W> {
     type Event = Event<Finished, W::Event, ()>;
 
     async fn advance(&mut self) -> Result<(), ConnectionEnd> {
-        self.initiator.work().await;
         loop {
+            self.initiator.work(self.wire.unsent_bytes()).await;
             let is_held_back = self.take_pdus().await?;
             self.transmit()?;
             // There is no other notification of the end of the transmission.
-            if !(is_held_back && self.may_read()) {
+            let may_go_on = self.initiator.may_go_on(self.wire.unsent_bytes());
+            if !(may_go_on || (is_held_back && self.may_read())) {
                 break;
             }
         }
@@ -179,7 +180,7 @@ impl<W: Wire> event_loop::Connection for Connection<W> {
 
 impl<W: Wire> Connection<W> {
     fn may_read(&self) -> bool {
-        self.initiator.may_begin(self.wire.unsent_bytes())
+        self.initiator.may_read(self.wire.unsent_bytes())
     }
 
     /// Takes in the PDUs that have come. True: there may be others, which have
@@ -189,7 +190,7 @@ impl<W: Wire> Connection<W> {
             if !self.wire.take_pdu(&mut self.initiator)? {
                 return Ok(false);
             }
-            self.initiator.work().await;
+            self.initiator.work(self.wire.unsent_bytes()).await;
         }
         Ok(true)
     }

@@ -36,10 +36,12 @@ pub(crate) const ROOM_BYTES: usize = 16 << 10;
 pub(crate) const PLACED_BYTES: usize = 16 << 10;
 /// Bytes read first after a segment in a separate buffer: the next header.
 pub(crate) const HEAD_BYTES: usize = 512;
-/// Most running commands of one connection; no more are read.
+/// Most running commands of one connection; others wait.
 pub(crate) const MAX_RUNNING: usize = 1024;
-/// Most bytes that running commands of one connection read or write; no more
-/// commands are read until some have ended.
+/// Most bytes that running commands of one connection read or write; others wait
+/// until some have ended. They are read all the same, so that an initiator whose disk
+/// hangs can abort them: the command window bounds their number, and the limits of the
+/// session on the data of its writes their memory.
 pub(crate) const MAX_RUNNING_BYTES: usize = 64 << 20;
 /// Data of writes that one session may have solicited and not yet written, in
 /// bytes.

@@ -282,6 +282,8 @@ impl Inner {
     fn stop(&self, task: TaskTag) {
         let named = self.stoppable.iter().filter(|one| one.task == task);
         named.for_each(|one| one.stop.notify_one());
+        // A connection that has not begun it ends it at once.
+        self.connections.iter().for_each(|(_, connection)| connection.wake.notify_one());
     }
 
     /// Sorts the engine's events: closes go to their connections, aborted

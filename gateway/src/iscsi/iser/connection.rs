@@ -136,7 +136,8 @@ impl IserWire {
             EndpointEvent::Read { note, buffers } => read_done(note, buffers, initiator),
             EndpointEvent::Sent => {
                 // Only commands that waited for room can make progress.
-                return !self.had_room || initiator.is_draining || !self.held.is_empty();
+                let waits = !self.held.is_empty() || initiator.has_parked();
+                return !self.had_room || initiator.is_draining || waits;
             }
             other => self.keep(other),
         }

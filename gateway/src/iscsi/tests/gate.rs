@@ -1,5 +1,5 @@
-//! A gate in front of a LUN's file: one write to a range is held by a separate
-//! thread until the gate opens, as a slow disk would hold it. Dropping the
+//! A gate in front of a LUN's file: one write to a range, or every read, is held by a
+//! separate thread until the gate opens, as a slow disk would hold it. Dropping the
 //! future of a held write does not cancel it.
 
 use bytes::Bytes;
@@ -24,6 +24,9 @@ struct State {
     range: Option<Range<u64>>,
     is_closed: bool,
     held: usize,
+    /// Set if reads are held.
+    holds_reads: bool,
+    held_reads: usize,
     /// Offset at which the next write panics.
     panics_at: Option<u64>,
 }
@@ -56,15 +59,25 @@ impl Gate {
         (state.range, state.is_closed) = (Some(range), true);
     }
 
+    /// Holds all reads.
+    pub(crate) fn hold_reads(&self) {
+        self.state().holds_reads = true;
+    }
+
+    /// Returns the number of reads that are held.
+    pub(crate) fn held_reads(&self) -> usize {
+        self.state().held_reads
+    }
+
     /// Makes the next write at this offset panic.
     pub(crate) fn panic_at(&self, offset: u64) {
         self.state().panics_at = Some(offset);
     }
 
-    /// Releases held writes.
+    /// Releases held writes and reads.
     pub(crate) fn open(&self) {
         let mut state = self.state();
-        (state.range, state.is_closed) = (None, false);
+        (state.range, state.is_closed, state.holds_reads) = (None, false, false);
         self.changed.notify_all();
     }
 
@@ -114,6 +127,33 @@ impl Gate {
         });
         Some(result)
     }
+
+    /// Waits in a thread until reads pass; returns nothing if they pass now.
+    fn take_read(self: &Arc<Self>) -> Option<tokio::sync::oneshot::Receiver<()>> {
+        let mut state = self.state();
+        if !state.holds_reads {
+            return None;
+        }
+        state.held_reads += 1;
+        drop(state);
+        let (done, result) = tokio::sync::oneshot::channel();
+        let gate = Arc::clone(self);
+        std::thread::spawn(move || {
+            let waits = |state: &mut State| state.holds_reads;
+            gate.changed.wait_while(gate.state(), waits).unwrap().held_reads -= 1;
+            // The caller may have gone.
+            let _ = done.send(());
+        });
+        Some(result)
+    }
+}
+
+/// Waits for a read that is held.
+async fn passed(held: Option<tokio::sync::oneshot::Receiver<()>>) -> Result<(), StoreError> {
+    match held {
+        Some(held) => held.await.map_err(|_| StoreError::Io),
+        None => Ok(()),
+    }
 }
 
 /// A store behind a gate.
@@ -136,11 +176,19 @@ impl BlockStore for Gated {
     }
 
     fn read<'a>(&'a self, offset: u64, len: usize) -> StoreFuture<'a, Payload> {
-        self.store.read(offset, len)
+        let held = self.gate.take_read();
+        Box::pin(async move {
+            passed(held).await?;
+            self.store.read(offset, len).await
+        })
     }
 
     fn read_to_send<'a>(&'a self, offset: u64, len: usize) -> StoreFuture<'a, Payload> {
-        self.store.read_to_send(offset, len)
+        let held = self.gate.take_read();
+        Box::pin(async move {
+            passed(held).await?;
+            self.store.read_to_send(offset, len).await
+        })
     }
 
     fn write<'a>(&'a self, offset: u64, data: Bytes, fua: bool) -> StoreFuture<'a, ()> {

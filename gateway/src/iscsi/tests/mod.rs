@@ -8,6 +8,7 @@ pub(crate) mod gate;
 mod host;
 mod memory;
 mod overdue;
+mod parked;
 mod reopened;
 mod rounds;
 mod spans;
