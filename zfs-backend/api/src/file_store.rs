@@ -435,7 +435,9 @@ pub trait FileStore: Send + Sync {
     fn sync_objects<'a>(&'a self, nodes: &'a [NodeHandle]) -> StoreFuture<'a, ()>;
 
     /// Brings one change of names in `dirs`, which has just been made, to stable
-    /// storage, with the object that it concerns.
+    /// storage, with the object that it concerns. The directories are synced in their
+    /// order: of a rename, that with the new name comes first, so that a power loss
+    /// leaves the name in one of them at least.
     fn sync_names<'a>(&'a self, of: NamedObject, dirs: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let changed = match of {

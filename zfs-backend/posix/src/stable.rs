@@ -4,7 +4,7 @@
 use crate::entry::Entry;
 use crate::errno::OrStoreError;
 use crate::mounts::Mount;
-use crate::name_sync::{NameSync, Names, Object};
+use crate::name_sync::{NameSync, Names, Object, Step, rounds};
 use crate::syscall;
 use crate::tree::Tree;
 use futures_util::future::join_all;
@@ -24,12 +24,13 @@ impl Tree {
     /// entries.
     pub(crate) async fn sync_objects(self: &Arc<Self>, nodes: &[NodeHandle]) -> StoreResult<()> {
         for (mount, nodes) in self.by_mount(nodes) {
-            self.sync_in(&mount, nodes.into_iter().map(Object::Node)).await?;
+            let steps = nodes.into_iter().map(|node| Step::alone(Object::Node(node)));
+            self.sync_in(&mount, steps).await?;
         }
         Ok(())
     }
 
-    /// Syncs one change of names in directories, which lie in one mount.
+    /// Syncs one change of names in directories, which lie in one mount, in their order.
     pub(crate) async fn sync_names(
         self: &Arc<Self>,
         of: NamedObject,
@@ -37,8 +38,8 @@ impl Tree {
     ) -> StoreResult<()> {
         let Some(dir) = dirs.first() else { return Ok(()) };
         let mount = self.mount_of(dir);
-        let objects = mount.names.how.objects_of(of, dirs);
-        self.sync_in(&mount, objects.into_iter()).await
+        let steps = mount.names.how.steps_of(of, dirs);
+        self.sync_in(&mount, steps.into_iter()).await
     }
 
     fn by_mount(&self, nodes: &[NodeHandle]) -> Vec<(Arc<Mount>, Vec<NodeHandle>)> {
@@ -56,28 +57,37 @@ impl Tree {
     async fn sync_in(
         self: &Arc<Self>,
         mount: &Arc<Mount>,
-        objects: impl Iterator<Item = Object>,
+        steps: impl Iterator<Item = Step>,
     ) -> StoreResult<()> {
         let Names { how, group } = &mount.names;
-        let mut objects = objects.peekable();
-        if *how == NameSync::Nothing || objects.peek().is_none() {
+        let mut steps = steps.peekable();
+        if *how == NameSync::Nothing || steps.peek().is_none() {
             return Ok(());
         }
+        let sync = async |steps: Vec<Step>| {
+            for round in rounds(&steps) {
+                self.sync_round(mount, round).await?;
+            }
+            Ok::<(), StoreError>(())
+        };
+        group.join(steps, sync).await
+    }
+
+    /// Syncs objects beside each other: a file system combines syncs that come together.
+    async fn sync_round(
+        self: &Arc<Self>,
+        mount: &Arc<Mount>,
+        objects: Vec<Object>,
+    ) -> StoreResult<()> {
         // The change cannot be undone, so its sync is never refused.
         let engine = mount.engine.patient();
-        let sync = async |mut objects: Vec<Object>| {
-            objects.sort_unstable();
-            objects.dedup();
-            // Beside each other: a file system combines syncs that come together.
-            let part = objects.len().div_ceil(MAX_SYNCS_BESIDE_EACH_OTHER).max(2);
-            let syncs = objects.chunks(part).map(|part| {
-                let (tree, mount) = (Arc::clone(self), Arc::clone(mount));
-                let part = part.to_vec();
-                engine.run_long(move || tree.sync_now(&mount, &part))
-            });
-            join_all(syncs).await.into_iter().try_for_each(|synced| synced.or_store()?)
-        };
-        group.join(objects, sync).await
+        let part = objects.len().div_ceil(MAX_SYNCS_BESIDE_EACH_OTHER).max(2);
+        let syncs = objects.chunks(part).map(|part| {
+            let (tree, mount) = (Arc::clone(self), Arc::clone(mount));
+            let part = part.to_vec();
+            engine.run_long(move || tree.sync_now(&mount, &part))
+        });
+        join_all(syncs).await.into_iter().try_for_each(|synced| synced.or_store()?)
     }
 
     fn sync_now(&self, mount: &Mount, objects: &[Object]) -> StoreResult<()> {
