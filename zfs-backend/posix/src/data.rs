@@ -141,17 +141,27 @@ pub(crate) async fn write(
         return Ok((written.or_store()?, stability));
     }
     let syncs = file.entry.syncs();
-    syncs.check()?;
-    let _beside = syncs.beside().await;
+    syncs.group.check()?;
+    let _beside = syncs.group.beside().await;
+    let report = syncs.reports.begin();
     let len = data.len();
     let written = engine.write_from((&fd, mode), offset, data, sync).await;
     file.entry.mark_modified();
-    let written = file.losses().note(written.or_store())?;
-    if written < len {
+    let written = file.losses().note(written.or_store());
+    let error = match written {
         // The error behind the short write may have been the sync's, which is
         // reported once and may concern writes of others.
-        file.losses().count(StoreError::Io);
-    }
+        Ok(written) if written < len => {
+            file.losses().count(StoreError::Io);
+            Some(StoreError::Io)
+        }
+        Ok(_) => None,
+        Err(error) => Some(error),
+    };
+    let others = report.end(error);
+    let written = written?;
+    // One of them may have been told that this write is lost.
+    others.settled().await?;
     Ok((written, stability))
 }
 
@@ -160,10 +170,16 @@ pub(crate) async fn write(
 pub(crate) async fn commit(file: &PosixFile) -> StoreResult<()> {
     let fd = file.any()?;
     let syncs = file.entry.syncs();
-    syncs.check()?;
+    syncs.group.check()?;
     let sync = async |_| {
+        let report = syncs.reports.begin();
         let synced = file.entry.mount.engine.sync(&fd, false).await.or_store();
-        file.losses().note(synced)
+        let synced = file.losses().note(synced);
+        let others = report.end(synced.err());
+        match synced {
+            Ok(()) => others.settled().await,
+            Err(error) => Err(error),
+        }
     };
-    syncs.join([()], sync).await
+    syncs.group.join([()], sync).await
 }

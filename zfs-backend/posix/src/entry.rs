@@ -8,6 +8,7 @@ use crate::errno::OrStoreError;
 use crate::group_sync::GroupSync;
 use crate::listing::{LISTING_LIFE, Listable, Listing};
 use crate::mounts::Mount;
+use crate::reports::Reports;
 use crate::syscall;
 use rustix::fs::{OFlags, Statx};
 use rustix::io::Errno;
@@ -44,8 +45,8 @@ pub(crate) struct Entry {
     reader: Mutex<Option<Arc<OwnedFd>>>,
     writer: Mutex<Option<Writer>>,
     past_cache: Mutex<PastCache>,
-    /// Group sync of the file; created on first use.
-    syncs: OnceLock<Box<GroupSync<()>>>,
+    /// Syncs of the file; created on first use.
+    syncs: OnceLock<Box<Syncs>>,
     /// Claim on `fd`, then the claims on the other descriptors.
     claim: Claim,
     claims: Mutex<Claims>,
@@ -82,6 +83,15 @@ enum PastCache {
     Open(Arc<OwnedFd>),
     /// Not supported by the file system.
     Refused,
+}
+
+/// Syncs of a file.
+#[derive(Debug)]
+pub(crate) struct Syncs {
+    /// Those that clients ask for (COMMIT).
+    pub(crate) group: GroupSync<()>,
+    /// What all of them, and those of writes, were told.
+    pub(crate) reports: Reports,
 }
 
 /// A descriptor for writing.
@@ -302,9 +312,12 @@ impl Entry {
         *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
     }
 
-    /// Returns the group sync of this file.
-    pub(crate) fn syncs(&self) -> &GroupSync<()> {
-        self.syncs.get_or_init(Box::default)
+    /// Returns the syncs of this file.
+    pub(crate) fn syncs(&self) -> &Syncs {
+        self.syncs.get_or_init(|| {
+            let reports = Reports::new(self.mount.names.how.reports_losses_once());
+            Box::new(Syncs { group: GroupSync::default(), reports })
+        })
     }
 
     /// Returns whether a read should bypass the cache, and records the read.

@@ -42,6 +42,7 @@ mod open_file;
 mod options;
 mod ranges;
 mod readdir;
+mod reports;
 mod rights;
 mod setattr;
 mod snapshot_mounts;

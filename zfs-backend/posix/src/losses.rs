@@ -17,6 +17,11 @@ fn next() -> u64 {
     LAST.fetch_add(1, Ordering::AcqRel) + 1
 }
 
+/// Returns whether an error of a sync means that earlier data may be lost.
+pub(crate) fn is_loss(error: StoreError) -> bool {
+    matches!(error, StoreError::Io | StoreError::NoSpace | StoreError::QuotaExceeded)
+}
+
 impl Default for Losses {
     fn default() -> Self {
         Self(Arc::new(AtomicU64::new(next())))
@@ -32,9 +37,7 @@ impl Losses {
 
     /// Counts a sync error that means that earlier data may be lost.
     pub(crate) fn note<T>(&self, synced: StoreResult<T>) -> StoreResult<T> {
-        if let Err(error @ (StoreError::Io | StoreError::NoSpace | StoreError::QuotaExceeded)) =
-            synced
-        {
+        if let Some(error) = synced.as_ref().err().copied().filter(|error| is_loss(*error)) {
             self.count(error);
         }
         synced

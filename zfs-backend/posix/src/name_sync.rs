@@ -81,6 +81,12 @@ impl NameSync {
         }
     }
 
+    /// Returns whether the kernel reports a failed write-back once per descriptor. ZFS does
+    /// not keep written data in the kernel's page cache, and tells each sync its own error.
+    pub(crate) fn reports_losses_once(self) -> bool {
+        self == Self::OfEach
+    }
+
     /// Returns the syncs that make a change of names stable: of the directories one after
     /// the other.
     pub(crate) fn steps_of(self, of: NamedObject, dirs: &[NodeHandle]) -> Vec<Step> {

@@ -95,9 +95,7 @@ impl Tree {
             // Recorded at once: for a file, the error may be the only report of
             // a lost write.
             let synced = match object {
-                Object::Node(node) => {
-                    self.entry(node).and_then(|entry| self.losses.note(sync(&entry)))
-                }
+                Object::Node(node) => self.entry(node).and_then(|entry| self.sync_entry(&entry)),
                 Object::Any => self.losses.note(rustix::fs::fsync(&mount.root).or_store()),
             };
             match synced {
@@ -107,6 +105,16 @@ impl Tree {
             }
         }
         Ok(())
+    }
+
+    fn sync_entry(&self, entry: &Entry) -> StoreResult<()> {
+        // Writes of a file that sync themselves use the same descriptor.
+        let report = (entry.kind == FileKind::Regular).then(|| entry.syncs().reports.begin());
+        let synced = self.losses.note(sync(entry));
+        if let Some(report) = report {
+            report.end(synced.err());
+        }
+        synced
     }
 }
 
