@@ -31,7 +31,7 @@ struct Machine {
     commands: Vec<String>,
     logged_in: bool,
     formatted: bool,
-    /// What `blkid` finds on it, if not ext4.
+    /// Content of the disk as `blkid` tells it, if not ext4.
     kind: Option<&'static str>,
     /// The disk returns errors.
     unreadable: bool,

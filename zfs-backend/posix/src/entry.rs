@@ -90,7 +90,7 @@ enum PastCache {
 pub(crate) struct Syncs {
     /// Those that clients ask for (COMMIT).
     pub(crate) group: GroupSync<()>,
-    /// What all of them, and those of writes, were told.
+    /// Losses that they, and the syncs of writes, were told of.
     pub(crate) reports: Reports,
 }
 

@@ -16,7 +16,7 @@ pub(crate) struct PendingLogout {
     closes: Closes,
 }
 
-/// What a logout closes, and so whose tasks it waits for.
+/// Connections that a logout closes: it waits for their tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Closes {
     /// All connections.
