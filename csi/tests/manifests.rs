@@ -1,4 +1,4 @@
-//! Limits and rights that the manifests give the driver.
+//! Limits that the manifests give the driver.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
