@@ -203,10 +203,19 @@ impl SessionClient {
         ops: impl Fn() -> Ops,
     ) -> Result<Reply, SessionLost> {
         let session = self.session().await;
-        let sequence = lock(&self.inside).slots[slot] + 1;
+        let (sequence, boots) = {
+            let inside = lock(&self.inside);
+            (inside.slots[slot] + 1, inside.boots)
+        };
         match self.send_in(session, slot, (sequence, cache), ops).await {
             Ok((reply, sent_at)) => {
                 let mut inside = lock(&self.inside);
+                if inside.boots != boots {
+                    // The client restarted before the reply: what it grants is
+                    // its old self's, which the server forgets with the next
+                    // CREATE_SESSION.
+                    return Err(SessionLost { unknown: true });
+                }
                 if inside.session == Some(session) {
                     inside.slots[slot] = sequence;
                     let lease = u64::from(LEASE_SECONDS) * SECOND;
@@ -245,23 +254,44 @@ impl SessionClient {
     async fn session(&self) -> SessionId {
         let _one_at_a_time = self.establishing.lock().await;
         loop {
-            let known = lock(&self.inside).session;
+            let (known, boots) = {
+                let inside = lock(&self.inside);
+                (inside.session, inside.boots)
+            };
             if let Some(session) = known {
                 return session;
             }
-            if let Some(session) = self.establish().await {
-                lock(&self.inside).session = Some(session);
+            if let Some(session) = self.establish(boots).await
+                && self.enter(session, boots)
+            {
                 return session;
             }
             self.wire.pause().await;
         }
     }
 
+    /// Keeps a session that was made after `boots` restarts of the client. If
+    /// there was another one meanwhile, the session and what was reclaimed over
+    /// it are the old self's: returns false, and nothing is kept of them.
+    fn enter(&self, session: SessionId, boots: u8) -> bool {
+        let is_own = {
+            let mut inside = lock(&self.inside);
+            let is_own = inside.boots == boots;
+            if is_own {
+                inside.session = Some(session);
+            }
+            is_own
+        };
+        if !is_own {
+            self.lose_cached();
+        }
+        is_own
+    }
+
     /// EXCHANGE_ID, CREATE_SESSION, and everything again that a new server
-    /// does not know.
-    async fn establish(&self) -> Option<SessionId> {
+    /// does not know, of a client that has restarted `boots` times.
+    async fn establish(&self, boots: u8) -> Option<SessionId> {
         let owner = format!("client{}", self.wire.client);
-        let boots = lock(&self.inside).boots;
         let args = exchange_id::Args {
             verifier: [boots; 8],
             owner: owner.as_bytes().into(),
@@ -298,7 +328,7 @@ impl SessionClient {
             self.delegations.give_all_up(true);
         }
         if !same || known.flags & exchange_id::CONFIRMED == 0 {
-            let reclaimed = self.reclaim(session).await;
+            let reclaimed = self.reclaim(session, boots).await;
             if reclaimed.is_err() {
                 // The next attempt must reclaim again.
                 lock(&self.inside).clientid = ClientId::default();
@@ -326,10 +356,14 @@ impl SessionClient {
     }
 
     /// Reclaims opens and locks from a new server.
-    async fn reclaim(&self, session: SessionId) -> Result<(), SessionLost> {
+    async fn reclaim(&self, session: SessionId, boots: u8) -> Result<(), SessionLost> {
         let opens: Vec<_> = lock(&self.inside).opens.clone().into_iter().collect();
         for ((worker, kind), old) in opens {
             let again = self.reclaim_open(session, worker, &old).await?;
+            if lock(&self.inside).boots != boots {
+                // It restarted meanwhile, and holds nothing of before.
+                return Err(SessionLost { unknown: true });
+            }
             let lost: BTreeSet<u32> = {
                 let kept = again.as_ref().map(|open| &open.ranges);
                 let lost = |range: &&u32| kept.is_none_or(|kept| !kept.contains_key(*range));
@@ -486,3 +520,6 @@ impl SessionClient {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
