@@ -128,6 +128,9 @@ const fn one_host_may(all: usize, wanted: usize) -> bool {
 /// for the reply to a COMPOUND, in milliseconds: afterwards the client is told to
 /// try again, or gets numbers.
 pub const NAME_PATIENCE_MILLISECONDS: u64 = 3000;
+/// Time in which holders of write delegations tell the attributes for the reply to a
+/// COMPOUND, all of them together, in milliseconds: afterwards the store's are told.
+pub const HOLDER_PATIENCE_MILLISECONDS: u64 = 5000;
 
 const _: () = assert!(one_host_may(MAX_SESSIONS, MAX_SESSIONS_PER_CLIENT));
 const _: () = assert!(one_host_may(MAX_OPENS, MAX_STATES_PER_CLIENT));

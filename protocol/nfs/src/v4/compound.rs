@@ -1,11 +1,14 @@
 //! COMPOUND (RFC 8881 §16.2): runs operations in order until one fails.
 
-use crate::limits::{MAX_OPS, MAX_REPLY_BYTES, MAX_TAG_BYTES};
+use crate::limits::{
+    HOLDER_PATIENCE_MILLISECONDS, MAX_OPS, MAX_REPLY_BYTES, MAX_TAG_BYTES,
+    NAME_PATIENCE_MILLISECONDS,
+};
 use crate::runtime::{Call, Now};
 use crate::v4::op::names::is_text;
 use crate::v4::op::table::{NoRow, Row, SessionRule, encode_refusal, find};
 use crate::v4::request::Cx;
-use crate::v4::request::NamePatience;
+use crate::v4::request::Patience;
 use crate::v4::server::Server;
 use std::sync::OnceLock;
 use zgate_nfs_wire::v4::{OpNum, Status};
@@ -72,7 +75,8 @@ impl Server {
             request_bytes,
             request_digest,
             looked_up: None,
-            name_patience: NamePatience::default(),
+            name_patience: Patience::of(NAME_PATIENCE_MILLISECONDS),
+            holder_patience: Patience::of(HOLDER_PATIENCE_MILLISECONDS),
             unentered: None,
             next_op: None,
             replay: None,

@@ -3,7 +3,7 @@
 
 use crate::limits::NAME_PATIENCE_MILLISECONDS;
 use crate::runtime::{Names, PrincipalId, PrincipalKind, Runtime, within};
-use crate::v4::request::NamePatience;
+use crate::v4::request::Patience;
 use zgate_nfs_wire::v4::Status;
 
 /// Principals of one request, and the ids of those that are names.
@@ -104,7 +104,7 @@ const NOBODY: u32 = 65_534;
 /// and the name service tells it within the request's patience; otherwise its
 /// number.
 pub async fn written(
-    (runtime, patience): (&dyn Runtime, &NamePatience),
+    (runtime, patience): (&dyn Runtime, &Patience),
     names: &dyn Names,
     id: PrincipalId,
 ) -> Box<str> {

@@ -149,8 +149,8 @@ impl AttributeValues {
         };
         if asks_data(want) && attr.kind == FileKind::Regular {
             let key = FileKey { export: export.id, node: *node };
-            let (caller, now) = (cx.calling_client(), cx.now.seconds());
-            if let Some(said) = cx.server.state.delegated_attributes(key, caller, now).await {
+            let asks = (cx.calling_client(), cx.now.seconds(), &cx.holder_patience);
+            if let Some(said) = cx.server.state.delegated_attributes(key, asks).await {
                 attr.size = said.size;
                 attr.change = attr.change.max(said.change);
                 if let Some(time) = said.time_modify {

@@ -6,4 +6,5 @@ mod message;
 mod probe;
 
 pub use channel::BackChannels;
+pub(crate) use channel::CallbackOutcome;
 pub use message::recall_call;

@@ -4,7 +4,7 @@ use crate::changes::ChangeGuard;
 use crate::namespace::policy::Refusal;
 use crate::namespace::{Entry, Export, FileHandle, FileKey, Namespace, Object};
 use crate::runtime::{Call, Now, Refused};
-use crate::v4::request::NamePatience;
+use crate::v4::request::Patience;
 use crate::v4::server::Server;
 use crate::v4::state::stateids::Requester;
 use crate::v4::tables::lease::{Lease, RunningRequest};
@@ -72,7 +72,9 @@ pub struct Cx<'a> {
     /// GETATTR that mostly follows need not ask the store again.
     pub looked_up: Option<Attr>,
     /// Time that is left to wait for the names of users and groups in the reply.
-    pub name_patience: NamePatience,
+    pub name_patience: Patience,
+    /// Time that is left to wait for attributes from holders of write delegations.
+    pub holder_patience: Patience,
     /// Export of a file handle that the caller may not use with this flavour: only
     /// SECINFO or SECINFO_NO_NAME, which follows at once, may ask about it.
     pub unentered: Option<Arc<Export>>,

@@ -3,8 +3,8 @@
 
 mod cx;
 pub mod io;
-mod name_patience;
+mod patience;
 pub(crate) mod sequenced;
 
 pub use cx::{Current, Cx};
-pub use name_patience::NamePatience;
+pub use patience::Patience;

@@ -12,6 +12,7 @@ use crate::v4::tables::quota::Quota;
 use crate::v4::tables::session::Session;
 use ahash::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use zgate_nfs_wire::v4::{ClientId, Status, Verifier};
 
 impl State {
@@ -67,6 +68,7 @@ impl State {
             may_reclaim: self.grace.may_reclaim(name, now_seconds),
             callback: None,
             probe: Arc::default(),
+            silent_until_seconds: AtomicU64::new(0),
             confirm_verifier: self.ids.verifier(),
             hosts: ClientHosts::new(call.peer.address),
             address: call.peer.address.to_string(),

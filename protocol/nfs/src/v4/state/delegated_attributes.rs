@@ -2,10 +2,15 @@
 //! client has the newest values (RFC 8881 §10.4.3).
 
 use super::State;
+use crate::limits::HOLDER_PATIENCE_MILLISECONDS;
 use crate::namespace::FileKey;
+use crate::runtime::BoxedFuture;
+use crate::v4::callback::CallbackOutcome;
+use crate::v4::request::Patience;
+use std::sync::atomic::Ordering;
 use zgate_nfs_wire::v4::attr::{CHANGE, SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
 use zgate_nfs_wire::v4::callback::CallbackOp;
-use zgate_nfs_wire::v4::{Bitmap, ClientId, NfsTime, Status};
+use zgate_nfs_wire::v4::{Bitmap, ClientId, Fattr, NfsTime, Status};
 use zgate_xdr::{Decode, Decoder};
 
 /// Attributes from the holder of a write delegation.
@@ -21,64 +26,117 @@ pub struct DelegatedAttributes {
     pub time_modify: Option<NfsTime>,
 }
 
+/// Time after which a holder that does not answer is not asked for a while, in
+/// milliseconds: less than a request waits for all holders.
+const SILENCE_MILLISECONDS: u64 = 1000;
+/// Time for which it is not asked then, in seconds, unless it makes a new back channel:
+/// every request about one of its files would wait for it.
+const NOT_ASKED_SECONDS: u64 = 30;
+const NANOS_PER_MILLISECOND: u64 = 1_000_000;
+
+const _: () = assert!(SILENCE_MILLISECONDS < HOLDER_PATIENCE_MILLISECONDS);
+
+/// Who asks for attributes: the client, if it is known, the time of its request in
+/// seconds, and the time that the request has left for holders.
+type Asks<'a> = (Option<ClientId>, u64, &'a Patience);
+
+/// A CB_GETATTR that has not been sent yet.
+struct Question {
+    holder: ClientId,
+    /// The change attribute at which the delegation was granted.
+    given_change: u64,
+    answer: BoxedFuture<CallbackOutcome>,
+}
+
 impl State {
     /// Asks the holder of a write delegation, if it is another client than the
-    /// caller. `None` if there is no such holder, or no answer.
+    /// caller. `None` if there is no such holder, or no answer in time.
     pub async fn delegated_attributes(
+        &self,
+        file: FileKey,
+        (caller, now_seconds, patience): Asks<'_>,
+    ) -> Option<DelegatedAttributes> {
+        if patience.is_over(&*self.runtime) {
+            return None;
+        }
+        let Question { holder, given_change, answer } = self.question(file, caller, now_seconds)?;
+        let asked_nanos = self.runtime.now().monotonic_nanos;
+        let Some(Ok(reply)) = patience.wait_for(&*self.runtime, answer).await else {
+            self.note_silence(holder, asked_nanos);
+            return None;
+        };
+        if reply.status != Status::Ok {
+            return None;
+        }
+        decode(reply.attrs()?, given_change)
+    }
+
+    /// What to ask the holder of a write delegation of a file.
+    fn question(
         &self,
         file: FileKey,
         caller: Option<ClientId>,
         now_seconds: u64,
-    ) -> Option<DelegatedAttributes> {
-        let (work, given_change) = {
-            let tables = self.lock();
-            // A client with an expired lease is not asked; it keeps the
-            // delegation only by courtesy.
-            let there = |client| {
-                let record = tables.clients.get(&client);
-                record.is_some_and(|record| !record.lease.expired(now_seconds, self.lease_seconds))
-            };
-            let state = tables.files.get(&file)?;
-            let delegation = state
-                .delegations
-                .values()
-                .filter_map(|key| tables.delegations.get(key))
-                .find(|d| d.write && Some(d.client) != caller && there(d.client))?;
-            let mut want = Bitmap::of(&[CHANGE, SIZE]);
-            if delegation.attrs {
-                want.set(TIME_DELEG_ACCESS);
-                want.set(TIME_DELEG_MODIFY);
-            }
-            let op = CallbackOp::GetAttr { fh: delegation.fh.clone(), want };
-            let work = self.back.prepare(&tables, delegation.client, vec![op])?;
-            (work, delegation.change)
+    ) -> Option<Question> {
+        let tables = self.lock();
+        // A client with an expired lease is not asked; it keeps the delegation
+        // only by courtesy. Nor is one that has just not answered.
+        let there = |client| {
+            tables.clients.get(&client).is_some_and(|record| {
+                let silent_until = record.silent_until_seconds.load(Ordering::Relaxed);
+                now_seconds >= silent_until
+                    && !record.lease.expired(now_seconds, self.lease_seconds)
+            })
         };
-        let reply = work.await.ok()?;
-        if reply.status != Status::Ok {
-            return None;
+        let state = tables.files.get(&file)?;
+        let delegation = state
+            .delegations
+            .values()
+            .filter_map(|key| tables.delegations.get(key))
+            .find(|d| d.write && Some(d.client) != caller && there(d.client))?;
+        let mut want = Bitmap::of(&[CHANGE, SIZE]);
+        if delegation.attrs {
+            want.set(TIME_DELEG_ACCESS);
+            want.set(TIME_DELEG_MODIFY);
         }
-        let attrs = reply.attrs()?;
-        // An incomplete answer is ignored: the store's values are better than a
-        // guess.
-        if !attrs.mask.contains(CHANGE) || !attrs.mask.contains(SIZE) {
-            return None;
-        }
-        let mut d = Decoder::new(&attrs.values.0);
-        let mut said = DelegatedAttributes {
-            change: given_change,
-            size: 0,
-            time_access: None,
-            time_modify: None,
-        };
-        for attribute in attrs.mask.iter() {
-            match attribute {
-                CHANGE => said.change = d.u64().ok()?,
-                SIZE => said.size = d.u64().ok()?,
-                TIME_DELEG_ACCESS => said.time_access = Some(NfsTime::decode(&mut d).ok()?),
-                TIME_DELEG_MODIFY => said.time_modify = Some(NfsTime::decode(&mut d).ok()?),
-                _ => return None,
-            }
-        }
-        Some(said)
+        let op = CallbackOp::GetAttr { fh: delegation.fh.clone(), want };
+        let answer = self.back.prepare(&tables, delegation.client, vec![op])?;
+        Some(Question { holder: delegation.client, given_change: delegation.change, answer })
     }
+
+    /// Notes that a holder has not answered since then. A short wait says nothing: the
+    /// request may have waited for others before.
+    fn note_silence(&self, holder: ClientId, asked_nanos: u64) {
+        let now = self.runtime.now();
+        let waited_nanos = now.monotonic_nanos.saturating_sub(asked_nanos);
+        if waited_nanos < SILENCE_MILLISECONDS * NANOS_PER_MILLISECOND {
+            return;
+        }
+        if let Some(record) = self.lock().clients.get(&holder) {
+            let until = now.seconds() + NOT_ASKED_SECONDS;
+            record.silent_until_seconds.store(until, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The attributes in an answer.
+fn decode(attrs: &Fattr, given_change: u64) -> Option<DelegatedAttributes> {
+    // An incomplete answer is ignored: the store's values are better than a
+    // guess.
+    if !attrs.mask.contains(CHANGE) || !attrs.mask.contains(SIZE) {
+        return None;
+    }
+    let mut d = Decoder::new(&attrs.values.0);
+    let mut said =
+        DelegatedAttributes { change: given_change, size: 0, time_access: None, time_modify: None };
+    for attribute in attrs.mask.iter() {
+        match attribute {
+            CHANGE => said.change = d.u64().ok()?,
+            SIZE => said.size = d.u64().ok()?,
+            TIME_DELEG_ACCESS => said.time_access = Some(NfsTime::decode(&mut d).ok()?),
+            TIME_DELEG_MODIFY => said.time_modify = Some(NfsTime::decode(&mut d).ok()?),
+            _ => return None,
+        }
+    }
+    Some(said)
 }

@@ -51,9 +51,10 @@ impl State {
     }
 
     /// Sends unacknowledged recalls again after a client got a new back channel
-    /// (RFC 8881 §10.2.1).
+    /// (RFC 8881 §10.2.1), and lets it be asked for attributes again.
     pub(crate) fn resend_recalls(&self, tables: &Tables, client: ClientId, now_seconds: u64) {
         let Some(record) = tables.clients.get(&client) else { return };
+        record.silent_until_seconds.store(0, Ordering::Relaxed);
         for key in &record.delegations {
             if tables.delegations.get(key).is_some_and(outstanding) {
                 self.send_recall(tables, *key, now_seconds);

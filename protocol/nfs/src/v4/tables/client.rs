@@ -13,6 +13,7 @@ use crate::limits::{MAX_OWNERS_PER_CLIENT, MAX_STATES_PER_CLIENT};
 use crate::runtime::Call;
 use ahash::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use zgate_nfs_wire::v4::{ClientId, Status, Verifier};
 use zgate_rpc::Credential;
 use zgate_rpc::gss::Service;
@@ -112,6 +113,9 @@ pub struct Client {
     pub callback: Option<Callback40>,
     /// Probe of that path.
     pub probe: Arc<CallbackProbe>,
+    /// Until then it is not asked for attributes of its files, in seconds: it did not
+    /// answer.
+    pub silent_until_seconds: AtomicU64,
     /// SETCLIENTID's confirm verifier.
     pub confirm_verifier: Verifier,
     /// The hosts of the client.

@@ -4,10 +4,12 @@ use std::rc::Rc;
 use zgate_nfs_wire::v4::callback::CallbackOp;
 use zgate_nfs_wire::v4::op::BindConnToSession;
 use zgate_nfs_wire::v4::op::FreeStateid;
+use zgate_nfs_wire::v4::op::Readdir;
 use zgate_nfs_wire::v4::op::TestStateid;
 use zgate_nfs_wire::v4::op::bind_conn_to_session;
 use zgate_nfs_wire::v4::op::free_stateid;
 use zgate_nfs_wire::v4::op::open::{Claim, Delegated, How};
+use zgate_nfs_wire::v4::op::readdir;
 use zgate_nfs_wire::v4::op::sequence;
 use zgate_nfs_wire::v4::op::test_stateid;
 use zgate_nfs_wire::v4::{Bitmap, Fattr, Stateid, Status};
@@ -233,6 +235,34 @@ fn the_holder_is_asked_about_size_and_change() {
         assert_eq!(s.other.number(&opened.fh, 4), 7);
         let waited = s.harness.simulation.clock().seconds() - before;
         assert!(waited <= 60, "waited {waited} seconds for a silent client");
+    }
+}
+
+/// A listing has attributes of any number of its files.
+#[test]
+fn a_silent_holder_of_several_files_is_waited_for_once() {
+    for minor in 1..=2 {
+        let s = Fixture::new(minor);
+        let opened = s.take(3);
+        s.holder.open(&OpenRequest::name(&s.root, "g").access(3)).unwrap().delegation();
+        // The call that greets a new session is over.
+        s.harness.pass_seconds(1);
+        s.holder.answers_callbacks(CallbackBehavior::Silent);
+        let (cookie, verifier, want) = (0, [0; 8], Bitmap::of(&[3, 4]));
+        let args = readdir::Args { cookie, verifier, dircount: 1000, maxcount: 8192, want };
+        let calls = || s.harness.simulation.inbox().calls;
+        let list = || {
+            let (before, called) = (s.harness.simulation.clock().seconds(), calls());
+            s.other.run(Ops::new().at(&s.root).op::<Readdir>(&args)).ok();
+            (s.harness.simulation.clock().seconds() - before, calls() - called)
+        };
+        assert_eq!(list(), (5, 1), "all files together, minor version {minor}");
+        assert_eq!(list(), (0, 0), "it is not asked for a while");
+        let change = s.holder.number(&opened.fh, 3);
+        s.holder.answers_callbacks(CallbackBehavior::Knows(knows(change + 1, 4711)));
+        assert_eq!(s.other.number(&opened.fh, 4), 7, "the store's size");
+        bind_back(&s.holder);
+        assert_eq!(s.other.number(&opened.fh, 4), 4711, "it has a new back channel");
     }
 }
 
