@@ -6,5 +6,5 @@ mod message;
 mod probe;
 
 pub use channel::BackChannels;
-pub(crate) use channel::CallbackOutcome;
+pub(crate) use channel::{CallbackOutcome, CallbackTarget};
 pub use message::recall_call;

@@ -1,13 +1,30 @@
 //! Copies that continue after the reply to COPY (RFC 7862 §4.2).
 
+use super::State;
+use crate::v4::callback::CallbackTarget;
+use crate::v4::tables::Tables;
 use crate::v4::tables::ids::StateKey;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zgate_nfs_wire::v4::callback::CallbackOp;
 use zgate_nfs_wire::v4::{ClientId, Stateid, Status};
 
 /// Most copies of one client, finished ones included.
 const MAX_JOBS_PER_CLIENT: usize = 64;
+/// Time after which the end of a copy is told again, in seconds: longer than the timeout
+/// of a callback.
+const TELL_AGAIN_SECONDS: u64 = 6;
+/// Most times that it is told; times without a way to the client do not count.
+const MAX_TELLS: u32 = 5;
+
+/// The end of a copy, which its client does not know for certain.
+#[derive(Debug)]
+struct Notice {
+    op: CallbackOp,
+    tells_left: u32,
+    due_seconds: u64,
+}
 
 /// Progress of a copy.
 #[derive(Debug, Default)]
@@ -15,6 +32,7 @@ pub struct Progress {
     copied: AtomicU64,
     cancelled: AtomicBool,
     ended: Mutex<Option<Status>>,
+    notice: Mutex<Option<Notice>>,
 }
 
 impl Progress {
@@ -35,9 +53,46 @@ impl Progress {
         self.copied.store(bytes, Ordering::Relaxed);
     }
 
-    /// Ends the copy.
-    pub fn end(&self, status: Status) {
+    /// Ends the copy. Its client is about to be told by `op`, and again until it knows.
+    pub fn end(&self, status: Status, op: CallbackOp, now_seconds: u64) {
+        let due_seconds = now_seconds + TELL_AGAIN_SECONDS;
+        *self.notice() = Some(Notice { op, tells_left: MAX_TELLS - 1, due_seconds });
         *self.ended() = Some(status);
+    }
+
+    /// Tells the client the end of the copy. If the client does not acknowledge it, it
+    /// is told again after a while.
+    pub(crate) async fn tell(&self, target: &CallbackTarget, op: CallbackOp) {
+        let outcome = target.send(&[op]).await;
+        if outcome.is_ok_and(|reply| reply.status == Status::Ok) {
+            self.told();
+        }
+    }
+
+    /// The client knows the end.
+    fn told(&self) {
+        *self.notice() = None;
+    }
+
+    fn is_due(&self, now_seconds: u64) -> bool {
+        self.notice().as_ref().is_some_and(|notice| now_seconds >= notice.due_seconds)
+    }
+
+    /// What has to be told now; it counts as told once more.
+    fn take_due(&self, now_seconds: u64) -> Option<CallbackOp> {
+        let mut kept = self.notice();
+        let notice = kept.as_mut().filter(|notice| now_seconds >= notice.due_seconds)?;
+        notice.due_seconds = now_seconds + TELL_AGAIN_SECONDS;
+        notice.tells_left -= 1;
+        let (op, is_last) = (notice.op.clone(), notice.tells_left == 0);
+        if is_last {
+            *kept = None;
+        }
+        Some(op)
+    }
+
+    fn notice(&self) -> MutexGuard<'_, Option<Notice>> {
+        self.notice.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ended(&self) -> MutexGuard<'_, Option<Status>> {
@@ -74,13 +129,16 @@ impl CopyJobs {
         jobs.get(&(client, stateid.into())).cloned().ok_or(Status::BadStateid)
     }
 
-    /// Bytes copied and, if it ended, the status.
+    /// Bytes copied and, if it ended, the status: the client knows of the end then.
     ///
     /// # Errors
     /// [`Status::BadStateid`].
     pub fn status(&self, client: ClientId, copy: Stateid) -> Result<(u64, Option<Status>), Status> {
         let progress = self.get(client, copy)?;
         let ended = *progress.ended();
+        if ended.is_some() {
+            progress.told();
+        }
         Ok((progress.copied(), ended))
     }
 
@@ -95,6 +153,27 @@ impl CopyJobs {
         Ok(())
     }
 
+    /// The ends of copies that have to be told again, of clients to whom there is a way,
+    /// in order.
+    fn take_due(
+        &self,
+        now_seconds: u64,
+        is_reachable: impl Fn(ClientId) -> bool,
+    ) -> Vec<(ClientId, Arc<Progress>, CallbackOp)> {
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut due: Vec<_> = jobs
+            .iter()
+            .filter(|((client, _), progress)| progress.is_due(now_seconds) && is_reachable(*client))
+            .collect();
+        due.sort_unstable_by_key(|(key, _)| **key);
+        due.into_iter()
+            .filter_map(|((client, _), progress)| {
+                let op = progress.take_due(now_seconds)?;
+                Some((*client, Arc::clone(progress), op))
+            })
+            .collect()
+    }
+
     /// Stops and removes all copies of an expired client.
     pub fn forget_client(&self, client: ClientId) {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,5 +183,21 @@ impl CopyJobs {
             }
             *owner != client
         });
+    }
+}
+
+impl State {
+    /// Tells clients again that their copies have ended, if they did not acknowledge it
+    /// and have a back channel: some wait for nothing but CB_OFFLOAD.
+    pub(super) fn repeat_copy_notices(&self, tables: &Tables, now_seconds: u64) {
+        let is_reachable = |client: ClientId| {
+            let sessions = tables.clients.get(&client).map(|record| &record.sessions);
+            let mut paths = sessions.into_iter().flatten().flat_map(|one| one.back_paths());
+            paths.any(|path| self.runtime.connected(path))
+        };
+        for (client, progress, op) in self.copies.take_due(now_seconds, is_reachable) {
+            let Some(target) = self.back.target(tables, client) else { continue };
+            self.runtime.spawn(Box::pin(async move { progress.tell(&target, op).await }));
+        }
     }
 }

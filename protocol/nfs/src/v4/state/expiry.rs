@@ -127,7 +127,8 @@ impl State {
 
 impl State {
     /// To be called about once a second: ends grace, expires clients,
-    /// revokes delegations that were recalled a lease ago, drops waiters.
+    /// revokes delegations that were recalled a lease ago, repeats callbacks without
+    /// an answer, drops waiters.
     pub(crate) fn tick(&self, now_seconds: u64) {
         self.records.tick(now_seconds);
         // The tables are unlocked between the steps: requests wait for them.
@@ -136,6 +137,7 @@ impl State {
         self.continue_removals(now_seconds);
         self.revoke_unreturned(&mut self.lock(), now_seconds);
         self.repeat_recalls(&self.lock(), now_seconds);
+        self.repeat_copy_notices(&self.lock(), now_seconds);
         if now_seconds.is_multiple_of(u64::from(self.lease_seconds)) {
             self.sweep_owners();
         }

@@ -1,9 +1,10 @@
 //! COPY, COPY_NOTIFY, CLONE, OFFLOAD_CANCEL and OFFLOAD_STATUS
 //! (RFC 7862 §15.2, §15.3, §15.8, §15.9, §15.13).
 
-use zgate_test_harness::nfs::{Ops, Harness, Fixture, OpenRequest, each};
+use zgate_test_harness::nfs::{CallbackBehavior, Client, Ops, Harness, Fixture, OpenRequest, each};
 use zgate_nfs_wire::v4::callback::CallbackOp;
 use zgate_nfs_wire::v4::Fh;
+use zgate_nfs_wire::v4::op::{BindConnToSession, bind_conn_to_session};
 use zgate_nfs_wire::v4::op::{Clone as CloneOp, clone};
 use zgate_nfs_wire::v4::op::Copy;
 use zgate_nfs_wire::v4::op::copy::{NetLocation, self};
@@ -176,6 +177,70 @@ fn a_long_copy_goes_on_after_its_answer() {
     c.check("known until cancelled", cancel(stateid), Status::Ok);
     c.check("forgotten", cancel(stateid), Status::BadStateid);
     assert_eq!(ask().unwrap_err(), Status::BadStateid);
+}
+
+/// Starts a long copy.
+fn begin(c: &Client, from: &Fh, to: &Fh) -> Stateid {
+    let args = copy::Args { synchronous: false, ..copy_args(0, 0, 0) };
+    c.run(between(from, to).op::<Copy>(&args)).ok().get::<Copy>().callback.unwrap()
+}
+
+/// Lets time pass for a client that renews its lease.
+fn pass(c: &Client, seconds: u64) {
+    for _ in 0..seconds {
+        c.harness.pass_seconds(1);
+        c.run(Ops::new().root()).ok();
+    }
+}
+
+#[test]
+fn the_end_of_a_copy_is_told_over_the_next_back_channel() {
+    let harness = Harness::new();
+    let c = harness.reachable("c", 2);
+    let (from, to) = large(&harness.client("maker", 2));
+    let hold = harness.store.faults().hold_next(zgate_memory::FileOp::CopyRange, zgate_memory::When::BeforeEffect);
+    begin(&c, &from, &to);
+    let lost = zgate_nfs::runtime::ConnectionId(c.connection.get());
+    harness.simulation.cut(lost);
+    harness.server().connection_closed(lost);
+    hold.release();
+    harness.simulation.settle();
+    assert_eq!(c.callbacks(), []);
+    c.reconnect();
+    pass(&c, 60);
+    assert_eq!(c.callbacks(), [], "there is no back channel");
+    let direction = bind_conn_to_session::Direction::BackOrBoth;
+    let args =
+        bind_conn_to_session::Args { session: c.session.get(), direction, rdma_mode: false };
+    c.bare(Ops::new().op::<BindConnToSession>(&args)).ok();
+    pass(&c, 10);
+    assert!(matches!(c.callbacks()[..], [CallbackOp::Offload { bytes: 0x640_0000, .. }]));
+    pass(&c, 60);
+    assert_eq!(c.callbacks().len(), 1, "it has been acknowledged");
+}
+
+#[test]
+fn the_end_of_a_copy_is_not_told_for_ever_nor_to_who_asked() {
+    for asks in [false, true] {
+        let harness = Harness::new();
+        let c = harness.reachable("c", 2);
+        let (from, to) = large(&harness.client("maker", 2));
+        // The call that greets a new session is over.
+        harness.pass_seconds(1);
+        let calls = || harness.simulation.inbox().calls;
+        let before = calls();
+        c.answers_callbacks(CallbackBehavior::Unreachable);
+        let stateid = begin(&c, &from, &to);
+        harness.simulation.settle();
+        assert_eq!(calls() - before, 1);
+        if asks {
+            let args = offload_status::Args { stateid };
+            let reply = c.run(Ops::new().at(&to).op::<OffloadStatus>(&args)).ok();
+            assert_eq!(reply.get::<OffloadStatus>().complete, Some(Status::Ok));
+        }
+        pass(&c, 60);
+        assert_eq!(calls() - before, if asks { 1 } else { 5 });
+    }
 }
 
 #[test]

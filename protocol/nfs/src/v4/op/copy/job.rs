@@ -57,7 +57,8 @@ pub(super) async fn run(job: &Job, progress: Option<&Progress>) -> Result<u64, S
     Ok(copied)
 }
 
-/// Starts a copy that sends CB_OFFLOAD to the client when it ends.
+/// Starts a copy that sends CB_OFFLOAD to the client when it ends, and again until the
+/// client knows (state/copies.rs).
 ///
 /// # Errors
 /// [`Status::Delay`] if the client has too many copies.
@@ -68,20 +69,20 @@ pub(super) fn start(cx: &Cx<'_>, job: Job, fh: Fh) -> Result<Stateid, Status> {
     let progress = state.copies.add(client, key)?;
     let stateid = key.stateid(1);
     let verifier = cx.server.write_verifier.of(&*job.store);
-    let tell = state.back.later(&state.lock(), client);
+    let target = state.back.later(&state.lock(), client);
+    let runtime = Arc::clone(&state.runtime);
     cx.server.runtime.spawn(Box::pin(async move {
         let result = run(&job, Some(&progress)).await;
         drop(job);
         let status = result.err().unwrap_or(Status::Ok);
-        progress.end(status);
+        let bytes = progress.copied();
+        let op = CallbackOp::Offload { fh, stateid, status, bytes, committed: 0, verifier };
+        progress.end(status, op.clone(), runtime.now().seconds());
         if progress.cancelled() {
             return;
         }
-        let bytes = progress.copied();
-        let op = CallbackOp::Offload { fh, stateid, status, bytes, committed: 0, verifier };
-        if let Some(tell) = tell {
-            // A client that does not receive it uses OFFLOAD_STATUS.
-            let _ = tell.send(&[op]).await;
+        if let Some(target) = target {
+            progress.tell(&target, op).await;
         }
     }));
     Ok(stateid)
