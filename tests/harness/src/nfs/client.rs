@@ -9,11 +9,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
+use std::sync::Arc;
 use zgate_nfs::runtime::{CallbackPath, ConnectionId};
 use zgate_nfs::{Call, Peer};
 use zgate_nfs_wire::v4::callback::CallbackOp;
 use zgate_nfs_wire::v4::op::*;
 use zgate_nfs_wire::v4::{ClientId, SessionId, StateOwner, Status};
+use zgate_rpc::auth::{GssCaller, GssIdentity, GssUser};
+use zgate_rpc::gss::Service;
 use zgate_rpc::{AcceptError, AuthSys, Credential};
 use zgate_xdr::Decoder;
 
@@ -26,6 +29,17 @@ const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
 /// Address of a client's minor-0 callbacks.
 fn address_of(connection: u64) -> std::net::SocketAddr {
     std::net::SocketAddr::new(ADDRESS, 4000 + connection as u16)
+}
+
+/// The credential of a Kerberos principal that is no user of the server.
+#[must_use]
+pub fn by_kerberos(principal: &str, service: Service) -> Credential {
+    let identity = GssIdentity {
+        principal: principal.into(),
+        acceptor: "nfs/server@R".into(),
+        user: GssUser::Nobody,
+    };
+    Credential::Gss(GssCaller { service, identity: Arc::new(identity) })
 }
 
 /// A client.

@@ -10,7 +10,7 @@ mod simulation;
 mod tcp;
 
 pub use callbacks::CallbackBehavior;
-pub use client::{Client, Pending};
+pub use client::{Client, Pending, by_kerberos};
 pub use files::{Locked, OpenRequest, Opened, attrs, mode};
 pub use fixture::{Fixture, each, every_minor, sessions};
 pub use ops::{Ops, Reply, name};

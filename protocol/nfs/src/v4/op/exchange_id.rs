@@ -3,6 +3,7 @@
 use super::Rule;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
+use crate::v4::tables::Tables;
 use crate::v4::tables::client::{Client, Principal, is_signed};
 use zgate_nfs_wire::v4::op::ExchangeId;
 use zgate_nfs_wire::v4::op::exchange_id::{
@@ -92,9 +93,12 @@ fn choose_record(
     let mut tables = state.lock();
     let now = cx.now.seconds();
     let principal = Principal::of(&cx.call.credential);
+    let update = args.flags & UPDATE != 0;
+    if !update {
+        free_name(cx, &mut tables, &args.owner.0, &principal)?;
+    }
     let slot = tables.by_name.get(&args.owner.0).copied().unwrap_or_default();
     let confirmed = slot.confirmed.and_then(|id| tables.clients.get(&id)).filter(|c| !c.minor_zero);
-    let update = args.flags & UPDATE != 0;
     match confirmed {
         None if update => return Err(Status::Noent),
         Some(client) if update => {
@@ -107,19 +111,14 @@ fn choose_record(
             client.check_machine(cx.call)?;
             return Ok((client.id, true, next_create_sequence(client)));
         }
-        Some(client) if client.principal != principal => {
-            if client.has_state() && !client.lease.expired(now, state.lease_seconds) {
-                return Err(Status::ClidInuse);
-            }
-            // Another client may get its state, and this one cannot reclaim it
-            // after a restart.
-            let id = client.id;
-            state.expire_client(&mut tables, id, now);
-        }
         Some(client) if client.verifier == args.verifier => {
             client.check_machine(cx.call)?;
             client.lease.renew(now);
             return Ok((client.id, true, next_create_sequence(client)));
+        }
+        // It has restarted: its sessions end when the new record is confirmed.
+        Some(client) if !client.lease.expired(now, state.lease_seconds) => {
+            client.check_machine(cx.call)?;
         }
         _ => {}
     }
@@ -130,6 +129,34 @@ fn choose_record(
         client.machine_credential = protects;
     }
     Ok((id, false, 1))
+}
+
+/// Takes the name from a confirmed client of another principal, in any minor
+/// version, if it may lose it.
+///
+/// # Errors
+/// [`Status::ClidInuse`].
+fn free_name(
+    cx: &Cx<'_>,
+    tables: &mut Tables,
+    name: &[u8],
+    principal: &Principal,
+) -> Result<(), Status> {
+    let state = &cx.server.state;
+    let now = cx.now.seconds();
+    let holder = tables.by_name.get(name).and_then(|slot| slot.confirmed);
+    let holder = holder.and_then(|id| tables.clients.get(&id));
+    // A record that lost its state is ignored, as by SETCLIENTID.
+    let holder = holder.filter(|c| c.principal != *principal && !c.lease.revoked());
+    let Some(holder) = holder else { return Ok(()) };
+    if holder.keeps_name(cx.call, now, state.lease_seconds) {
+        return Err(Status::ClidInuse);
+    }
+    // Another client may get its state, and this one cannot reclaim it after a
+    // restart.
+    let id = holder.id;
+    state.expire_client(tables, id, now);
+    Ok(())
 }
 
 fn next_create_sequence(client: &Client) -> u32 {

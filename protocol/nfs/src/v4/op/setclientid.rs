@@ -29,9 +29,7 @@ impl Rule for Setclientid {
         let mut keep_id = None;
         if let Some(client) = confirmed {
             let other = client.principal != Principal::of(&cx.call.credential);
-            if (other || !client.minor_zero)
-                && client.has_state()
-                && !client.lease.expired(now, state.lease_seconds)
+            if (other || !client.minor_zero) && client.keeps_name(cx.call, now, state.lease_seconds)
             {
                 return Err(in_use(client));
             }

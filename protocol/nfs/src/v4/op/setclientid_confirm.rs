@@ -47,9 +47,8 @@ fn judge<'t>(cx: &Cx<'_>, tables: &'t Tables, args: &Args) -> Result<&'t Client,
     let old = tables.by_name.get(&client.name).and_then(|slot| slot.confirmed);
     if !client.confirmed
         && let Some(old) = old.and_then(|id| tables.clients.get(&id))
-        && old.principal != client.principal
-        && old.has_state()
-        && !old.lease.expired(cx.now.seconds(), cx.server.state.lease_seconds)
+        && (old.principal != client.principal || !old.minor_zero)
+        && old.keeps_name(cx.call, cx.now.seconds(), cx.server.state.lease_seconds)
     {
         return Err(Status::ClidInuse);
     }

@@ -202,6 +202,14 @@ impl Client {
         if room { Ok(()) } else { Err(self.too_much()) }
     }
 
+    /// Returns whether another client may not take its name by this call: its lease
+    /// has not expired, and it holds state, or has reserved the end of its sessions
+    /// for its machine.
+    pub(crate) fn keeps_name(&self, call: &Call, now_seconds: u64, lease_seconds: u32) -> bool {
+        let holds = self.has_state() || self.check_machine(call).is_err();
+        holds && !self.lease.expired(now_seconds, lease_seconds)
+    }
+
     /// True if it holds opens, locks or delegations.
     #[must_use]
     pub fn has_state(&self) -> bool {

@@ -2,7 +2,7 @@
 //! BIND_CONN_TO_SESSION, BACKCHANNEL_CTL, RECLAIM_COMPLETE and SET_SSV
 //! (RFC 8881 §18.33-§18.37, §18.47, §18.50, §18.51).
 
-use zgate_test_harness::nfs::{Client, LEASE, Ops, Harness, sessions};
+use zgate_test_harness::nfs::{Client, LEASE, Ops, Harness, by_kerberos, sessions};
 use std::net::{IpAddr, Ipv4Addr};
 use zgate_nfs_wire::v4::op::BackchannelCtl;
 use zgate_nfs_wire::v4::op::backchannel_ctl;
@@ -21,8 +21,6 @@ use zgate_nfs_wire::v4::op::reclaim_complete;
 use zgate_nfs_wire::v4::op::SetSsv;
 use zgate_nfs_wire::v4::op::want_delegation::SsvArgs;
 use zgate_nfs_wire::v4::{Bitmap, ClientId, SessionId, Status};
-use std::sync::Arc;
-use zgate_rpc::auth::{GssCaller, GssIdentity, GssUser};
 use zgate_rpc::gss::Service;
 use zgate_rpc::{AuthSys, Credential};
 
@@ -102,11 +100,6 @@ fn protection_needs_gss() {
     });
 }
 
-fn by_kerberos(principal: &str, service: Service) -> Credential {
-    let identity = Arc::new(GssIdentity { principal: principal.into(), acceptor: "nfs/server@R".into(), user: GssUser::Nobody });
-    Credential::Gss(GssCaller { service, identity })
-}
-
 /// SP4_MACH_CRED (§2.10.8.3): what would end or take over the client's sessions is
 /// for the principal that registered it, signed.
 #[test]
@@ -162,6 +155,53 @@ fn sessions_belong_to_the_machine_that_asked_for_it() {
         assert_eq!(c.bare(bind(session())).status, Status::Ok);
         assert_eq!(c.bare(destroy(session())).status, Status::Ok);
         assert_eq!(c.bare(destroy_client(id)).status, Status::Ok);
+    });
+}
+
+#[test]
+fn a_protected_client_without_state_keeps_its_name_while_it_has_a_lease() {
+    sessions(|s| {
+        let c = s.harness.stranger("machine", s.c.minor);
+        *c.credential.borrow_mut() = by_kerberos("host/a@R", Service::Integrity);
+        let enforced = Bitmap::of(&[41, 42, 43, 44, 57]);
+        let ops = ProtectedOps { enforced, allowed: Bitmap::default() };
+        let protect = Protect::MachineCredential(ops);
+        let made = c.exchange_id_with(&exchange_id::Args { protect, ..c.exchange_args() }).unwrap();
+        c.create_session(made.sequenceid, false).unwrap();
+        let (thief, old) = (s.harness.stranger("machine", s.c.minor), s.harness.stranger("machine", 0));
+        thief.verifier.set(2);
+        for (other, refusal) in [
+            (Credential::Sys(AuthSys::default()), Status::ClidInuse),
+            (by_kerberos("alice@R", Service::Privacy), Status::ClidInuse),
+            (by_kerberos("host/a@R", Service::None), Status::WrongCred),
+        ] {
+            *thief.credential.borrow_mut() = other.clone();
+            assert_eq!(thief.exchange_id(), Err(refusal), "{other:?}");
+            *old.credential.borrow_mut() = other.clone();
+            assert_eq!(old.set_clientid(false).err(), Some(Status::ClidInuse), "{other:?}");
+            c.check("its session", Ops::new().root(), Status::Ok);
+        }
+        s.harness.pass_seconds(LEASE + 1);
+        let made = old.set_clientid(false).unwrap();
+        c.check("late, but back before the confirmation", Ops::new().root(), Status::Ok);
+        assert_eq!(old.confirm_clientid(&made), Err(Status::ClidInuse));
+        c.check("its session", Ops::new().root(), Status::Ok);
+        s.harness.pass_seconds(LEASE + 1);
+        assert!(thief.exchange_id().is_ok(), "its lease has expired");
+    });
+}
+
+#[test]
+fn another_principal_and_a_name_in_use_by_minor_version_zero() {
+    sessions(|s| {
+        let old = s.harness.client("old", 0);
+        let opened = old.create("held");
+        let thief = s.harness.stranger("old", s.c.minor);
+        thief.become_user(1000, 1000);
+        assert_eq!(thief.exchange_id(), Err(Status::ClidInuse));
+        assert_eq!(old.write(&opened.fh, opened.stateid, 0, b"x"), Ok(1));
+        s.harness.pass_seconds(LEASE + 1);
+        assert!(thief.exchange_id().is_ok(), "the lease ran out");
     });
 }
 
