@@ -18,6 +18,9 @@ const LOG_PAUSE: Duration = Duration::from_secs(10);
 struct Stored {
     name: Vec<u8>,
     minor_zero: bool,
+    /// Absent in records of earlier versions, and of clients without Kerberos.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    principal: Option<String>,
 }
 
 /// A change, and the receiver of its result.
@@ -90,8 +93,8 @@ impl RecoveryStore for DirRecovery {
                 })
             });
             match read {
-                Ok(Stored { name, minor_zero }) => {
-                    kept.records.push(ClientRecord { name, minor_zero });
+                Ok(Stored { name, minor_zero, principal }) => {
+                    kept.records.push(ClientRecord { name, minor_zero, principal });
                 }
                 Err(error) => {
                     damage(&error);
@@ -103,8 +106,12 @@ impl RecoveryStore for DirRecovery {
     }
 
     fn put(&self, record: ClientRecord, done: Completion) {
-        let stored = Stored { name: record.name.clone(), minor_zero: record.minor_zero };
-        // Bytes and a bool always have a JSON form; otherwise the change is
+        let stored = Stored {
+            name: record.name.clone(),
+            minor_zero: record.minor_zero,
+            principal: record.principal,
+        };
+        // Bytes, a bool and a text always have a JSON form; otherwise the change is
         // dropped, which reports a failure.
         if let Ok(content) = serde_json::to_vec(&stored) {
             self.order(RecordChange::Put { name: record.name, content }, done);
@@ -122,7 +129,11 @@ mod tests {
     use zgate_store::StoreResult;
 
     fn record(number: u32) -> ClientRecord {
-        ClientRecord { name: number.to_be_bytes().to_vec(), minor_zero: number.is_multiple_of(2) }
+        ClientRecord {
+            name: number.to_be_bytes().to_vec(),
+            minor_zero: number.is_multiple_of(2),
+            principal: number.is_multiple_of(3).then(|| format!("host/{number}@R")),
+        }
     }
 
     fn ordered(begin: impl FnOnce(Completion)) -> Receiver<StoreResult<()>> {
@@ -149,6 +160,19 @@ mod tests {
             assert_eq!(outcome.recv().unwrap(), Ok(()));
         }
         assert_eq!(store.load().records, [record(49)]);
+    }
+
+    #[test]
+    fn a_record_of_an_earlier_version_names_no_principal() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = Arc::new(StateDir::open(scratch.path()).unwrap());
+        let content = br#"{"name":[7],"minor_zero":true}"#.to_vec();
+        let written = dir.change_clients(&[RecordChange::Put { name: vec![7], content }]);
+        assert!(written.into_iter().all(|outcome| outcome.is_ok()));
+        let kept = DirRecovery::start(dir).unwrap().load();
+        assert!(!kept.damaged);
+        let record = ClientRecord { name: vec![7], minor_zero: true, principal: None };
+        assert_eq!(kept.records, [record]);
     }
 
     #[test]

@@ -135,7 +135,8 @@ fn choose_record(
 /// version, if it may lose it.
 ///
 /// # Errors
-/// [`Status::ClidInuse`].
+/// [`Status::ClidInuse`]; [`Status::Delay`] while grace keeps the name for another
+/// principal: its client may hold nothing yet.
 fn free_name(
     cx: &Cx<'_>,
     tables: &mut Tables,
@@ -144,6 +145,7 @@ fn free_name(
 ) -> Result<(), Status> {
     let state = &cx.server.state;
     let now = cx.now.seconds();
+    state.grace.check_owner(name, principal, now)?;
     let holder = tables.by_name.get(name).and_then(|slot| slot.confirmed);
     let holder = holder.and_then(|id| tables.clients.get(&id));
     // A record that lost its state is ignored, as by SETCLIENTID.

@@ -23,7 +23,9 @@ impl Rule for ReclaimComplete {
         if std::mem::replace(&mut client.reclaim_complete, true) {
             return Err(Status::CompleteAlready.into());
         }
-        state.grace.completed(&client.name, cx.now.seconds());
+        if client.may_reclaim {
+            state.grace.completed(&client.name, cx.now.seconds());
+        }
         Ok(())
     }
 }

@@ -21,7 +21,8 @@ impl State {
     ///
     /// # Errors
     /// [`Status::Delay`] or [`Status::Resource`] if there are too many clients,
-    /// or too many of the host.
+    /// or too many of the host; [`Status::Delay`] while grace keeps the name for
+    /// another principal.
     pub(crate) fn add_client(
         &self,
         tables: &mut Tables,
@@ -31,6 +32,8 @@ impl State {
         minor_zero: bool,
         now_seconds: u64,
     ) -> Result<ClientId, Status> {
+        let principal = Principal::of(&call.credential);
+        self.grace.check_owner(name, &principal, now_seconds)?;
         if let Some(old) = tables.by_name.get(name).and_then(|slot| slot.unconfirmed) {
             self.drop_client(tables, old, now_seconds);
         }
@@ -41,11 +44,12 @@ impl State {
             return Err(if minor_zero { Status::Resource } else { Status::Delay });
         };
         let id = self.ids.client();
+        let may_reclaim = self.grace.may_reclaim(name, &principal, now_seconds);
         let client = Client {
             id,
             name: name.to_vec(),
             verifier,
-            principal: Principal::of(&call.credential),
+            principal,
             machine_credential: false,
             minor_zero,
             confirmed: false,
@@ -65,7 +69,7 @@ impl State {
             delegations: HashSet::default(),
             revoked: HashMap::default(),
             reclaim_complete: false,
-            may_reclaim: self.grace.may_reclaim(name, now_seconds),
+            may_reclaim,
             callback: None,
             probe: Arc::default(),
             silent_until_seconds: AtomicU64::new(0),
@@ -161,7 +165,12 @@ impl State {
                 return Ok(kept);
             }
             client.record_begun = true;
-            (ClientRecord { name: client.name.clone(), minor_zero: client.minor_zero }, kept)
+            let record = ClientRecord {
+                name: client.name.clone(),
+                minor_zero: client.minor_zero,
+                principal: client.principal.proven().map(str::to_owned),
+            };
+            (record, kept)
         };
         self.records.keep(&*self.runtime, record).await?;
         Ok(kept)

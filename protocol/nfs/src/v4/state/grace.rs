@@ -8,10 +8,12 @@
 
 use super::recovery::KeptRecords;
 use crate::limits::RECLAIM_PAUSE_SECONDS;
+use crate::v4::tables::client::Principal;
 use crate::v4::tables::pending_work::PendingWork;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use zgate_nfs_wire::v4::Status;
 
 /// Length of grace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +43,9 @@ struct Unfinished {
 /// The grace period.
 #[derive(Debug)]
 pub struct Grace {
-    eligible: HashSet<Vec<u8>>,
+    /// Clients from before the restart, each with its principal, if its record has
+    /// one.
+    eligible: HashMap<Vec<u8>, Option<String>>,
     /// Some records could not be read: not all clients with state are known, so
     /// the period does not end early.
     damaged: bool,
@@ -63,11 +67,13 @@ impl Grace {
     /// there is no grace.
     #[must_use]
     pub fn new(kept: KeptRecords, started_seconds: u64, period: GracePeriod) -> Self {
-        let eligible: HashSet<_> = kept.records.into_iter().map(|record| record.name).collect();
+        let records = kept.records.into_iter();
+        let eligible: HashMap<_, _> = records.map(|r| (r.name, r.principal)).collect();
+        let clients = eligible.keys().cloned().collect();
         let over = eligible.is_empty() && !kept.damaged || period.seconds == 0;
         let longest = period.max_seconds.max(period.seconds);
         Self {
-            unfinished: Unfinished { clients: eligible.clone(), removals: Vec::new() }.into(),
+            unfinished: Unfinished { clients, removals: Vec::new() }.into(),
             eligible,
             damaged: kept.damaged,
             started_seconds: AtomicU64::new(started_seconds),
@@ -127,13 +133,35 @@ impl Grace {
         }
     }
 
-    /// True if a client of this name, which registers now, had state before the
-    /// restart and may still reclaim it.
-    #[must_use]
-    pub fn may_reclaim(&self, name: &[u8], now_seconds: u64) -> bool {
+    /// Checks that a client of this name and principal may register now. While
+    /// clients reclaim, a name is kept for the principal in its record: another one
+    /// could reclaim in its place, or end the period without it.
+    ///
+    /// # Errors
+    /// [`Status::Delay`]: the name is free when the period ends. At
+    /// NFS4ERR_CLID_INUSE a Linux client whose principal has changed would give up
+    /// what it has mounted.
+    pub fn check_owner(
+        &self,
+        name: &[u8],
+        principal: &Principal,
+        now_seconds: u64,
+    ) -> Result<(), Status> {
         self.asked(now_seconds);
         let running = self.phase.load(Ordering::Acquire) == RUNNING;
-        let eligible = running && self.eligible.contains(name);
+        let kept =
+            running && self.eligible.get(name).is_some_and(|owner| !admits(owner, principal));
+        if kept { Err(Status::Delay) } else { Ok(()) }
+    }
+
+    /// True if a client of this name and principal, which registers now, had state
+    /// before the restart and may still reclaim it.
+    #[must_use]
+    pub fn may_reclaim(&self, name: &[u8], principal: &Principal, now_seconds: u64) -> bool {
+        self.asked(now_seconds);
+        let running = self.phase.load(Ordering::Acquire) == RUNNING;
+        let eligible =
+            running && self.eligible.get(name).is_some_and(|owner| admits(owner, principal));
         if eligible {
             self.reclaiming(now_seconds);
         }
@@ -209,15 +237,28 @@ impl Grace {
     }
 }
 
+/// Returns whether a client record with this `owner` is for the principal. One that
+/// names none is for anybody: its client did not use Kerberos, or an earlier version
+/// wrote it.
+fn admits(owner: &Option<String>, principal: &Principal) -> bool {
+    owner.as_deref().is_none_or(|owner| principal.proven() == Some(owner))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::recovery::ClientRecord;
     use super::*;
     use crate::v4::tables::pending_work::WorkGuard;
 
+    /// Somebody whom nothing proves.
+    const ROOT: Principal = Principal::User(0);
+
     fn kept(names: &[&str], damaged: bool) -> KeptRecords {
-        let record =
-            |name: &&str| ClientRecord { name: name.as_bytes().to_vec(), minor_zero: false };
+        let record = |name: &&str| ClientRecord {
+            name: name.as_bytes().to_vec(),
+            minor_zero: false,
+            principal: None,
+        };
         KeptRecords { records: names.iter().map(record).collect(), damaged }
     }
 
@@ -228,7 +269,11 @@ mod tests {
     #[test]
     fn grace_ends_early_when_all_are_back() {
         let grace = grace(&["a", "b"], 0, 90, 270);
-        assert!(grace.active() && grace.may_reclaim(b"a", 1) && !grace.may_reclaim(b"c", 1));
+        assert!(
+            grace.active()
+                && grace.may_reclaim(b"a", &ROOT, 1)
+                && !grace.may_reclaim(b"c", &ROOT, 1)
+        );
         grace.completed(b"a", 1);
         assert!(grace.active());
         grace.completed(b"b", 1);
@@ -236,12 +281,30 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_kept_for_the_principal_of_its_record_until_grace_ends() {
+        let record =
+            ClientRecord { name: b"a".to_vec(), minor_zero: false, principal: Some("a@R".into()) };
+        let kept = KeptRecords { records: vec![record], damaged: false };
+        let grace = Grace::new(kept, 0, GracePeriod { seconds: 90, max_seconds: 270 });
+        let (a, b) = (Principal::Named("a@R".into()), Principal::Named("b@R".into()));
+        for other in [&b, &ROOT, &Principal::Anonymous] {
+            assert_eq!(grace.check_owner(b"a", other, 1), Err(Status::Delay), "{other:?}");
+            assert!(!grace.may_reclaim(b"a", other, 1), "{other:?}");
+        }
+        assert_eq!(grace.check_owner(b"b", &b, 1), Ok(()), "a name without a record");
+        assert_eq!(grace.check_owner(b"a", &a, 1), Ok(()));
+        assert!(grace.may_reclaim(b"a", &a, 1));
+        assert!(grace.tick(91).is_some(), "who was refused has started the time");
+        assert_eq!(grace.check_owner(b"a", &b, 91), Ok(()));
+    }
+
+    #[test]
     fn grace_counts_from_the_first_client_whose_wait_is_bounded() {
         let late = grace(&["a"], 10, 90, 270);
         assert!(late.tick(150).is_none(), "the address may not be here yet");
         assert_eq!(late.remaining_seconds(150), 90);
-        assert!(late.may_reclaim(b"a", 200));
-        assert!(!late.may_reclaim(b"b", 250), "the first one counts");
+        assert!(late.may_reclaim(b"a", &ROOT, 200));
+        assert!(!late.may_reclaim(b"b", &ROOT, 250), "the first one counts");
         assert_eq!(late.remaining_seconds(250), 40);
         assert!(late.tick(289).is_none() && late.tick(290).is_some());
         let waited_for = grace(&["a"], 10, 90, 270);
@@ -259,7 +322,7 @@ mod tests {
         assert!(period.tick(99).is_none());
         assert_eq!(period.tick(100), Some(vec![b"a".to_vec()]));
         assert!(period.active(), "until their records are gone");
-        assert!(!period.may_reclaim(b"a", 100), "too late");
+        assert!(!period.may_reclaim(b"a", &ROOT, 100), "too late");
         period.close(Vec::new());
         assert!(!period.active());
         assert!(!grace(&[], 0, 90, 270).active());
@@ -325,11 +388,11 @@ mod tests {
     fn unreadable_records_mean_the_whole_period() {
         let period = GracePeriod { seconds: 90, max_seconds: 270 };
         let unknown = Grace::new(kept(&[], true), 0, period);
-        assert!(unknown.active() && !unknown.may_reclaim(b"a", 0));
+        assert!(unknown.active() && !unknown.may_reclaim(b"a", &ROOT, 0));
         assert!(unknown.tick(89).is_none());
         assert_eq!(unknown.tick(90), Some(Vec::new()));
         let some = Grace::new(kept(&["a"], true), 0, period);
-        assert!(some.may_reclaim(b"a", 1));
+        assert!(some.may_reclaim(b"a", &ROOT, 1));
         some.completed(b"a", 1);
         assert!(some.active(), "others may have held what cannot be read");
     }

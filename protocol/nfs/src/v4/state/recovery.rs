@@ -11,6 +11,9 @@ pub struct ClientRecord {
     pub name: Vec<u8>,
     /// Minor version 0: it will send no RECLAIM_COMPLETE.
     pub minor_zero: bool,
+    /// The Kerberos principal that registered it: no other may reclaim in its place.
+    /// `None`: anybody may who knows the name.
+    pub principal: Option<String>,
 }
 
 /// Records of the previous server start.

@@ -49,6 +49,15 @@ impl Principal {
             Credential::Gss(caller) => Self::Named(Arc::clone(&caller.identity.principal)),
         }
     }
+
+    /// Its name, if Kerberos has proven it. Anybody can state the others.
+    #[must_use]
+    pub fn proven(&self) -> Option<&str> {
+        match self {
+            Self::Named(name) => Some(name),
+            Self::Anonymous | Self::User(_) => None,
+        }
+    }
 }
 
 /// Returns whether the arguments of a call are signed or encrypted.

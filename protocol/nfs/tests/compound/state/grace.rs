@@ -10,7 +10,9 @@ use zgate_nfs_wire::v4::op::Sequence;
 use zgate_nfs_wire::v4::op::lock;
 use zgate_nfs_wire::v4::op::open::{Claim, Delegated, RESULT_CONFIRM};
 use zgate_nfs_wire::v4::{LockType, Stateid, Status};
-use zgate_test_harness::nfs::{Client, GRACE, Harness, OpenRequest, Ops, Reply};
+use zgate_rpc::gss::Service;
+use zgate_rpc::{AuthSys, Credential};
+use zgate_test_harness::nfs::{Client, GRACE, Harness, OpenRequest, Ops, Reply, by_kerberos};
 use zgate_xdr::{Decode, Decoder};
 
 fn reclaim(fh: &Fh, delegation: u32) -> OpenRequest {
@@ -41,6 +43,34 @@ fn outlast_grace(harness: &Harness, c: &Client) {
         harness.pass_seconds(1);
         c.run(Ops::new().root());
     }
+}
+
+/// Registers a client by this credential, without RECLAIM_COMPLETE; its files are
+/// its user's, as before.
+fn come_as(c: &Client, credential: &Credential) -> Result<(), Status> {
+    let user = c.credential.replace(credential.clone());
+    let made = if c.minor == 0 {
+        c.set_clientid(false).and_then(|made| c.confirm_clientid(&made))
+    } else {
+        c.exchange_id().and_then(|made| c.create_session(made.sequenceid, false)).map(drop)
+    };
+    c.credential.replace(user);
+    made
+}
+
+/// A client that has registered by this credential, with an open file, and a
+/// stopped server.
+fn gone_as(minor: u8, credential: &Credential) -> (Rc<Harness>, Client, Fh) {
+    let harness = Harness::new();
+    let c = harness.stranger("a", minor);
+    come_as(&c, credential).unwrap();
+    if minor > 0 {
+        c.reclaim_complete().unwrap();
+    }
+    let fh = c.create("a").fh;
+    harness.restart();
+    c.reconnect();
+    (harness, c, fh)
 }
 
 #[test]
@@ -425,5 +455,54 @@ fn a_stranger_that_asks_to_reclaim_does_not_prolong_grace() {
             stranger.reclaim_complete().unwrap();
         }
         assert!(stranger.open(&OpenRequest::name(&stranger.export(), "a")).is_ok());
+    }
+}
+
+#[test]
+fn a_name_is_kept_for_its_principal_in_grace() {
+    let machine = by_kerberos("host/a@R", Service::Integrity);
+    let others = [
+        Credential::None,
+        Credential::Sys(AuthSys::default()),
+        by_kerberos("host/b@R", Service::Integrity),
+    ];
+    for minor in 0..=2 {
+        let (harness, a, fh) = gone_as(minor, &machine);
+        let stranger = harness.stranger("a", minor);
+        for other in &others {
+            assert_eq!(come_as(&stranger, other), Err(Status::Delay), "{other:?}");
+        }
+        come_as(&a, &machine).unwrap();
+        // It is back, and holds nothing yet.
+        for other in &others {
+            assert_eq!(come_as(&stranger, other), Err(Status::Delay), "{other:?}");
+        }
+        assert!(a.open(&reclaim(&fh, 0)).is_ok(), "minor version {minor}");
+        assert_eq!(harness.records.names(), [b"a".to_vec()]);
+    }
+}
+
+#[test]
+fn a_client_whose_principal_has_changed_waits_for_the_end_of_grace_only() {
+    let renamed = by_kerberos("nfs/a@R", Service::Integrity);
+    for minor in 0..=2 {
+        let (harness, a, fh) = gone_as(minor, &by_kerberos("host/a@R", Service::Integrity));
+        assert_eq!(come_as(&a, &renamed), Err(Status::Delay));
+        harness.pass_seconds(GRACE + 1);
+        assert_eq!(come_as(&a, &renamed), Ok(()), "minor version {minor}");
+        assert_eq!(a.open(&reclaim(&fh, 0)).unwrap_err(), Status::NoGrace);
+        // Now the record is its own.
+        harness.restart();
+        a.reconnect();
+        assert_eq!(come_as(&a, &renamed), Ok(()), "minor version {minor}");
+    }
+}
+
+#[test]
+fn who_registered_without_kerberos_may_come_back_with_it() {
+    for minor in 0..=2 {
+        let (_rig, a, fh) = gone_as(minor, &Credential::Sys(AuthSys::default()));
+        come_as(&a, &by_kerberos("host/a@R", Service::Integrity)).unwrap();
+        assert!(a.open(&reclaim(&fh, 0)).is_ok(), "minor version {minor}");
     }
 }
