@@ -165,12 +165,7 @@ impl State {
                 return Ok(kept);
             }
             client.record_begun = true;
-            let record = ClientRecord {
-                name: client.name.clone(),
-                minor_zero: client.minor_zero,
-                principal: client.principal.proven().map(str::to_owned),
-            };
-            (record, kept)
+            (record_of(client), kept)
         };
         self.records.keep(&*self.runtime, record).await?;
         Ok(kept)
@@ -190,7 +185,7 @@ impl State {
             if !client.unrecorded {
                 return Ok(());
             }
-            ClientRecord { name: client.name.clone(), minor_zero: client.minor_zero }
+            record_of(client)
         };
         let name = record.name.clone();
         self.records.keep(&*self.runtime, record).await?;
@@ -231,5 +226,14 @@ impl RecordKept {
     /// [`Status::Delay`]: the client must retry.
     pub(crate) fn still_counts(self, client: &Client) -> Result<(), Status> {
         if client.record_removals == self.record_removals { Ok(()) } else { Err(Status::Delay) }
+    }
+}
+
+/// Returns the record of a client for stable storage.
+fn record_of(client: &Client) -> ClientRecord {
+    ClientRecord {
+        name: client.name.clone(),
+        minor_zero: client.minor_zero,
+        principal: client.principal.proven().map(str::to_owned),
     }
 }
