@@ -16,9 +16,12 @@ const SEEDS_TWICE: &str = "300";
 /// `cargo xtask simulate -- --help` prints it.
 #[derive(Args, Debug)]
 pub(crate) struct SimulateArgs {
+    /// Build with optimisation: worth it for more than a few seeds
+    #[arg(long, conflicts_with = "dist")]
+    release: bool,
     /// Build as packages are, which takes minutes: worth it for long runs
     #[arg(long)]
-    release: bool,
+    dist: bool,
     /// Run the same fresh seeds here and in the lab's virtual machine, and compare
     /// their traces
     #[arg(long, conflicts_with = "arguments")]
@@ -39,9 +42,12 @@ pub(crate) fn run(args: &SimulateArgs) -> io::Result<()> {
     }
     let mut command = cargo::command();
     command.args(["run", "--quiet", "--package", "zgate-simulator"]);
-    if args.release {
-        command.args(["--profile", "dist"]);
-    }
+    let profile = match (args.release, args.dist) {
+        (_, true) => "dist",
+        (true, _) => "release",
+        _ => "dev",
+    };
+    command.args(["--profile", profile]);
     done(command.arg("--").args(&args.arguments).status()?)
 }
 
