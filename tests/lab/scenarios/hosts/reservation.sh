@@ -1,6 +1,7 @@
 # title: two machines with one disk: persistent reservations keep the other out, through a restart
 # seconds: 300
 # machines: 2
+# ci: no
 
 . /lab/guest/peer.sh
 . /lab/guest/iscsi.sh

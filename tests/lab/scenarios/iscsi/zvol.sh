@@ -1,5 +1,6 @@
 # title: a zvol as a disk: block sizes told, grown while mounted, rolled back to a snapshot
 # seconds: 240
+# ci: no
 
 . /lab/guest/iscsi.sh
 store_make zfs

@@ -1,5 +1,6 @@
 # title: server-side copies: copy_file_range, reflinks, across files and clients
 # seconds: 300
+# ci: no
 
 copies() {
     python3 - "$1" <<'END'

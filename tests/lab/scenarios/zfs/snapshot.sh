@@ -1,5 +1,6 @@
 # title: zgate snapshot create, list, prune, diff
 # seconds: 600
+# ci: no
 
 store_make zfs
 [ "$STORE_KIND" = zfs ] || skip "this image has no ZFS"
