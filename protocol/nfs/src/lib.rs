@@ -7,6 +7,7 @@ pub mod dispatch;
 pub mod limits;
 pub mod mount;
 pub mod namespace;
+pub mod patience;
 pub mod runtime;
 pub mod v3;
 pub mod v4;

@@ -24,6 +24,7 @@ const ORDERS: &[Order] = &[
             "v3",
             "namespace",
             "changes",
+            "patience",
             "write_verifier",
             "runtime",
             "callback_security",

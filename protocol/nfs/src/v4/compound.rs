@@ -4,11 +4,11 @@ use crate::limits::{
     HOLDER_PATIENCE_MILLISECONDS, MAX_OPS, MAX_REPLY_BYTES, MAX_TAG_BYTES,
     NAME_PATIENCE_MILLISECONDS,
 };
+use crate::patience::Patience;
 use crate::runtime::{Call, Now};
 use crate::v4::op::names::is_text;
 use crate::v4::op::table::{NoRow, Row, SessionRule, encode_refusal, find};
 use crate::v4::request::Cx;
-use crate::v4::request::Patience;
 use crate::v4::server::Server;
 use std::sync::OnceLock;
 use zgate_nfs_wire::v4::{OpNum, Status};

@@ -2,8 +2,8 @@
 //! the domain of the server, where that is configured.
 
 use crate::limits::NAME_PATIENCE_MILLISECONDS;
+use crate::patience::Patience;
 use crate::runtime::{Names, PrincipalId, PrincipalKind, Runtime, within};
-use crate::v4::request::Patience;
 use zgate_nfs_wire::v4::Status;
 
 /// Principals of one request, and the ids of those that are names.

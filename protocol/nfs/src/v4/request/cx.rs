@@ -3,8 +3,8 @@
 use crate::changes::ChangeGuard;
 use crate::namespace::policy::Refusal;
 use crate::namespace::{Entry, Export, FileHandle, FileKey, Namespace, Object};
+use crate::patience::Patience;
 use crate::runtime::{Call, Now, Refused};
-use crate::v4::request::Patience;
 use crate::v4::server::Server;
 use crate::v4::state::stateids::Requester;
 use crate::v4::tables::lease::{Lease, RunningRequest};

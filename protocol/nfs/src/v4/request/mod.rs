@@ -3,8 +3,6 @@
 
 mod cx;
 pub mod io;
-mod patience;
 pub(crate) mod sequenced;
 
 pub use cx::{Current, Cx};
-pub use patience::Patience;

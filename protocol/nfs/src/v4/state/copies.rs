@@ -78,7 +78,7 @@ impl Progress {
         self.notice().as_ref().is_some_and(|notice| now_seconds >= notice.due_seconds)
     }
 
-    /// What has to be told now; it counts as told once more.
+    /// Takes the notice that is due now, if any; it counts as sent once more.
     fn take_due(&self, now_seconds: u64) -> Option<CallbackOp> {
         let mut kept = self.notice();
         let notice = kept.as_mut().filter(|notice| now_seconds >= notice.due_seconds)?;

@@ -4,9 +4,9 @@
 use super::State;
 use crate::limits::HOLDER_PATIENCE_MILLISECONDS;
 use crate::namespace::FileKey;
+use crate::patience::Patience;
 use crate::runtime::BoxedFuture;
 use crate::v4::callback::CallbackOutcome;
-use crate::v4::request::Patience;
 use std::sync::atomic::Ordering;
 use zgate_nfs_wire::v4::attr::{CHANGE, SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
 use zgate_nfs_wire::v4::callback::CallbackOp;
@@ -36,7 +36,7 @@ const NANOS_PER_MILLISECOND: u64 = 1_000_000;
 
 const _: () = assert!(SILENCE_MILLISECONDS < HOLDER_PATIENCE_MILLISECONDS);
 
-/// Who asks for attributes: the client, if it is known, the time of its request in
+/// Asker for attributes: the client, if it is known, the time of its request in
 /// seconds, and the time that the request has left for holders.
 type Asks<'a> = (Option<ClientId>, u64, &'a Patience);
 
@@ -71,7 +71,7 @@ impl State {
         decode(reply.attrs()?, given_change)
     }
 
-    /// What to ask the holder of a write delegation of a file.
+    /// Returns the question to the holder of a write delegation of a file, if it may be asked.
     fn question(
         &self,
         file: FileKey,
