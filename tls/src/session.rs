@@ -323,7 +323,7 @@ mod tests {
         }
     }
 
-    /// Whoever sends much that carries little gets no more time at once than others;
+    /// A peer that sends much that carries little gets no more time at once than others;
     /// what is left is read by later calls.
     #[test]
     fn one_read_receives_a_bounded_number_of_times() {

@@ -197,7 +197,7 @@ pub(super) fn attached(host: &dyn Host, naa: &str) -> Option<Disk> {
 /// answers a read in time.
 ///
 /// # Errors
-/// What is wrong with it, for people.
+/// The fault of the disk, for people.
 pub(super) async fn in_order(host: &dyn Host, known: &DiskRecord) -> Result<Disk, String> {
     let Some(disk) = attached(host, &known.naa) else {
         return Err("its disk is not attached; delete the pod, so that it is attached again".into());

@@ -318,7 +318,7 @@ impl InitiatorConnection {
 
     /// Begins parked commands, as far as there is room.
     async fn begin_parked(&mut self, unsent_bytes: usize) {
-        while self.may_begin(unsent_bytes) {
+        while self.may_go_on(unsent_bytes) {
             let Some(command) = self.running.unpark() else { return };
             self.start(command).await;
         }

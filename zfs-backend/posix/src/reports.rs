@@ -31,18 +31,24 @@ pub(crate) struct Reports {
     is_told_once: bool,
 }
 
-/// A sync that runs; it ends when dropped.
+/// A sync that runs; it ends when dropped. `None` where nobody waits for it.
 #[derive(Debug)]
-pub(crate) struct Report<'a> {
+pub(crate) struct Report<'a>(Option<Running<'a>>);
+
+#[derive(Debug)]
+struct Running<'a> {
     of: &'a Reports,
     number: u64,
     /// Losses before it.
     losses: u64,
 }
 
-/// Those that ran when a sync ended.
+/// Those that ran when a sync ended; `None` where it does not wait for them.
 #[derive(Debug)]
-pub(crate) struct Others<'a> {
+pub(crate) struct Others<'a>(Option<Overlap<'a>>);
+
+#[derive(Debug)]
+struct Overlap<'a> {
     of: &'a Reports,
     /// Number of the last one that had begun.
     last: u64,
@@ -61,11 +67,14 @@ impl Reports {
 
     /// Begins a sync.
     pub(crate) fn begin(&self) -> Report<'_> {
+        if !self.is_told_once {
+            return Report(None);
+        }
         let mut state = self.state();
         state.begun += 1;
         let number = state.begun;
         state.running.insert(number);
-        Report { of: self, number, losses: state.losses }
+        Report(Some(Running { of: self, number, losses: state.losses }))
     }
 
     /// Waits for the end of all up to a number.
@@ -85,18 +94,21 @@ impl<'a> Report<'a> {
     /// Ends it with its error, which the others learn of if it may be their loss. Nobody
     /// else waits for it any more.
     pub(crate) fn end(self, error: Option<StoreError>) -> Others<'a> {
-        let (of, mut losses) = (self.of, self.losses);
+        let Some(running) = self.0 else { return Others(None) };
+        let (of, mut losses) = (running.of, running.losses);
         let mut state = of.state();
         if error.is_some_and(is_loss) {
             state.losses += 1;
             state.last = error;
             losses += 1;
         }
-        Others { of, last: state.begun, losses }
+        let last = state.begun;
+        drop(state);
+        Others(Some(Overlap { of, last, losses }))
     }
 }
 
-impl Drop for Report<'_> {
+impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.of.state().running.remove(&self.number);
         self.of.ended.notify_waiters();
@@ -109,13 +121,11 @@ impl Others<'_> {
     /// # Errors
     /// The loss that one of them was told of since the sync began.
     pub(crate) async fn settled(self) -> StoreResult<()> {
-        if !self.of.is_told_once {
-            return Ok(());
-        }
-        self.of.until_ended(self.last).await;
-        let state = self.of.state();
+        let Some(Overlap { of, last, losses }) = self.0 else { return Ok(()) };
+        of.until_ended(last).await;
+        let state = of.state();
         match state.last {
-            Some(error) if state.losses > self.losses => Err(error),
+            Some(error) if state.losses > losses => Err(error),
             _ => Ok(()),
         }
     }

@@ -16,6 +16,15 @@ const RUNNING: usize = MAX_RUNNING_BYTES / MAX_TRANSFER_BYTES as usize;
 /// Memory of all requests together, more than the test needs.
 const MEMORY: usize = 1 << 30;
 
+/// A gateway whose disk hangs in reads, and a host of it.
+fn hanging() -> (Fixture, Host) {
+    let moment = Duration::from_millis(200);
+    let fixture = Fixture::with_memory(Timeouts { function: moment, login: moment }, MEMORY);
+    let host = fixture.host(Over::Tcp, "one");
+    fixture.gate.hold_reads();
+    (fixture, host)
+}
+
 /// Starts a read of one block that counts as the longest transfer.
 fn start_read(host: &mut Host) -> Itt {
     let Host::Tcp(session) = host else { unreachable!("the hosts of this test use TCP") };
@@ -26,10 +35,7 @@ fn start_read(host: &mut Host) -> Itt {
 
 #[test]
 fn what_waits_behind_a_disk_that_hangs_can_be_aborted() {
-    let moment = Duration::from_millis(200);
-    let fixture = Fixture::with_memory(Timeouts { function: moment, login: moment }, MEMORY);
-    let mut host = fixture.host(Over::Tcp, "one");
-    fixture.gate.hold_reads();
+    let (fixture, mut host) = hanging();
     let running: Vec<_> = (0..RUNNING).map(|_| start_read(&mut host)).collect();
     fixture.until("the reads hang", || fixture.gate.held_reads() == RUNNING);
     let (unwanted, wanted) = (start_read(&mut host), start_read(&mut host));
@@ -45,10 +51,7 @@ fn what_waits_behind_a_disk_that_hangs_can_be_aborted() {
 /// The initiator goes away while its commands wait for room: nothing of them begins.
 #[test]
 fn what_waits_behind_a_disk_that_hangs_ends_with_its_session() {
-    let moment = Duration::from_millis(200);
-    let fixture = Fixture::with_memory(Timeouts { function: moment, login: moment }, MEMORY);
-    let mut host = fixture.host(Over::Tcp, "one");
-    fixture.gate.hold_reads();
+    let (fixture, mut host) = hanging();
     (0..=RUNNING).for_each(|_| {
         start_read(&mut host);
     });

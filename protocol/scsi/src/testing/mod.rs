@@ -10,11 +10,13 @@ pub(crate) use reservations::PausingReservations;
 pub(crate) use store::MemoryStore;
 
 use crate::{
-    AccessState, Asc, Cdb, Command, Disk, DiskConfig, Naa, Nexus, NexusId, PortGroup, Response,
-    ScsiStatus, SenseKey, TargetPort, TaskAttribute, TransportId,
+    AccessState, Asc, Cdb, Command, Disk, DiskConfig, LogicalUnits, Lun, Naa, Nexus, NexusId,
+    PortGroup, Response, ScsiStatus, SenseKey, TargetPort, TaskAttribute, TransportId,
 };
 use bytes::Bytes;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use zgate_store::Payload;
 
 pub(crate) struct Bench {
@@ -64,6 +66,14 @@ pub(crate) fn nexus(id: u64) -> Arc<Nexus> {
     })
 }
 
+/// Polls a command that cannot end yet until it has done something.
+pub(crate) fn poll_until<F: Future>(mut command: Pin<&mut F>, has_done: impl Fn() -> bool) {
+    let mut context = Context::from_waker(Waker::noop());
+    while !has_done() {
+        assert!(command.as_mut().poll(&mut context).is_pending());
+    }
+}
+
 impl Bench {
     pub(crate) fn new() -> Self {
         Self::with(|_| {})
@@ -75,6 +85,15 @@ impl Bench {
         let bench = Self::open(config, Arc::default(), Arc::default());
         bench.settle(&bench.nexus);
         bench
+    }
+
+    /// Returns two units, the logical units 0 and 1 of their initiator.
+    pub(crate) fn pair() -> (Self, Self, LogicalUnits) {
+        let second = |config: &mut DiskConfig| config.naa = Naa::Short([0x5E, 0, 0, 0, 0, 0, 0, 2]);
+        let (first, second) = (Self::new(), Self::with(second));
+        let units = [(Lun::ZERO, &first), (Lun::new(1).unwrap(), &second)];
+        let units = LogicalUnits::new(units.map(|(lun, bench)| (lun, Arc::clone(&bench.disk))));
+        (first, second, units)
     }
 
     fn open(

@@ -249,9 +249,7 @@ fn a_cancelled_copy_stops_and_tells_nothing() {
     let c = harness.reachable("c", 2);
     let (from, to) = large(&harness.client("maker", 2));
     let hold = harness.store.faults().hold_next(zgate_memory::FileOp::CopyRange, zgate_memory::When::BeforeEffect);
-    let args = copy::Args { synchronous: false, ..copy_args(0, 0, 0) };
-    let res = c.run(between(&from, &to).op::<Copy>(&args)).ok().get::<Copy>();
-    let stateid = res.callback.unwrap();
+    let stateid = begin(&c, &from, &to);
     let cancel = Ops::new().at(&to).op::<OffloadCancel>(&offload_cancel::Args { stateid });
     c.check("under way", cancel, Status::Ok);
     hold.release();

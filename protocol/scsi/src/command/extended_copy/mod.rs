@@ -182,12 +182,11 @@ impl Disk {
 mod tests {
     use super::parameters::tests::{list, own_cscd};
     use crate::sense::{Asc, ScsiStatus, SenseKey};
-    use crate::testing::Bench;
+    use crate::testing::{Bench, poll_until};
     use crate::wire::{be16, be32};
-    use crate::{Finished, LogicalUnits, Lun, Naa, Nexus, Task, Work};
+    use crate::{Finished, LogicalUnits, Nexus, Task, Work};
     use std::cell::Cell;
     use std::pin::{Pin, pin};
-    use std::sync::Arc;
     use std::task::{Context, Waker};
 
     fn cdb(bytes: usize) -> [u8; 16] {
@@ -225,13 +224,8 @@ mod tests {
 
     #[test]
     fn blocks_move_between_logical_units() {
-        let source = Bench::new();
-        let target = Bench::with(|config| config.naa = Naa::Short([0x5E, 0, 0, 0, 0, 0, 0, 2]));
+        let (source, target, luns) = Bench::pair();
         source.fill(4, 4, 0x42);
-        let luns = LogicalUnits::new([
-            (Lun::ZERO, Arc::clone(&source.disk)),
-            (Lun::new(1).unwrap(), Arc::clone(&target.disk)),
-        ]);
         let cscds = [own_cscd(&source), own_cscd(&target)];
         let list = list(1, &cscds, &[segment((0, 1), 4, 4, 20)]);
         let run = |lun: u8| {
@@ -269,24 +263,16 @@ mod tests {
 
     /// Two units, and the list of a copy of two strides from the first to the second one.
     fn long_copy() -> (Bench, Bench, LogicalUnits, Vec<u8>) {
-        let source = Bench::new();
-        let target = Bench::with(|config| config.naa = Naa::Short([0x5E, 0, 0, 0, 0, 0, 0, 2]));
+        let (source, target, luns) = Bench::pair();
         source.fill(0, u64::from(LONG), 7);
-        let luns = LogicalUnits::new([
-            (Lun::ZERO, Arc::clone(&source.disk)),
-            (Lun::new(1).unwrap(), Arc::clone(&target.disk)),
-        ]);
         let cscds = [own_cscd(&source), own_cscd(&target)];
         let list = list(1, &cscds, &[segment((0, 1), LONG, 0, 0)]);
         (source, target, luns, list)
     }
 
     /// Lets a copy write its first stride, and begin to read the second one.
-    fn copy_one_stride<F: Future>(mut copy: Pin<&mut F>, target: &Bench) {
-        let mut context = Context::from_waker(Waker::noop());
-        while target.content(0, 1)[0] != 7 {
-            assert!(copy.as_mut().poll(&mut context).is_pending());
-        }
+    fn copy_one_stride<F: Future>(copy: Pin<&mut F>, target: &Bench) {
+        poll_until(copy, || target.content(0, 1)[0] == 7);
     }
 
     fn is_copied(target: &Bench) -> bool {

@@ -269,10 +269,8 @@ pub(crate) fn report_all(cx: &Cx<'_>) -> Outcome {
 mod tests {
     use super::*;
     use crate::sense::ScsiStatus;
-    use crate::testing::Bench;
-    use crate::{LogicalUnits, Lun, Naa};
+    use crate::testing::{Bench, poll_until};
     use std::pin::pin;
-    use std::task::{Context, Waker};
 
     fn cdb(action: u8, bytes: usize) -> [u8; 16] {
         let mut cdb = [0u8; 16];
@@ -343,22 +341,14 @@ mod tests {
     #[test]
     fn blocks_that_change_during_the_copy_revoke_the_token() {
         const BLOCKS: u32 = 3000;
-        let source = Bench::new();
-        let target = Bench::with(|config| config.naa = Naa::Short([0x5E, 0, 0, 0, 0, 0, 0, 2]));
+        let (source, target, luns) = Bench::pair();
         source.fill(0, u64::from(BLOCKS), 7);
-        let luns = LogicalUnits::new([
-            (Lun::ZERO, Arc::clone(&source.disk)),
-            (Lun::new(1).unwrap(), Arc::clone(&target.disk)),
-        ]);
         let token = populate(&source, &[(0, BLOCKS)]);
         let list = write_list(&token, 0, &[(0, BLOCKS)]);
         source.store.pause_calls(true);
         let command = source.command(&source.nexus, &cdb(0x11, list.len()), &list);
         let mut copy = pin!(luns.execute([0, 1, 0, 0, 0, 0, 0, 0], command));
-        let mut context = Context::from_waker(Waker::noop());
-        while target.content(0, 1)[0] != 7 {
-            assert!(copy.as_mut().poll(&mut context).is_pending());
-        }
+        poll_until(copy.as_mut(), || target.content(0, 1)[0] == 7);
         // A write to a block that is still to be copied.
         let [high, low] = (BLOCKS as u16 - 1).to_be_bytes();
         let write = [0x2A, 0, 0, 0, high, low, 0, 0, 1, 0];
