@@ -36,6 +36,6 @@ mod state_writer;
 pub use net::interfaces::Interface;
 pub use nfs::rpcbind::PORT as RPCBIND_PORT;
 pub use observe::printable::printable;
-pub use server::check::{absent_now, certificates, check, check_targets};
+pub use server::check::{absent_now, certificates, check, check_targets, doubtful};
 pub use server::serve::{Running, serve};
 pub use zgate_tls::{TlsFault, Validity};

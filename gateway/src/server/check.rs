@@ -1,5 +1,5 @@
 //! Checks of a configuration against this machine, without starting anything:
-//! what is wrong, and what is only absent now.
+//! what is wrong, what is in doubt, and what is only absent now.
 
 use super::listen;
 use super::web::access;
@@ -22,8 +22,7 @@ use zgate_control::DatasetPattern;
 use zgate_tls::{Certificates, TlsFault, Validity};
 
 /// Returns all datasets, secrets and certificates of a configuration that cannot
-/// be used on this machine. The gateway starts only with certificates that are out
-/// of date.
+/// be used on this machine. The gateway does not start with them.
 #[must_use]
 pub fn check(config: &Config) -> Vec<Problem> {
     let mut found = Vec::new();
@@ -39,6 +38,18 @@ pub fn check(config: &Config) -> Vec<Problem> {
         found.extend(check_target(target, &Place::root("target").item(index)));
     }
     found
+}
+
+/// Returns the certificates and lists of a configuration that are out of date, and the
+/// authorities that it requires and does not know. The gateway starts with them: they
+/// refuse some clients, and a gateway that does not start refuses all.
+#[must_use]
+pub fn doubtful(config: &Config) -> Vec<Problem> {
+    // What cannot be read is wrong.
+    let Some(Ok(read)) = config.tls.as_ref().map(Certificates::read) else { return Vec::new() };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let dates = read.validities.iter().filter_map(|one| one.fault(now)).map(tls_problem);
+    dates.chain(unknown_authorities(config, &read)).collect()
 }
 
 /// Returns the directories, host names, devices, files and addresses of a
@@ -136,20 +147,12 @@ fn absent_addresses(config: &Config) -> Vec<Problem> {
     absent.map(problem).collect()
 }
 
-fn check_tls(config: &Config) -> Vec<Problem> {
-    let problem = |TlsFault { key, problem: fault, next_step }: TlsFault| {
-        problem(Place::root("tls").key(key), fault, next_step)
-    };
-    let Some(files) = &config.tls else { return Vec::new() };
-    match Certificates::read(files) {
-        Err(fault) => vec![problem(fault)],
-        Ok(read) => {
-            let since = SystemTime::now().duration_since(UNIX_EPOCH);
-            let now = since.map_or(0, |since| since.as_secs());
-            let dates = read.validities.iter().filter_map(|one| one.fault(now)).map(problem);
-            dates.chain(unknown_authorities(config, &read)).collect()
-        }
-    }
+fn check_tls(config: &Config) -> Option<Problem> {
+    Certificates::read(config.tls.as_ref()?).err().map(tls_problem)
+}
+
+fn tls_problem(TlsFault { key, problem: fault, next_step }: TlsFault) -> Problem {
+    problem(Place::root("tls").key(key), fault, next_step)
 }
 
 /// Returns the authorities that client entries require and `tls.client_ca` lacks:

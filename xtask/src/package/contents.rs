@@ -336,6 +336,18 @@ mod tests {
     }
 
     #[test]
+    fn a_gateway_that_ends_often_is_started_again() {
+        let all = entries(Format::Rpm);
+        for unit in ["/zgate.service", "/zgate@.service"] {
+            let entry = all.iter().find(|entry| entry.path.ends_with(unit)).unwrap();
+            let text = String::from_utf8(entry.content.clone()).unwrap();
+            // systemd reads the key there, and ignores it elsewhere.
+            let (head, _) = text.split_once("\n[Service]\n").unwrap();
+            assert!(head.contains("\nStartLimitIntervalSec=0\n"), "{unit}: {head}");
+        }
+    }
+
+    #[test]
     fn what_users_of_the_repository_get_is_in_the_packages() {
         let all = entries(Format::Rpm);
         for folder in

@@ -9,7 +9,7 @@ use zgate_config::{Config, ConfigError, ConfigFiles, Notices};
 /// Subcommand of `zgate config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Read and check a file; what is absent on this machine is a warning
+    /// Read and check a file; what the gateway starts with or without is a warning
     Check(CheckArgs),
     /// Print a file with all defaults
     Show(File),
@@ -31,7 +31,7 @@ pub(crate) struct CheckArgs {
     #[command(flatten)]
     file: File,
     /// Absent paths, devices, host names and addresses are errors, as for
-    /// `zgate serve --strict`
+    /// `zgate serve --strict`; so are certificates out of date and unknown authorities
     #[arg(long)]
     strict: bool,
 }
@@ -81,31 +81,38 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<bool, Box<dyn Error>> {
     Ok(false)
 }
 
-/// Examines a file. What is absent is among `warnings`, or with `--strict` an
-/// error.
-fn check(args: &CheckArgs, warnings: &mut Notices) -> Result<Config, ConfigError> {
-    let mut absent = Vec::new();
+/// Examines a file; returns how many items are absent, too. What is absent or in
+/// doubt is among `warnings`, or with `--strict` an error.
+fn check(args: &CheckArgs, warnings: &mut Notices) -> Result<(Config, usize), ConfigError> {
+    let (mut absent, mut doubtful) = (Vec::new(), Vec::new());
     let files = ConfigFiles::read(args.file.path())?;
     let examined = files.check(|config| {
         let mut wrong = zgate_gateway::check(config);
         absent = zgate_gateway::absent_now(config);
+        doubtful = zgate_gateway::doubtful(config);
         if args.strict {
             wrong.append(&mut absent);
+            wrong.append(&mut doubtful);
         }
         wrong
     });
-    *warnings = files.notices(absent);
-    for warning in &mut warnings.found {
-        warning.problem += "; the gateway starts without it and serves it once it is there";
+    for item in &mut absent {
+        item.problem += "; the gateway starts without it and serves it once it is there";
     }
-    examined
+    for item in &mut doubtful {
+        item.problem += "; the gateway starts with it";
+    }
+    let absent_count = absent.len();
+    absent.append(&mut doubtful);
+    *warnings = files.notices(absent);
+    Ok((examined?, absent_count))
 }
 
 fn answer(command: &ConfigCommand, warnings: &mut Notices) -> Result<(), Box<dyn Error>> {
     match command {
         ConfigCommand::Check(args) => {
-            let config = check(args, warnings)?;
-            let (file, absent) = (&args.file, warnings.found.len());
+            let (config, absent) = check(args, warnings)?;
+            let file = &args.file;
             if file.json {
                 println!(
                     "{}",
