@@ -1,6 +1,7 @@
 //! Checks of a configuration against this machine, without starting anything:
 //! what is wrong, what is in doubt, and what is only absent now.
 
+use super::api::credentials;
 use super::listen;
 use super::web::access;
 use crate::exports::absent::Fault;
@@ -32,6 +33,7 @@ pub fn check(config: &Config) -> Vec<Problem> {
     }));
     found.extend(check_discovery(config));
     found.extend(check_token(config));
+    found.extend(check_api(config));
     found.extend(check_tls(config));
     found.extend(check_kerberos(config));
     for (index, target) in config.targets.iter().enumerate() {
@@ -216,6 +218,11 @@ fn check_token(config: &Config) -> Option<Problem> {
     let error = access::configured(config).err()?;
     let place = Place::root("server").key("status_token_file");
     Some(problem(place, error.to_string(), "correct the file"))
+}
+
+fn check_api(config: &Config) -> Option<Problem> {
+    let error = credentials::configured(config).err()?;
+    Some(problem(Place::root("api"), error.to_string(), "correct the file"))
 }
 
 fn check_target(target: &TargetConfig, place: &Place) -> Vec<Problem> {

@@ -64,6 +64,7 @@ impl Running {
     pub fn start(config: &Config, strict: bool) -> io::Result<Self> {
         let how = if strict { Opening::StrictStart } else { Opening::Start };
         let token = access::configured(config)?;
+        let api_credentials = credentials::configured(config)?;
         let certificates = certificates(config)?;
         let kerberos = kerberos(config)?;
         let reconciler = Reconciler::new();
@@ -95,7 +96,7 @@ impl Running {
             );
         }
         shared.access.set_token(token);
-        shared.set_api_credentials(credentials::configured(config)?);
+        shared.set_api_credentials(api_credentials);
         let web::Routes { guarded, reading } = web::routes(shared, api::document::with_changes)?;
         let tls = metrics_tls(config.server.metrics_transport, shared);
         let http = http::start(listener, Arc::clone(shared), guarded, tls).map_err(named)?;
@@ -476,6 +477,42 @@ fn watch_signals(events: mpsc::Sender<Event>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::check::check;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use zgate_test_harness::certificates::{Authority, server_files};
+
+    #[test]
+    fn a_token_that_others_may_read_is_told_before_anything_starts() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = server_files(dir.path(), &Authority::new(), None);
+        let (token, state) = (dir.path().join("token"), dir.path().join("state"));
+        fs::write(&token, "token-of-an-admin-32-characters-").unwrap();
+        fs::set_permissions(&token, fs::Permissions::from_mode(0o644)).unwrap();
+        let text = format!(
+            "[server]\nlisten = [\"127.0.0.1:0\"]\nmetrics_listen = \"127.0.0.1:0\"\n\
+             state_dir = {state:?}\ncores = 1\n\
+             [api]\nlisten = [\"127.0.0.1:9470\"]\ncertificate = {:?}\nkey = {:?}\n\
+             admin_token_file = {token:?}\n",
+            files.certificate, files.key,
+        );
+        let config = zgate_config::parse(&text, Path::new("x")).unwrap();
+        let found = check(&config);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].place.to_string(), "api");
+        let refusal = Running::start(&config, false).err().unwrap().to_string();
+        for said in [&found[0].problem, &refusal] {
+            assert!(
+                said.contains(&format!("token file {}: users other", token.display())),
+                "{said}"
+            );
+            assert!(said.contains("mode 0600"), "{said}");
+        }
+        assert!(!state.join("epoch").exists(), "nothing has started");
+        fs::remove_file(&files.key).unwrap();
+        let found = check(&config);
+        assert!(found[0].problem.starts_with("api.key: cannot read"), "{found:?}");
+    }
 
     #[test]
     fn an_audit_line_says_what_a_rule_allows() {
