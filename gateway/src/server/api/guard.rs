@@ -4,13 +4,16 @@ use super::answer::{self, Failure};
 use super::credentials::{Credentials, Role};
 use crate::observe::audit::{self, Asker};
 use axum::extract::Request;
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, ORIGIN};
 use axum::http::{HeaderMap, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use zgate_api::{ApiError, ErrorCode};
+
+/// Header in which a browser says whose page asks (Fetch Metadata).
+const FETCH_SITE: &str = "sec-fetch-site";
 
 /// Other end of a connection, as an extension of each request.
 #[derive(Clone, Debug)]
@@ -55,6 +58,13 @@ fn caller(connection: &Connection, headers: &HeaderMap) -> Option<Caller> {
     }
 }
 
+/// Returns whether a page made a browser send a request. The browser adds the user's
+/// certificate to it, whatever site the page is of; no page of the gateway writes.
+fn is_of_page(headers: &HeaderMap) -> bool {
+    let mut sites = headers.get_all(FETCH_SITE).iter();
+    headers.contains_key(ORIGIN) || sites.any(|site| site.as_bytes() != b"none")
+}
+
 /// Passes requests on that the caller's role allows, and refuses others.
 pub(super) async fn guard(mut request: Request, next: Next) -> Response {
     let Some(connection) = request.extensions().get::<Connection>().cloned() else {
@@ -62,7 +72,12 @@ pub(super) async fn guard(mut request: Request, next: Next) -> Response {
         return refuse(ErrorCode::Unauthorized, message, "report this");
     };
     let reads = [Method::GET, Method::HEAD].contains(request.method());
+    let is_remote = matches!(connection, Connection::Remote { .. });
     let refused = match caller(&connection, request.headers()) {
+        Some(_) if !reads && is_remote && is_of_page(request.headers()) => {
+            let next = "send it with a program, without the headers Origin and Sec-Fetch-Site";
+            (ErrorCode::Forbidden, "a page in a browser may only read", next)
+        }
         Some(caller) if reads || caller.role == Role::Admin => {
             request.extensions_mut().insert(caller);
             return answer::as_error(next.run(request).await).await;

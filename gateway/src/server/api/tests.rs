@@ -82,11 +82,16 @@ impl Fixture {
 
     /// Sends a request over TLS, with a token and with or without a certificate.
     fn remote(&self, token: Option<&str>, certified: bool, request: (&str, &str)) -> (u16, Value) {
+        let field = token.map(|token| format!("Authorization: Bearer {token}\r\n"));
+        self.remote_with(&field.unwrap_or_default(), certified, request)
+    }
+
+    /// Sends a request over TLS with further fields of its head.
+    fn remote_with(&self, fields: &str, certified: bool, request: (&str, &str)) -> (u16, Value) {
         let identity = certified.then_some(&self.client_ca);
         let tls = client(&self.ca, identity, &[b"http/1.1"]);
         let stream = rustls::StreamOwned::new(tls, TcpStream::connect(self.tcp).unwrap());
-        let field = token.map(|token| format!("Authorization: Bearer {token}\r\n"));
-        exchange(stream, request.0, request.1, &field.unwrap_or_default(), "")
+        exchange(stream, request.0, request.1, fields, "")
     }
 }
 
@@ -204,6 +209,28 @@ fn over_tcp_there_are_roles() {
     assert_eq!(admins.remote(None, true, change).0, 200);
     let log = admins.carried_out.lock().unwrap();
     assert!(log[0].starts_with("localhost at 127.0.0.1:") && log[0].ends_with("Drain"), "{log:?}");
+}
+
+#[test]
+fn a_page_in_the_browser_of_an_admin_changes_nothing() {
+    let fixture = Fixture::new("admin");
+    let (look, change) = (("GET", "/api/v1/volumes"), ("POST", "/api/v1/drain"));
+    for field in [
+        "Origin: https://other.example\r\n",
+        "Origin: null\r\n",
+        "Sec-Fetch-Site: cross-site\r\n",
+        "Sec-Fetch-Site: same-origin\r\n",
+        "Sec-Fetch-Site: none\r\nSec-Fetch-Site: cross-site\r\n",
+    ] {
+        let (status, answer) = fixture.remote_with(field, true, change);
+        assert_eq!((status, &answer["error"]["code"]), (403, &json!("forbidden")), "{field}");
+        assert_eq!(fixture.remote_with(field, true, look).0, 200, "{field}");
+    }
+    assert!(fixture.carried_out.lock().unwrap().is_empty());
+    // What the user asks for, and a process at the socket.
+    assert_eq!(fixture.remote_with("Sec-Fetch-Site: none\r\n", true, change).0, 200);
+    let stream = UnixStream::connect(fixture.socket()).unwrap();
+    assert_eq!(exchange(stream, change.0, change.1, "Origin: null\r\n", "").0, 200);
 }
 
 #[test]
