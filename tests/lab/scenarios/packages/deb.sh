@@ -36,6 +36,17 @@ serves() {
         -e '/^state_dir/a conf_dir = "/etc/zgate/two.d"' $CONFIG >/etc/zgate/two.toml
     under_manager systemctl start zgate@two
     under_manager zgate status --socket /run/zgate/two.sock
+}
+# Their sockets lie in one directory.
+restarted_alone() {
+    under_manager systemctl restart zgate
+    under_manager zgate status
+    under_manager zgate status --socket /run/zgate/two.sock
+    under_manager systemctl stop zgate
+    under_manager zgate status --socket /run/zgate/two.sock
+    under_manager systemctl start zgate
+}
+mounted() {
     client_mount 4.2 /mnt/a
     echo text >/mnt/a/file
     same text "$(cat "$STORE/file")"
@@ -121,6 +132,8 @@ store_make "$(best_store)"
 need "a service manager" manager_start
 need "install: nothing is started" installed
 need "the service is enabled, and serves" serves
+step "a restart and a stop leave the second gateway its socket" restarted_alone
+need "a client mounts and writes" mounted
 STEP_SECONDS=150
 step "an upgrade with the same program restarts nothing" same_program
 step "an upgrade under a writer: no error, the configuration stays" new_program
