@@ -137,7 +137,7 @@ impl LiveConfig {
         let certificates = super::serve::certificates(&new)?;
         let kerberos = super::serve::kerberos(&new)?;
         let api_credentials = credentials::configured(&new)?;
-        super::serve::name_service(&new, &self.gateway.shared.nfs)?;
+        super::serve::start_name_service(&new, &self.gateway.shared.nfs)?;
         self.reconciler.replace(&new, |prepared| {
             let outcome = &prepared.outcome;
             let disks = (outcome.volumes.as_slice(), outcome.granted.as_slice());
@@ -154,6 +154,7 @@ impl LiveConfig {
         let shared = &self.gateway.shared;
         shared.network.tls.replace(certificates);
         shared.nfs.kerberos.replace(kerberos);
+        super::serve::set_domain(&new, &shared.nfs);
         shared.absent.update(Source::Datasets, self.reconciler.missing());
         shared.access.set_token(token);
         shared.set_api_credentials(api_credentials);

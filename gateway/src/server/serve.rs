@@ -76,7 +76,9 @@ impl Running {
         let prepare = |shared: &Shared| {
             shared.network.tls.replace(certificates);
             shared.nfs.kerberos.replace(kerberos);
-            name_service(config, &shared.nfs)
+            start_name_service(config, &shared.nfs)?;
+            set_domain(config, &shared.nfs);
+            Ok(())
         };
         let gateway = Gateway::start(&settings, &outcome.exports, block, disks, how, prepare)?;
         reconciler.adopt(prepared);
@@ -147,19 +149,22 @@ pub(super) fn certificates(config: &Config) -> io::Result<Option<Certificates>> 
     config.tls.as_ref().map(Certificates::read).transpose().map_err(named)
 }
 
-/// Starts the name service if a configuration needs it, and sets the domain of its
-/// names.
+/// Starts the name service if a configuration needs it. It changes no answer.
 ///
 /// # Errors
 /// The system's, for threads.
-pub(super) fn name_service(config: &Config, nfs: &Nfs) -> io::Result<()> {
-    let (service, domain) = (&nfs.runtime.name_service, config.server.id_domain.as_deref());
+pub(super) fn start_name_service(config: &Config, nfs: &Nfs) -> io::Result<()> {
     let mut clients = config.exports.iter().flat_map(|export| &export.clients);
-    if domain.is_some() || clients.any(|client| client.manage_groups) {
-        service.start()?;
+    if config.server.id_domain.is_some() || clients.any(|client| client.manage_groups) {
+        nfs.runtime.name_service.start()?;
     }
-    service.set_domain(domain);
     Ok(())
+}
+
+/// Sets the domain of names to that of a configuration that takes effect. The name
+/// service must have been started for it.
+pub(super) fn set_domain(config: &Config, nfs: &Nfs) {
+    nfs.runtime.name_service.set_domain(config.server.id_domain.as_deref());
 }
 
 /// Finds the keys of a configuration's Kerberos, and starts its workers.

@@ -13,6 +13,8 @@ use zgate_test_initiator::{LoginScript, Lun, Session, read16};
 
 pub(crate) const TARGET: &str = "iqn.2026-11.test.zgate:live";
 pub(crate) const HOST: &str = "iqn.2026-11.test.zgate:host";
+/// Number of the attribute owner (RFC 8881 §5.8).
+const OWNER: u32 = 36;
 /// The longest a line of the log is waited for.
 const LOG_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -273,6 +275,31 @@ fn a_reload_takes_no_open_file_away_unless_forced() {
     let said = said(&gateway, &["reload", "--force"]);
     assert!(said.0 && said.1.contains("removed  export /export"), "{}", said.1);
     assert!(client.getattr(&root, &[1]).is_err());
+}
+
+#[test]
+fn a_reload_that_is_refused_leaves_names_as_they_are() {
+    let gateway = Gateway::start(60);
+    let main = gateway.dir.path().join("zgate.toml");
+    let text = fs::read_to_string(&main).unwrap();
+    let mut client = Client::ready(&gateway, "gpu07");
+    let root = client.root.clone();
+    client.create(&root, "open").unwrap();
+    let owner = |client: &mut Client| {
+        let values = client.getattr(&root, &[OWNER]).unwrap().values.0;
+        String::from_utf8_lossy(&values).into_owned()
+    };
+    let number = owner(&mut client);
+    let named = text.replace("[server]\n", "[server]\nid_domain = \"example.org\"\n");
+    // The export has an open file.
+    fs::write(&main, &named[..named.find("[[export]]").unwrap()]).unwrap();
+    let (success, text) = said(&gateway, &["reload"]);
+    assert!(!success && text.contains("nothing changed"), "{text}");
+    assert_eq!(owner(&mut client), number);
+    fs::write(&main, &named).unwrap();
+    done(&gateway, &["reload"]);
+    let name = owner(&mut client);
+    assert!(name.contains("@example.org"), "{name}");
 }
 
 #[test]
