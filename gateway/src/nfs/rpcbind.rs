@@ -1,20 +1,36 @@
 //! Registration with the machine's port mapper (RFC 1833, version 2), for NFSv3
 //! clients that query it instead of using `port=` and `mountport=`.
+//!
+//! rpcbind takes registrations over its Unix socket, where it knows the caller's
+//! user, and over TCP only from ports of root on the loopback interface. So the
+//! socket is asked wherever there is one.
 
-use std::io;
+use socket2::{Domain, SockAddr, Socket, Type};
+use std::fmt;
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
-use zgate_loader::blocking::Connection;
-use zgate_rpc::Credential;
-use zgate_xdr::{Encode, Encoder};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use zgate_rpc::CallHeader;
+use zgate_rpc::auth::OpaqueAuth;
+use zgate_rpc::message::decode_reply;
+use zgate_rpc::record::{Marker, Parsed, parse_within};
+use zgate_xdr::{Decoder, Encode, Encoder};
 
 const PORT_MAPPER: (u32, u32) = (100_000, 2);
 /// Port of rpcbind.
 pub const PORT: u16 = 111;
+/// Socket of rpcbind.
+const SOCKET: &str = "/run/rpcbind.sock";
 const SET: u32 = 1;
 const UNSET: u32 = 2;
 const TCP: u32 = 6;
+/// The longest one call may take.
+const CALL_PATIENCE: Duration = Duration::from_secs(2);
+/// The longest all calls of a start or a stop may take: clients wait for both.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest reply, in bytes: a header with a verifier, and a word.
+const MAX_REPLY_BYTES: usize = 1024;
 
 /// Program and version of all services on the NFS port.
 const SERVED: [(u32, u32); 3] = [
@@ -38,26 +54,128 @@ impl Encode for Mapping {
     }
 }
 
+/// Place where rpcbind is asked.
+#[derive(Clone, Copy, Debug)]
+enum Mapper<'p> {
+    /// Its Unix socket.
+    Socket(&'p Path),
+    /// Its port, because this socket does not exist.
+    Port(SocketAddr, &'p Path),
+}
+
+impl fmt::Display for Mapper<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket(path) => write!(f, "{}", path.display()),
+            Self::Port(address, socket) => {
+                write!(f, "{address}, because there is no {}", socket.display())
+            }
+        }
+    }
+}
+
+impl<'p> Mapper<'p> {
+    fn at(socket: &'p Path, port: SocketAddr) -> Self {
+        if socket.exists() { Self::Socket(socket) } else { Self::Port(port, socket) }
+    }
+
+    /// Returns that of this machine.
+    fn local() -> Mapper<'static> {
+        Mapper::at(Path::new(SOCKET), SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))
+    }
+
+    fn connect(self, until: Instant) -> io::Result<Socket> {
+        let (domain, address) = match self {
+            Self::Socket(path) => (Domain::UNIX, SockAddr::unix(path)?),
+            Self::Port(address, _) => (Domain::for_address(address), SockAddr::from(address)),
+        };
+        let socket = Socket::new(domain, Type::STREAM, None)?;
+        socket.connect_timeout(&address, left(until)?)?;
+        Ok(socket)
+    }
+}
+
+/// Returns the time until then.
+///
+/// # Errors
+/// There is none left.
+fn left(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(late()) } else { Ok(left) }
+}
+
+fn late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
+}
+
+/// Sends a call as a record and returns the reply, all until then.
+fn exchange(socket: &mut Socket, call: &[u8], until: Instant) -> io::Result<Vec<u8>> {
+    let timed = |error: io::Error| match error.kind() {
+        // What a socket's time limit is reported as.
+        io::ErrorKind::WouldBlock => late(),
+        _ => error,
+    };
+    socket.set_write_timeout(Some(left(until)?))?;
+    socket.write_all(call).map_err(timed)?;
+    let mut received = Vec::<u8>::new();
+    loop {
+        let more = match parse_within(&received, MAX_REPLY_BYTES).map_err(io::Error::other)? {
+            Parsed::Record(record) => return Ok(record.body(&received).into_owned()),
+            Parsed::Need(more) => more,
+        };
+        let at = received.len();
+        received.resize(at + more, 0);
+        socket.set_read_timeout(Some(left(until)?))?;
+        let count = match socket.read(&mut received[at..]) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => count.map_err(timed)?,
+        };
+        received.truncate(at + count);
+    }
+}
+
+/// Asks for a change; returns whether it was made.
 fn ask(
-    mapper: SocketAddr,
+    mapper: Mapper<'_>,
     procedure: u32,
     (program, version): (u32, u32),
     port: u16,
+    until: Instant,
 ) -> io::Result<bool> {
-    let other = |error: zgate_loader::ClientError| io::Error::other(error.to_string());
-    let mut connection = Connection::connect(mapper, PATIENCE).map_err(other)?;
-    let target = (PORT_MAPPER.0, PORT_MAPPER.1, procedure);
-    let answer = connection.call(target, &Credential::None, &Mapping { program, version, port });
-    Ok(answer.map_err(other)?.first_chunk::<4>() == Some(&[0, 0, 0, 1]))
+    let until = until.min(Instant::now() + CALL_PATIENCE);
+    let mut e = Encoder::new();
+    let header = CallHeader {
+        // One call on a connection.
+        xid: std::process::id(),
+        program: PORT_MAPPER.0,
+        version: PORT_MAPPER.1,
+        procedure,
+        credential: OpaqueAuth::none(),
+        verifier: OpaqueAuth::none(),
+    };
+    header.encode(&mut e);
+    Mapping { program, version, port }.encode(&mut e);
+    let too_long = || io::Error::other("the call is too long");
+    let message = e.finish_bytes().ok_or_else(too_long)?;
+    let marker = Marker::whole(message.len()).ok_or_else(too_long)?;
+    let mut socket = mapper.connect(until)?;
+    let reply = exchange(&mut socket, &[&marker[..], &message[..]].concat(), until)?;
+    let mut d = Decoder::new(&reply);
+    decode_reply(&mut d)
+        .map_err(|(_, error)| io::Error::other(format!("the call was refused: {error:?}")))?;
+    Ok(d.u32().map_err(io::Error::other)? == 1)
 }
 
-fn register_at(mapper: SocketAddr, port: u16) -> io::Result<()> {
+fn register_at(mapper: Mapper<'_>, port: u16, until: Instant) -> io::Result<()> {
+    let named =
+        |error: io::Error| io::Error::new(error.kind(), format!("rpcbind at {mapper}: {error}"));
     for (program, version) in SERVED {
         // A registration left behind by a crashed server would refuse ours.
-        ask(mapper, UNSET, (program, version), 0)?;
-        if !ask(mapper, SET, (program, version), port)? {
-            let what = format!("rpcbind refused program {program} version {version}");
-            return Err(io::Error::other(what));
+        ask(mapper, UNSET, (program, version), 0, until).map_err(named)?;
+        if !ask(mapper, SET, (program, version), port, until).map_err(named)? {
+            let what = format!("program {program} version {version} was refused");
+            return Err(named(io::Error::other(what)));
         }
     }
     Ok(())
@@ -66,21 +184,25 @@ fn register_at(mapper: SocketAddr, port: u16) -> io::Result<()> {
 /// Registers the NFS port. Clients that specify the port do not need the
 /// registration, so a failure is only logged.
 pub(crate) fn register(port: u16) {
-    let mapper = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
-    match register_at(mapper, port) {
-        Ok(()) => tracing::info!(port, "registered with rpcbind"),
+    let mapper = Mapper::local();
+    match register_at(mapper, port, Instant::now() + PATIENCE) {
+        Ok(()) => tracing::info!(port, %mapper, "registered with rpcbind"),
         Err(error) => {
-            tracing::warn!(%error, "cannot register with rpcbind; clients must specify the port");
+            tracing::warn!(
+                %error,
+                "cannot register with rpcbind; clients must specify the port: start rpcbind with its \
+                 socket, then restart the gateway"
+            );
         }
     }
 }
 
 /// Removes the registration.
 pub(crate) fn unregister() {
-    let mapper = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
+    let (mapper, until) = (Mapper::local(), Instant::now() + PATIENCE);
     for served in SERVED {
-        if let Err(error) = ask(mapper, UNSET, served, 0) {
-            tracing::debug!(%error, "rpcbind");
+        if let Err(error) = ask(mapper, UNSET, served, 0, until) {
+            tracing::debug!(%error, %mapper, "rpcbind");
         }
     }
 }
@@ -88,24 +210,26 @@ pub(crate) fn unregister() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read, Write};
     use std::net::TcpListener;
+    use std::os::unix::net::UnixListener;
+    use std::thread::JoinHandle;
 
     /// A port mapper that accepts everything and records its requests.
-    fn mapper() -> (SocketAddr, std::thread::JoinHandle<Vec<Vec<u32>>>) {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = listener.local_addr().unwrap();
-        let thread = std::thread::spawn(move || {
+    fn mapper<S: Read + Write + 'static>(
+        mut accept: impl FnMut() -> S + Send + 'static,
+    ) -> JoinHandle<Vec<Vec<u32>>> {
+        std::thread::spawn(move || {
             let mut asked = Vec::new();
             for _ in 0..2 * SERVED.len() {
-                let (mut stream, _) = listener.accept().unwrap();
+                let mut stream = accept();
                 let mut mark = [0; 4];
                 stream.read_exact(&mut mark).unwrap();
                 let mut raw = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
                 stream.read_exact(&mut raw).unwrap();
                 let words: Vec<u32> =
                     raw.chunks(4).map(|w| u32::from_be_bytes(w.try_into().unwrap())).collect();
-                let reply: Vec<u8> = [0x8000_001c, words[0], 1, 0, 0, 0, 0, 1]
+                // In two fragments.
+                let reply: Vec<u8> = [8, words[0], 1, 0x8000_0014, 0, 0, 0, 0, 1]
                     .iter()
                     .flat_map(|word: &u32| word.to_be_bytes())
                     .collect();
@@ -113,24 +237,58 @@ mod tests {
                 asked.push(words);
             }
             asked
-        });
-        (address, thread)
+        })
     }
 
-    #[test]
-    fn everything_served_is_registered_after_what_was_left_is_removed() {
-        let (address, asked) = mapper();
-        register_at(address, 2049).unwrap();
-        let asked = asked.join().unwrap();
+    fn later() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
+
+    fn assert_registered(asked: &[Vec<u32>]) {
         assert_eq!(asked[0][3..6], [100_000, 2, UNSET]);
         assert_eq!(asked[1][3..6], [100_000, 2, SET]);
         assert_eq!(asked[1][10..], [100_003, 3, TCP, 2049]);
         assert_eq!(asked[5][10..], [100_005, 3, TCP, 2049]);
     }
 
+    /// Returns an address at which nothing listens.
+    fn free() -> SocketAddr {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+    }
+
+    #[test]
+    fn everything_served_is_registered_after_what_was_left_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rpcbind.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let asked = mapper(move || listener.accept().unwrap().0);
+        // The port is not asked.
+        register_at(Mapper::at(&path, free()), 2049, later()).unwrap();
+        assert_registered(&asked.join().unwrap());
+    }
+
+    #[test]
+    fn without_its_socket_the_port_is_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rpcbind.sock");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = mapper(move || listener.accept().unwrap().0);
+        register_at(Mapper::at(&path, address), 2049, later()).unwrap();
+        assert_registered(&asked.join().unwrap());
+    }
+
     #[test]
     fn a_machine_without_a_port_mapper_is_said() {
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-        assert!(register_at(free, 2049).is_err());
+        let dir = tempfile::tempdir().unwrap();
+        let (path, address) = (dir.path().join("rpcbind.sock"), free());
+        let said =
+            |until| register_at(Mapper::at(&path, address), 2049, until).unwrap_err().to_string();
+        let missing = format!("rpcbind at {address}, because there is no {}: ", path.display());
+        assert!(said(later()).starts_with(&missing), "{}", said(later()));
+        // It listens, and does not accept.
+        let _listener = UnixListener::bind(&path).unwrap();
+        let late = format!("rpcbind at {}: no answer in time", path.display());
+        assert_eq!(said(Instant::now()), late);
     }
 }

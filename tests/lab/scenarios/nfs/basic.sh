@@ -100,3 +100,30 @@ for version in 4.2 4.1 4.0 3; do
 done
 step "the gateway lives" gateway_alive
 step "the gateway ends when told" gateway_stop
+
+# --- rpcbind: clients of NFSv3 that are not told the ports
+
+mapped() { rpcinfo -p 127.0.0.1 | grep -q "^ *$1 *$2 *tcp *2049 "; }
+unmapped() { ! mapped "$1" "$2"; }
+registered() {
+    pgrep -x rpcbind || rpcbind
+    eventually 20 test -S /run/rpcbind.sock
+    # Nobody else has registered.
+    unmapped 100003 3
+    SERVER_KEYS="rpcbind = true"
+    gateway_start
+    eventually 20 mapped 100003 3
+    eventually 20 mapped 100003 4
+    eventually 20 mapped 100005 3
+    rpcinfo -p 127.0.0.1
+    mkdir -p /mnt/mapped
+    mount -t nfs -o vers=3,proto=tcp,nolock "$SERVER:/export" /mnt/mapped
+    grep " /mnt/mapped " /proc/mounts
+    echo mapped >/mnt/mapped/file
+    same mapped "$(cat "$STORE/file")"
+    umount /mnt/mapped
+    gateway_stop
+    eventually 20 unmapped 100003 3
+    eventually 20 unmapped 100005 3
+}
+step "v3 mounts without ports, by rpcbind" registered
