@@ -425,3 +425,47 @@ fn who_loses_its_name_has_no_record_even_if_the_new_one_is_never_written() {
     harness.simulation.settle();
     assert_eq!(status(&restarted), Some(Status::Ok));
 }
+
+#[test]
+fn a_record_that_is_removed_once_it_is_written_confirms_nobody() {
+    for minor in 0..=2 {
+        let (harness, a, b, theirs) = conflict(minor);
+        harness.records.hold();
+        a.reboot();
+        let confirmation = Confirmation::of(&a);
+        let first = a.begin_bare(confirmation.ops());
+        harness.simulation.settle();
+        let refused = b.lock(&theirs, "l", LockType::Write, (0, 9));
+        assert_eq!(refused.unwrap_err(), Status::Delay);
+        a.reconnect();
+        let second = a.begin_bare(confirmation.ops());
+        harness.simulation.settle();
+        harness.records.release();
+        harness.simulation.settle();
+        assert_eq!((status(&first), status(&second)), (Some(Status::Delay), Some(Status::Delay)));
+        assert_eq!(harness.records.names(), [b"b".to_vec()], "minor version {minor}");
+        b.lock(&theirs, "l", LockType::Write, (0, 9)).unwrap();
+        a.bare(confirmation.ops()).ok();
+        assert_eq!(harness.records.names(), [b"a".to_vec(), b"b".to_vec()]);
+    }
+}
+
+#[test]
+fn records_that_waited_for_a_removal_go_with_their_clients() {
+    for minor in 0..=2 {
+        let (harness, a, b, theirs) = conflict(minor);
+        harness.records.hold();
+        let refused = b.lock(&theirs, "l", LockType::Write, (0, 9));
+        assert_eq!(refused.unwrap_err(), Status::Delay);
+        a.reboot();
+        let asked = a.begin_bare(Confirmation::of(&a).ops());
+        for _ in 0..9 * LEASE {
+            harness.pass_seconds(1);
+            alive(&b);
+        }
+        assert_eq!((harness.records.waiting(), status(&asked)), (1, Some(Status::Delay)));
+        harness.records.release();
+        assert_eq!(harness.records.names(), [b"b".to_vec()], "minor version {minor}");
+        b.lock(&theirs, "l", LockType::Write, (0, 9)).unwrap();
+    }
+}
