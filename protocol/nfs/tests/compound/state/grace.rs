@@ -381,6 +381,25 @@ fn who_finishes_after_grace_waits_for_its_record() {
 }
 
 #[test]
+fn who_finishes_while_grace_ends_asks_again_and_gets_its_record() {
+    for minor in 1..=2 {
+        let (harness, [(a, fa), _]) = gone(minor);
+        come_back(&a);
+        a.open(&reclaim(&fa, 0)).unwrap();
+        outlast_grace(&harness, &a);
+        // RECLAIM_COMPLETE had looked at the record before.
+        let now_seconds = harness.simulation.clock().seconds();
+        let ended = harness.server().state.complete_reclaims(a.id.get(), now_seconds);
+        assert_eq!((ended, harness.records.names()), (Err(Status::Delay), Vec::new()));
+        a.reclaim_complete().unwrap();
+        assert_eq!(harness.records.names(), [b"a".to_vec()]);
+        harness.restart();
+        come_back(&a);
+        assert!(a.open(&reclaim(&fa, 0)).is_ok(), "minor version {minor}");
+    }
+}
+
+#[test]
 fn a_record_that_is_written_while_its_client_expires_does_not_stay() {
     for minor in 1..=2 {
         let (harness, [(a, fa), (b, _)]) = gone(minor);
