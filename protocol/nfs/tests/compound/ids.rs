@@ -2,6 +2,8 @@
 //! that the server knows, and names with a domain (RFC 8881 §5.9).
 
 use std::sync::Arc;
+use std::task::Poll;
+use zgate_memory::{FileOp, When};
 use zgate_nfs::namespace::{ClientRule, IdMap, IdRange, IdView, Squash};
 use zgate_nfs::runtime::{BoxedFuture, Names, PrincipalId, PrincipalKind, UserGroups};
 use zgate_nfs::v4::attrs::acl::Ace;
@@ -277,5 +279,56 @@ fn a_silent_name_service_holds_up_a_listing_once() {
         // The next request may wait again.
         assert!(owners(s, &s.file).0.parse::<u32>().is_ok());
         assert_eq!(now() - begun, 2 * PATIENCE_NANOS);
+    });
+}
+
+/// A name service that tells one name for everybody, though not at the first look.
+struct AtTheSecondLook;
+
+impl Names for AtTheSecondLook {
+    fn domain(&self) -> Arc<str> {
+        "d".into()
+    }
+
+    fn name_of(&self, _: PrincipalId) -> BoxedFuture<Option<Arc<str>>> {
+        let mut was_asked = false;
+        Box::pin(std::future::poll_fn(move |context| {
+            if std::mem::replace(&mut was_asked, true) {
+                return Poll::Ready(Some(Arc::<str>::from("al")));
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }))
+    }
+
+    fn id_of(&self, _: PrincipalKind, _: &str) -> BoxedFuture<Option<u32>> {
+        Box::pin(std::future::ready(None))
+    }
+}
+
+/// The store gives the entries in more than one page.
+#[test]
+fn slow_storage_does_not_count_as_a_wait_for_names() {
+    const ENTRIES: usize = 75;
+    every_minor(|s| {
+        let dir = s.c.mkdir(&s.root, "many");
+        for number in 0..ENTRIES {
+            s.c.mkdir(&dir, &format!("f{number:02}"));
+        }
+        assert!(s.harness.simulation.names.set(Box::new(AtTheSecondLook)).is_ok());
+        let faults = s.harness.store.faults();
+        let first = faults.hold_next(FileOp::ReadDir, When::BeforeEffect);
+        let second = faults.hold_next(FileOp::ReadDir, When::BeforeEffect);
+        let listed = s.c.begin_next(list(&dir, &[OWNER]));
+        s.harness.simulation.settle();
+        first.release();
+        s.harness.simulation.settle();
+        assert_eq!(second.waiting(), 1, "a second page");
+        s.harness.pass_seconds(4);
+        second.release();
+        s.harness.simulation.settle();
+        let raw = listed.borrow().clone().unwrap();
+        let found = raw.windows(8).filter(|part| *part == b"\0\0\0\x04al@d");
+        assert_eq!(found.count(), ENTRIES);
     });
 }

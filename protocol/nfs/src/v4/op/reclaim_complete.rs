@@ -18,14 +18,7 @@ impl Rule for ReclaimComplete {
         }
         let state = &cx.server.state;
         state.record_again(id).await?;
-        let mut tables = state.lock();
-        let client = tables.clients.get_mut(&id).ok_or(Status::StaleClientid)?;
-        if std::mem::replace(&mut client.reclaim_complete, true) {
-            return Err(Status::CompleteAlready.into());
-        }
-        if client.may_reclaim {
-            state.grace.completed(&client.name, cx.now.seconds());
-        }
+        state.complete_reclaims(id, cx.now.seconds())?;
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ impl Rule for SetclientidConfirm {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
         let state = &cx.server.state;
         let now = cx.now.seconds();
-        judge(cx, &state.lock(), &args)?;
+        take_name(cx, &mut state.lock(), &args)?;
         let kept = cx.server.state.keep_record(args.clientid).await?;
         let mut tables = state.lock();
         // The same request may have run in the meantime, or the client may have
@@ -44,13 +44,37 @@ fn judge<'t>(cx: &Cx<'_>, tables: &'t Tables, args: &Args) -> Result<&'t Client,
     if client.principal != Principal::of(&cx.call.credential) {
         return Err(Status::ClidInuse);
     }
-    let old = tables.by_name.get(&client.name).and_then(|slot| slot.confirmed);
-    if !client.confirmed
-        && let Some(old) = old.and_then(|id| tables.clients.get(&id))
-        && (old.principal != client.principal || !old.minor_zero)
-        && old.keeps_name(cx.call, cx.now.seconds(), cx.server.state.lease_seconds)
+    let lease_seconds = cx.server.state.lease_seconds;
+    if other_holder(tables, client)
+        .is_some_and(|old| old.keeps_name(cx.call, cx.now.seconds(), lease_seconds))
     {
         return Err(Status::ClidInuse);
     }
     Ok(client)
+}
+
+/// Checks the request, and takes the name from a confirmed client of another
+/// principal or minor version. That client ends here, before the new record is
+/// written over its own: it could get state meanwhile, and keep it if the request
+/// fails, but not reclaim it after a restart.
+///
+/// # Errors
+/// Those of [`judge`].
+fn take_name(cx: &Cx<'_>, tables: &mut Tables, args: &Args) -> Result<(), Status> {
+    let client = judge(cx, tables, args)?;
+    let old = other_holder(tables, client).map(|old| old.id);
+    if let Some(old) = old {
+        cx.server.state.expire_client(tables, old, cx.now.seconds());
+    }
+    Ok(())
+}
+
+/// The confirmed client of another principal or minor version from which an
+/// unconfirmed one takes its name. One that lost its state is ignored, as by
+/// SETCLIENTID.
+fn other_holder<'t>(tables: &'t Tables, client: &Client) -> Option<&'t Client> {
+    let slot = tables.by_name.get(&client.name).filter(|_| !client.confirmed)?;
+    let old = tables.clients.get(&slot.confirmed?)?;
+    let is_other = old.principal != client.principal || !old.minor_zero;
+    (is_other && !old.lease.revoked()).then_some(old)
 }

@@ -203,6 +203,28 @@ impl State {
         Err(Status::StaleClientid)
     }
 
+    /// Ends the reclaims of a client whose record has been written again, if it was
+    /// removed.
+    ///
+    /// # Errors
+    /// [`Status::StaleClientid`], [`Status::CompleteAlready`], or [`Status::Delay`] if
+    /// grace has ended since the record was looked at, and has taken it: the client
+    /// retries, and nothing else would write its record again.
+    pub fn complete_reclaims(&self, id: ClientId, now_seconds: u64) -> Result<(), Status> {
+        let mut tables = self.lock();
+        let client = tables.clients.get_mut(&id).ok_or(Status::StaleClientid)?;
+        if client.unrecorded {
+            return Err(Status::Delay);
+        }
+        if std::mem::replace(&mut client.reclaim_complete, true) {
+            return Err(Status::CompleteAlready);
+        }
+        if client.may_reclaim {
+            self.grace.completed(&client.name, now_seconds);
+        }
+        Ok(())
+    }
+
     /// Returns whether a call over a connection that is not bound to the
     /// session yet may use it: the session's client admits it.
     pub(crate) fn may_use(&self, session: &Session, call: &Call) -> bool {

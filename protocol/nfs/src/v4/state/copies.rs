@@ -69,6 +69,16 @@ impl Progress {
         }
     }
 
+    fn has_ended(&self) -> bool {
+        self.ended().is_some()
+    }
+
+    /// It has ended, and the client need not be told any more.
+    fn is_settled(&self) -> bool {
+        // The notice is set first.
+        self.has_ended() && self.notice().is_none()
+    }
+
     /// The client knows the end.
     fn told(&self) {
         *self.notice() = None;
@@ -100,23 +110,33 @@ impl Progress {
     }
 }
 
+type Jobs = HashMap<(ClientId, StateKey), Arc<Progress>>;
+
 /// All copies by client and stateid.
 #[derive(Debug, Default)]
 pub struct CopyJobs {
-    jobs: Mutex<HashMap<(ClientId, StateKey), Arc<Progress>>>,
+    jobs: Mutex<Jobs>,
 }
 
 impl CopyJobs {
-    /// Adds a copy.
+    /// Adds a copy. If the client has too many, those go that have ended: first those
+    /// whose end it knows, and only if that does not help, those whose end it has yet to
+    /// be told.
     ///
     /// # Errors
     /// [`Status::Delay`] if the client has too many.
     pub(crate) fn add(&self, client: ClientId, key: StateKey) -> Result<Arc<Progress>, Status> {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        if jobs.keys().filter(|(owner, _)| *owner == client).count() >= MAX_JOBS_PER_CLIENT {
-            jobs.retain(|(owner, _), progress| *owner != client || progress.ended().is_none());
+        let has_too_many = |jobs: &Jobs| {
+            jobs.keys().filter(|(owner, _)| *owner == client).count() >= MAX_JOBS_PER_CLIENT
+        };
+        if has_too_many(&jobs) {
+            jobs.retain(|(owner, _), progress| *owner != client || !progress.is_settled());
         }
-        if jobs.keys().filter(|(owner, _)| *owner == client).count() >= MAX_JOBS_PER_CLIENT {
+        if has_too_many(&jobs) {
+            jobs.retain(|(owner, _), progress| *owner != client || !progress.has_ended());
+        }
+        if has_too_many(&jobs) {
             return Err(Status::Delay);
         }
         let progress = Arc::new(Progress::default());
@@ -199,5 +219,78 @@ impl State {
             let Some(target) = self.back.target(tables, client) else { continue };
             self.runtime.spawn(Box::pin(async move { progress.tell(&target, op).await }));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zgate_nfs_wire::v4::Fh;
+
+    const CLIENT: ClientId = ClientId(1);
+    const ENDED_SECONDS: u64 = 100;
+
+    fn key(number: usize) -> StateKey {
+        StateKey([number as u8; 12])
+    }
+
+    /// Adds a copy that has ended, and has been told once.
+    fn ended(jobs: &CopyJobs, number: usize) -> Stateid {
+        let stateid = key(number).stateid(1);
+        let op = CallbackOp::Offload {
+            fh: Fh(Vec::new()),
+            stateid,
+            status: Status::Ok,
+            bytes: 0,
+            committed: 0,
+            verifier: [0; 8],
+        };
+        jobs.add(CLIENT, key(number)).unwrap().end(Status::Ok, op, ENDED_SECONDS);
+        stateid
+    }
+
+    /// The copies whose end is told again.
+    fn told_again(jobs: &CopyJobs) -> Vec<Stateid> {
+        let due = jobs.take_due(ENDED_SECONDS + TELL_AGAIN_SECONDS, |_| true);
+        let copy = |op| match op {
+            CallbackOp::Offload { stateid, .. } => stateid,
+            other => panic!("{other:?}"),
+        };
+        due.into_iter().map(|(_, _, op)| copy(op)).collect()
+    }
+
+    #[test]
+    fn a_copy_whose_end_is_known_makes_room_before_one_whose_end_is_not() {
+        let jobs = CopyJobs::default();
+        let untold = ended(&jobs, 0);
+        for number in 1..MAX_JOBS_PER_CLIENT {
+            let known = ended(&jobs, number);
+            assert_eq!(jobs.status(CLIENT, known), Ok((0, Some(Status::Ok))));
+        }
+        assert!(jobs.add(CLIENT, key(MAX_JOBS_PER_CLIENT)).is_ok());
+        assert_eq!(told_again(&jobs), [untold]);
+    }
+
+    #[test]
+    fn ends_that_nobody_acknowledges_make_room_at_last() {
+        let jobs = CopyJobs::default();
+        let running = key(0).stateid(1);
+        assert!(jobs.add(CLIENT, key(0)).is_ok());
+        for number in 1..MAX_JOBS_PER_CLIENT {
+            ended(&jobs, number);
+        }
+        let last = ended(&jobs, MAX_JOBS_PER_CLIENT);
+        assert_eq!(told_again(&jobs), [last]);
+        assert_eq!(jobs.status(CLIENT, running), Ok((0, None)), "it goes on");
+    }
+
+    #[test]
+    fn copies_under_way_make_no_room() {
+        let jobs = CopyJobs::default();
+        for number in 0..MAX_JOBS_PER_CLIENT {
+            assert!(jobs.add(CLIENT, key(number)).is_ok());
+        }
+        assert_eq!(jobs.add(CLIENT, key(MAX_JOBS_PER_CLIENT)).err(), Some(Status::Delay));
+        assert!(jobs.add(ClientId(2), key(MAX_JOBS_PER_CLIENT)).is_ok(), "another client's");
     }
 }

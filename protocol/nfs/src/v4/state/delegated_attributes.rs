@@ -56,7 +56,7 @@ impl State {
         file: FileKey,
         (caller, now_seconds, patience): Asks<'_>,
     ) -> Option<DelegatedAttributes> {
-        if patience.is_over(&*self.runtime) {
+        if patience.is_over() {
             return None;
         }
         let Question { holder, given_change, answer } = self.question(file, caller, now_seconds)?;

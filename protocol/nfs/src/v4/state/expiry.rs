@@ -237,10 +237,13 @@ impl State {
     }
 
     /// Removes the record of a client that stayed away while it was being
-    /// written, unless it is also the record of a confirmed client.
+    /// written, unless it is also the record of a confirmed client. One that lost its
+    /// state has none.
     fn forget_unconfirmed(&self, tables: &mut Tables, id: ClientId) {
         let Some(name) = tables.clients.get(&id).map(|client| client.name.clone()) else { return };
-        if tables.by_name.get(&name).is_none_or(|slot| slot.confirmed.is_none()) {
+        let confirmed = tables.by_name.get(&name).and_then(|slot| slot.confirmed);
+        let confirmed = confirmed.and_then(|id| tables.clients.get(&id));
+        if confirmed.is_none_or(|client| client.lease.revoked()) {
             // The removal need not be awaited: the client held no state.
             let _ = self.forget_record(tables, &name);
         }

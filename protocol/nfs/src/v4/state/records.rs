@@ -44,6 +44,9 @@ struct Changes {
     /// The record must be removed, or written again; held until either is
     /// durable.
     removal: Option<WorkGuard>,
+    /// The write was asked for before the removal: it is not that of a client that
+    /// is back since, and the removal follows it.
+    is_outdated: bool,
     /// Time at which this was first seen unfinished, in seconds.
     since_seconds: Option<u64>,
 }
@@ -159,9 +162,14 @@ impl Inner {
         let name = record.name.clone();
         let outcome = {
             let mut queue = self.queue();
-            match queue.clients.get(&name).and_then(|changes| changes.write.as_ref()) {
-                Some(write) if write.record == record => return Ok(Arc::clone(&write.outcome)),
-                // Two clients with one name; the later one must retry.
+            let changes = queue.clients.get(&name);
+            let is_outdated = changes.is_some_and(|changes| changes.is_outdated);
+            match changes.and_then(|changes| changes.write.as_ref()) {
+                Some(write) if write.record == record && !is_outdated => {
+                    return Ok(Arc::clone(&write.outcome));
+                }
+                // Two clients with one name, of which the later one must retry, or a
+                // record that is removed as soon as it is written.
                 Some(_) => return Err(Status::Delay),
                 None if queue.writes >= MAX_RECORD_WRITES => return Err(Status::Delay),
                 None => {}
@@ -180,6 +188,7 @@ impl Inner {
         let pending = {
             let mut queue = self.queue();
             let changes = queue.clients.entry(name.to_vec()).or_default();
+            changes.is_outdated = changes.write.is_some();
             changes.removal.get_or_insert_default().pending()
         };
         self.start_next(name);
@@ -214,9 +223,10 @@ impl Inner {
             let Some(changes) = queue.clients.get_mut(name) else { return };
             let step = changes.running.take();
             let told = changes.write.take_if(|_| step == Some(Step::Write));
-            if outcome.is_ok() {
+            if outcome.is_ok() && !changes.is_outdated {
                 changes.removal = None;
             }
+            changes.is_outdated &= changes.write.is_some();
             // A failed removal waits for the next attempt (`due`).
             let again = changes.write.is_some() || told.is_some() && changes.removal.is_some();
             if changes.write.is_none() && changes.removal.is_none() {

@@ -3,16 +3,21 @@
 
 use std::rc::Rc;
 use zgate_memory::{FileOp, When};
+use zgate_nfs::limits::RECORD_WAIT_MILLISECONDS;
 use zgate_nfs_wire::v4::Fh;
 use zgate_nfs_wire::v4::op::Lock;
 use zgate_nfs_wire::v4::op::Open;
+use zgate_nfs_wire::v4::op::ReclaimComplete;
 use zgate_nfs_wire::v4::op::Sequence;
 use zgate_nfs_wire::v4::op::lock;
 use zgate_nfs_wire::v4::op::open::{Claim, Delegated, RESULT_CONFIRM};
+use zgate_nfs_wire::v4::op::reclaim_complete;
 use zgate_nfs_wire::v4::{LockType, Stateid, Status};
 use zgate_rpc::gss::Service;
 use zgate_rpc::{AuthSys, Credential};
-use zgate_test_harness::nfs::{Client, GRACE, Harness, OpenRequest, Ops, Reply, by_kerberos};
+use zgate_test_harness::nfs::{
+    Client, GRACE, Harness, LEASE, OpenRequest, Ops, Reply, by_kerberos,
+};
 use zgate_xdr::{Decode, Decoder};
 
 fn reclaim(fh: &Fh, delegation: u32) -> OpenRequest {
@@ -372,6 +377,55 @@ fn who_finishes_after_grace_waits_for_its_record() {
         assert_eq!(harness.records.names(), [b"a".to_vec()]);
         a.open(&OpenRequest::name(&a.export(), "a")).unwrap();
         assert_eq!(a.reclaim_complete().unwrap_err(), Status::CompleteAlready);
+    }
+}
+
+#[test]
+fn who_finishes_while_grace_ends_asks_again_and_gets_its_record() {
+    for minor in 1..=2 {
+        let (harness, [(a, fa), _]) = gone(minor);
+        come_back(&a);
+        a.open(&reclaim(&fa, 0)).unwrap();
+        outlast_grace(&harness, &a);
+        // RECLAIM_COMPLETE had looked at the record before.
+        let now_seconds = harness.simulation.clock().seconds();
+        let ended = harness.server().state.complete_reclaims(a.id.get(), now_seconds);
+        assert_eq!((ended, harness.records.names()), (Err(Status::Delay), Vec::new()));
+        a.reclaim_complete().unwrap();
+        assert_eq!(harness.records.names(), [b"a".to_vec()]);
+        harness.restart();
+        come_back(&a);
+        assert!(a.open(&reclaim(&fa, 0)).is_ok(), "minor version {minor}");
+    }
+}
+
+#[test]
+fn a_record_that_is_written_while_its_client_expires_does_not_stay() {
+    for minor in 1..=2 {
+        let (harness, [(a, fa), (b, _)]) = gone(minor);
+        come_back(&a);
+        a.open(&reclaim(&fa, 0).deny(3)).unwrap();
+        outlast_grace(&harness, &a);
+        b.reconnect();
+        b.introduce(false);
+        harness.records.hold();
+        let args = reclaim_complete::Args { one_fs: false };
+        let late = a.begin_next(Ops::new().op::<ReclaimComplete>(&args));
+        for _ in 0..RECORD_WAIT_MILLISECONDS / 1000 + LEASE + 2 {
+            harness.pass_seconds(1);
+            b.run(Ops::new().root()).ok();
+        }
+        let raw = late.borrow().clone().unwrap();
+        assert_eq!(Status::decode(&mut Decoder::new(&raw)).unwrap(), Status::Delay);
+        assert_eq!(harness.records.waiting(), 1, "the disk hangs");
+        let wish = OpenRequest::name(&b.export(), "a");
+        assert_eq!(b.open(&wish).unwrap_err(), Status::Delay, "the record of the other is there");
+        harness.records.release();
+        b.open(&wish).unwrap();
+        assert_eq!(harness.records.names(), [b"b".to_vec()], "minor version {minor}");
+        harness.restart();
+        come_back(&a);
+        assert_eq!(a.open(&reclaim(&fa, 0)).unwrap_err(), Status::NoGrace);
     }
 }
 

@@ -9,11 +9,15 @@ use zgate_nfs_wire::v4::op::CreateSession;
 use zgate_nfs_wire::v4::op::Renew;
 use zgate_nfs_wire::v4::op::SetclientidConfirm;
 use zgate_nfs_wire::v4::op::create_session;
-use zgate_nfs_wire::v4::op::open::Claim;
+use zgate_nfs_wire::v4::op::open::{Claim, How};
 use zgate_nfs_wire::v4::op::renew;
 use zgate_nfs_wire::v4::op::setclientid_confirm;
 use zgate_nfs_wire::v4::{LockType, Status};
-use zgate_test_harness::nfs::{Client, GRACE, Harness, LEASE, OpenRequest, Ops, Pending};
+use zgate_rpc::Credential;
+use zgate_rpc::gss::Service;
+use zgate_test_harness::nfs::{
+    Client, GRACE, Harness, LEASE, OpenRequest, Ops, Pending, by_kerberos, mode,
+};
 use zgate_xdr::Decode;
 
 fn alive(c: &Client) -> Status {
@@ -172,6 +176,22 @@ fn records_of_clients_that_never_confirm_go() {
 }
 
 #[test]
+fn the_record_of_who_took_a_name_and_never_confirms_goes() {
+    let harness = Harness::new();
+    let (c, thief) = (harness.client("a", 0), harness.stranger("a", 0));
+    thief.become_user(1000, 1000);
+    let confirmation = Confirmation::of(&thief);
+    harness.records.hold();
+    let asked = thief.begin_bare(confirmation.ops());
+    one_wait(&harness);
+    assert_eq!((status(&asked), alive(&c)), (Some(Status::Delay), Status::Expired));
+    harness.records.release();
+    assert_eq!(harness.records.names(), [b"a".to_vec()], "that of the new one");
+    harness.pass_seconds(LEASE + 1);
+    assert!(harness.records.names().is_empty(), "it did not come again");
+}
+
+#[test]
 fn no_more_than_so_many_records_wait_to_be_written() {
     let harness = Harness::new();
     let many: Vec<_> = (0..=MAX_RECORD_WRITES)
@@ -209,8 +229,21 @@ fn conflict(minor: u8) -> (Rc<Harness>, Client, Client, zgate_test_harness::nfs:
 fn reclaim(c: &Client, fh: &zgate_nfs_wire::v4::Fh) -> Status {
     c.reconnect();
     c.introduce_for_reclaim(false);
+    take_back(c, fh)
+}
+
+fn take_back(c: &Client, fh: &zgate_nfs_wire::v4::Fh) -> Status {
     let wish = OpenRequest::name(fh, "").claim(Claim::Previous(0));
-    c.open(&OpenRequest { fh: fh.clone(), ..wish }).err().unwrap_or(Status::Ok)
+    c.open(&wish).err().unwrap_or(Status::Ok)
+}
+
+/// Registers a client of minor version 0 by this credential; its files are its
+/// user's.
+fn register_as(c: &Client, credential: &Credential) -> Result<(), Status> {
+    let user = c.credential.replace(credential.clone());
+    let made = c.set_clientid(false).and_then(|made| c.confirm_clientid(&made));
+    c.credential.replace(user);
+    made
 }
 
 #[test]
@@ -326,5 +359,113 @@ fn damaged_records_mean_the_whole_grace_period() {
             alive(&b);
         }
         b.open(&OpenRequest::name(&b.export(), "f")).unwrap();
+    }
+}
+
+#[test]
+fn who_loses_its_name_knows_before_the_record_is_written_over() {
+    let [machine, other] =
+        ["host/a@R", "host/b@R"].map(|principal| by_kerberos(principal, Service::Integrity));
+    let harness = Harness::new();
+    let (c, thief) = (harness.stranger("a", 0), harness.stranger("a", 0));
+    register_as(&c, &machine).unwrap();
+    thief.credential.replace(other.clone());
+    let confirmation = Confirmation::of(&thief);
+    harness.records.hold();
+    let taken = thief.begin_bare(confirmation.ops());
+    harness.simulation.settle();
+    assert_eq!(status(&taken), None, "the record is being written");
+    let wish = OpenRequest::name(&c.export(), "f").how(How::Unchecked(mode(0o644)));
+    let meanwhile = c.open(&wish);
+    harness.records.release();
+    harness.simulation.settle();
+    let opened = meanwhile.unwrap_or_else(|refused| {
+        assert_eq!(refused, Status::Expired);
+        register_as(&c, &machine).unwrap();
+        c.open(&wish).unwrap()
+    });
+    harness.restart();
+    thief.reconnect();
+    assert_eq!(register_as(&thief, &other), Err(Status::Delay), "its name is another's");
+    c.reconnect();
+    register_as(&c, &machine).unwrap();
+    assert_eq!(take_back(&c, &opened.fh), Status::Ok);
+}
+
+#[test]
+fn who_loses_its_name_has_no_record_even_if_the_new_one_is_never_written() {
+    let [machine, other] =
+        ["host/a@R", "host/b@R"].map(|principal| by_kerberos(principal, Service::Integrity));
+    let harness = Harness::new();
+    let (c, thief) = (harness.stranger("a", 0), harness.stranger("a", 0));
+    register_as(&c, &machine).unwrap();
+    thief.credential.replace(other);
+    let confirmation = Confirmation::of(&thief);
+    harness.records.set_broken(true);
+    assert_eq!(thief.bare(confirmation.ops()).status, Status::Delay);
+    assert_eq!(alive(&c), Status::Expired);
+    harness.records.set_broken(false);
+    harness.pass_seconds(RECORD_RETRY_SECONDS);
+    assert!(harness.records.names().is_empty());
+    // The same machine that restarts keeps what it holds until it confirms.
+    register_as(&c, &machine).unwrap();
+    let opened = c.create("f");
+    c.reboot();
+    let user = c.credential.replace(machine);
+    let again = c.set_clientid(false).unwrap();
+    harness.records.hold();
+    let (clientid, confirm) = (again.clientid, again.confirm);
+    let args = setclientid_confirm::Args { clientid, confirm };
+    let restarted = c.begin_bare(Ops::new().op::<SetclientidConfirm>(&args));
+    c.credential.replace(user);
+    harness.simulation.settle();
+    assert_eq!(status(&restarted), None);
+    assert_eq!(c.write(&opened.fh, opened.stateid, 0, b"x"), Ok(1));
+    harness.records.release();
+    harness.simulation.settle();
+    assert_eq!(status(&restarted), Some(Status::Ok));
+}
+
+#[test]
+fn a_record_that_is_removed_once_it_is_written_confirms_nobody() {
+    for minor in 0..=2 {
+        let (harness, a, b, theirs) = conflict(minor);
+        harness.records.hold();
+        a.reboot();
+        let confirmation = Confirmation::of(&a);
+        let first = a.begin_bare(confirmation.ops());
+        harness.simulation.settle();
+        let refused = b.lock(&theirs, "l", LockType::Write, (0, 9));
+        assert_eq!(refused.unwrap_err(), Status::Delay);
+        a.reconnect();
+        let second = a.begin_bare(confirmation.ops());
+        harness.simulation.settle();
+        harness.records.release();
+        harness.simulation.settle();
+        assert_eq!((status(&first), status(&second)), (Some(Status::Delay), Some(Status::Delay)));
+        assert_eq!(harness.records.names(), [b"b".to_vec()], "minor version {minor}");
+        b.lock(&theirs, "l", LockType::Write, (0, 9)).unwrap();
+        a.bare(confirmation.ops()).ok();
+        assert_eq!(harness.records.names(), [b"a".to_vec(), b"b".to_vec()]);
+    }
+}
+
+#[test]
+fn records_that_waited_for_a_removal_go_with_their_clients() {
+    for minor in 0..=2 {
+        let (harness, a, b, theirs) = conflict(minor);
+        harness.records.hold();
+        let refused = b.lock(&theirs, "l", LockType::Write, (0, 9));
+        assert_eq!(refused.unwrap_err(), Status::Delay);
+        a.reboot();
+        let asked = a.begin_bare(Confirmation::of(&a).ops());
+        for _ in 0..9 * LEASE {
+            harness.pass_seconds(1);
+            alive(&b);
+        }
+        assert_eq!((harness.records.waiting(), status(&asked)), (1, Some(Status::Delay)));
+        harness.records.release();
+        assert_eq!(harness.records.names(), [b"b".to_vec()], "minor version {minor}");
+        b.lock(&theirs, "l", LockType::Write, (0, 9)).unwrap();
     }
 }
