@@ -247,3 +247,41 @@ fn level_0_waits() {
     (0..600).for_each(|_| harness.pass_time(Duration::from_secs(1)));
     assert_eq!((requested(&harness).len(), harness.session.task_count()), (1, 1));
 }
+
+/// An initiator that takes R2Ts in order (RFC 7143 §11.8.1) waits for the first one, which
+/// was lost, whatever has replaced it meanwhile. Its SNACK gets it that number.
+#[test]
+fn a_lost_r2t_that_was_given_up_comes_again_by_its_number() {
+    let mut harness = harness("1", &SOLICITED);
+    harness.initiator().automatic = false;
+    let mut lost = false;
+    harness.lose =
+        Box::new(move |bhs| bhs.opcode() == Opcode::R2T && !std::mem::replace(&mut lost, true));
+    harness.initiator().command(LUN, &[0x2a], 0, pattern(16_384));
+    harness.run();
+    one_timeout(&mut harness);
+    let numbers =
+        |r2ts: &[R2t]| r2ts.iter().map(|r2t| (r2t.r2t_sn, r2t.offset)).collect::<Vec<_>>();
+    let later = r2ts(&mut harness);
+    assert_eq!(numbers(&later), [(1, 0)]);
+    let ask = |harness: &mut Harness, begin_run: u32| {
+        let exp_stat_sn = harness.initiator().exp_stat_sn;
+        let (kind, itt, ttt) = (SnackKind::DataOrR2t, later[0].itt, Ttt::NONE);
+        let pdu = Snack { kind, lun: Lun(0), itt, ttt, exp_stat_sn, begin_run, run_length: 0 };
+        harness.initiator().send(pdu.encode());
+        harness.run();
+        r2ts(harness)
+    };
+    let first = ask(&mut harness, 0);
+    assert_eq!(numbers(&first), [(0, 0)]);
+    // Asked for once more, it comes once more as it is.
+    assert_eq!(ask(&mut harness, 0), first);
+    harness.initiator().answer(first[0]);
+    harness.run();
+    let second = r2ts(&mut harness);
+    assert_eq!(numbers(&second), [(1, 8192)]);
+    // Data for what was replaced is passed over.
+    harness.initiator().answer(later[0]);
+    harness.initiator().answer(second[0]);
+    assert_eq!(harness.take_command().data_out.concat(), pattern(16_384));
+}

@@ -79,6 +79,9 @@ impl Session {
         let (lun, itt) = (task.command.lun, pdu.itt);
         let wanted = |s: &&crate::session::Sequence| s.ttt != Ttt::NONE && run.contains(&s.r2t_sn);
         let sequences: Vec<_> = task.sequences.iter().filter(wanted).copied().collect();
+        if self.request_again_from(itt, pdu.begin_run).is_some() {
+            return Some(());
+        }
         if sequences.is_empty() {
             return None;
         }

@@ -1,13 +1,14 @@
 //! Sequence reception timeout (RFC 7143 §7.1.4.1). At error recovery level 1 and above a side
 //! may drop a PDU with a damaged header: the initiator an R2T, something in between the last
 //! Data-Out of a sequence. No later DataSN shows that gap; time does, and the target asks
-//! for the rest (§7.9, recovery R2T).
+//! for the rest (§7.9, recovery R2T). If it was the R2T that was lost, the initiator waits
+//! for that R2TSN and asks for it by SNACK: the requests begin again from there.
 
 use super::Session;
 use super::task::{Condition, Failure, Phase, Task};
 use crate::limits::{MAX_SEQUENCE_TIMEOUTS, SEQUENCE_RECEPTION_TIMEOUT};
 use crate::login::Transport;
-use crate::pdu::Itt;
+use crate::pdu::{Itt, Ttt};
 use crate::time::Timestamp;
 
 impl Task {
@@ -63,11 +64,35 @@ impl Session {
         task.silences += 1;
         task.quiet_since = None;
         // What still comes for them belongs to no sequence, and is dropped.
-        task.sequences.clear();
+        for sequence in std::mem::take(&mut task.sequences) {
+            let is_silent = sequence.next_data_sn == 0 && !sequence.lossy;
+            if sequence.ttt != Ttt::NONE && is_silent {
+                task.given_up_r2t_sns.push(sequence.r2t_sn);
+            }
+        }
         task.to_request.clear();
         if task.silences > MAX_SEQUENCE_TIMEOUTS {
             task.fail(Failure::Check(Condition::CRC));
         }
         self.pump(itt);
+    }
+
+    /// The initiator has not received this R2T (RFC 7143 §11.16.1), which was given up
+    /// meanwhile. It takes R2Ts in the order of their R2TSNs only, and does nothing about
+    /// those that have replaced it: their numbers are used again, from this one on. `None`:
+    /// the R2T was not given up.
+    pub(crate) fn request_again_from(&mut self, itt: Itt, r2t_sn: u32) -> Option<()> {
+        let task = self.tasks.get_mut(&itt).filter(|task| task.awaits_data())?;
+        if !task.given_up_r2t_sns.contains(&r2t_sn) {
+            return None;
+        }
+        // Once: the next SNACK is about an R2T that is under way.
+        task.given_up_r2t_sns.retain(|given_up| *given_up < r2t_sn);
+        task.sequences.clear();
+        task.to_request = task.gather.missing(0, task.gathered_bytes()).into();
+        task.next_r2t_sn = r2t_sn;
+        task.quiet_since = None;
+        self.pump(itt);
+        Some(())
     }
 }

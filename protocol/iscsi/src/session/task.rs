@@ -99,6 +99,8 @@ pub(crate) struct Task {
     /// Ranges to be solicited, as (offset, length).
     pub(crate) to_request: VecDeque<(u32, u32)>,
     pub(crate) next_r2t_sn: u32,
+    /// R2TSNs whose sequences were given up with nothing received: the R2Ts may be lost.
+    pub(crate) given_up_r2t_sns: Vec<u32>,
     pub(crate) recoveries: u32,
     /// First look at the clock since data of a sequence was requested or arrived.
     pub(crate) quiet_since: Option<Timestamp>,
@@ -133,6 +135,7 @@ impl Task {
             sequences: Vec::new(),
             to_request: VecDeque::new(),
             next_r2t_sn: 0,
+            given_up_r2t_sns: Vec::new(),
             recoveries: 0,
             quiet_since: None,
             silences: 0,
