@@ -4,7 +4,7 @@
 use super::BAD_NAMES;
 use zgate_test_harness::nfs::{Ops, Fixture, OpenRequest, attrs, each, every_minor, mode, name, sessions};
 use zgate_nfs_wire::v4::op::Open;
-use zgate_nfs_wire::v4::op::open::{Claim, How, self};
+use zgate_nfs_wire::v4::op::open::{Claim, Delegated, How, self};
 use zgate_nfs_wire::v4::op::OpenConfirm;
 use zgate_nfs_wire::v4::op::open_confirm;
 use zgate_nfs_wire::v4::op::OpenDowngrade;
@@ -110,6 +110,29 @@ fn exports_and_rights() {
             assert_eq!(refused(s, OpenRequest::name(&s.dir, "x").how(new.clone())), Status::Access);
             assert!(s.c.open(&OpenRequest::name(&s.root, "file").access(1).owner("u")).is_ok());
         });
+    });
+}
+
+/// Clients open a program for reading in order to run it.
+#[test]
+fn execute_permission_is_enough_to_read_a_program() {
+    every_minor(|s| {
+        let runner = s.harness.reachable("runner", s.c.minor);
+        runner.become_user(1000, 1000);
+        let wish = |access| OpenRequest::name(&s.root, "file").access(access);
+        let set = |bits| s.c.setattr(&s.file, Stateid::ANONYMOUS, mode(bits)).unwrap();
+        set(0o711);
+        let opened = runner.open(&wish(1)).unwrap();
+        assert_eq!(opened.delegated, Delegated::None, "it may not read by other opens");
+        assert_eq!(runner.read(&s.file, opened.stateid, 0, 3), Ok((false, "con".into())));
+        for access in [2, 3] {
+            assert_eq!(runner.open(&wish(access)).unwrap_err(), Status::Access, "{access}");
+        }
+        let again = runner.open(&wish(1)).unwrap();
+        assert_eq!(again.stateid.other, opened.stateid.other);
+        assert_eq!(runner.read(&s.file, again.stateid, 0, 3), Ok((false, "con".into())));
+        set(0o700);
+        assert_eq!(runner.open(&wish(1).owner("late")).unwrap_err(), Status::Access);
     });
 }
 

@@ -246,7 +246,11 @@ async fn open_in_store(target: &Target, args: &Args, access: u32) -> Result<Open
     // A reclaim, and an open under a delegation, were allowed before.
     let stateless = args.claim.is_reclaim()
         || matches!(args.claim, Claim::DelegateCurrent(..) | Claim::DelegateCurrentFh(_));
-    let want = OpenAccess { read: access & 1 != 0, write: access & 2 != 0, stateless };
+    let (read, write) = (access & 1 != 0, access & 2 != 0);
+    // A client asks for reading to run a program, which needs execute permission
+    // only. It checks itself what its program asked for.
+    let read_by_execute = !write;
+    let want = OpenAccess { read, write, stateless, read_by_execute };
     Ok(object.export.store.open(object.who(), &object.node, want).await?)
 }
 
