@@ -158,6 +158,24 @@ fn share_bits_and_reservations() {
 }
 
 #[test]
+fn emptying_a_file_is_writing_it() {
+    every_minor(|s| {
+        let other = s.harness.client("other", s.c.minor);
+        let wish = |access, deny| OpenRequest::name(&s.root, "file").access(access).deny(deny);
+        let unchecked = || How::Unchecked(attrs(&[4], |e| e.u64(0)));
+        let denier = other.open(&wish(1, 2)).unwrap();
+        assert_eq!(refused(s, wish(1, 0).how(unchecked())), Status::ShareDenied);
+        assert_eq!(s.c.number(&s.file, 4), 7);
+        other.close(&denier).unwrap();
+        let opened = s.c.open(&wish(1, 0).how(unchecked())).unwrap();
+        assert_eq!(s.c.number(&s.file, 4), 0);
+        // The open itself is for reading: nobody writes.
+        assert!(other.open(&wish(1, 2)).is_ok());
+        assert_eq!(s.c.write(&s.file, opened.stateid, 0, b"x"), Err(Status::Openmode));
+    });
+}
+
+#[test]
 fn claims() {
     sessions(|s| {
         let by_handle = OpenRequest::name(&s.root, "").claim(Claim::Fh);

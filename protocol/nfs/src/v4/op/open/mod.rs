@@ -11,6 +11,7 @@ use crate::v4::request::Cx;
 use crate::v4::request::sequenced::SeqOwner;
 use crate::v4::state::State;
 use crate::v4::state::open::{Entered, NewOpen};
+use crate::v4::state::shares::ACCESS_WRITE;
 use crate::v4::tables::owner::{OpenOwner, OwnerName};
 use crate::v4::tables::quota::Quota;
 use std::sync::Arc;
@@ -272,7 +273,9 @@ fn remember(
         return Err(Status::NoGrace);
     }
     let now = cx.now.seconds();
-    state.check_shares(&mut tables, &file, access, args.deny, now)?;
+    // To empty the file is to write it, also where the open is for reading.
+    let needed = if target.truncate { access | ACCESS_WRITE } else { access };
+    state.check_shares(&mut tables, &file, needed, args.deny, now)?;
     // Another client may have got a delegation during the call to the backend.
     let modifies = takes_from_others(args, target);
     state.recall_standing(&mut tables, &file, modifies, Some(client), now)?;
