@@ -9,7 +9,6 @@ use crate::v4::request::sequenced::sequenced;
 use crate::v4::state::State;
 use crate::v4::state::open::next_seqid;
 use crate::v4::state::shares::{ACCESS_READ, ACCESS_WRITE};
-use crate::v4::tables::file::Waiter;
 use crate::v4::tables::ids::StateKey;
 use crate::v4::tables::open::LockState;
 use crate::v4::tables::owner::{LockOwner, LockOwnerId, OwnerName};
@@ -247,14 +246,7 @@ fn grant(
             continue;
         }
         if args.kind.waits() && cx.minor > 0 {
-            let waiter = Waiter {
-                owner: owner.clone(),
-                range,
-                kind: args.kind,
-                fh: crate::namespace::FileHandle::Node(file.export, file.node).to_fh(),
-                since_seconds: cx.now.seconds(),
-            };
-            State::add_waiter(tables, *file, waiter);
+            State::add_waiter(tables, file, owner, (range, args.kind), cx.now.seconds());
         }
         return Err(denied(&held));
     }

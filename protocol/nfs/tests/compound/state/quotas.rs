@@ -2,7 +2,7 @@
 //! does not stall others.
 
 use std::rc::Rc;
-use zgate_nfs::limits::MAX_STATES_PER_SLICE;
+use zgate_nfs::limits::{MAX_BLOCKED_LOCKS, MAX_STATES_PER_SLICE};
 use zgate_nfs_wire::v4::{LockType, Status};
 use zgate_test_harness::nfs::{Client, Harness, LEASE, OpenRequest};
 
@@ -86,6 +86,40 @@ fn one_host_does_not_take_all_open_files() {
         }
         assert!(make(&again, "j").is_ok());
     }
+}
+
+/// Blocked locks that the server remembers in order to tell their clients.
+#[test]
+fn one_host_does_not_take_all_blocked_locks() {
+    const PER_FILE: u64 = 256;
+    let harness = Harness::new();
+    let (holder, greedy) = (ready_at(&harness, "holder", 1, 1), ready_at(&harness, "greedy", 1, 2));
+    let root = holder.export();
+    let recorded = || harness.server().totals(0).blocked_locks;
+    let block = |waiter: &Client, text: &str, times: u64| {
+        let theirs = waiter.open(&OpenRequest::name(&root, text)).unwrap();
+        for length in 1..=times {
+            let refused = waiter.lock(&theirs, "waiter", LockType::WriteWait, (0, length));
+            assert_eq!(refused.unwrap_err(), Status::Denied);
+        }
+    };
+    for number in 0..MAX_BLOCKED_LOCKS as u64 / PER_FILE {
+        let text = format!("f{number}");
+        let opened = holder.create(&text);
+        holder.lock(&opened, "holder", LockType::Write, (0, 1)).unwrap();
+        block(&greedy, &text, PER_FILE);
+    }
+    let full = recorded();
+    assert_eq!(full, MAX_BLOCKED_LOCKS / 4 * 3, "three quarters");
+    // The same locks, asked for again, are the same.
+    block(&greedy, "f0", PER_FILE);
+    assert_eq!(recorded(), full);
+    let opened = holder.create("g");
+    holder.lock(&opened, "holder", LockType::Write, (0, 1)).unwrap();
+    block(&ready_at(&harness, "other", 1, 3), "g", 1);
+    assert_eq!(recorded(), full + 1, "another host finds room");
+    harness.pass_seconds(121);
+    assert_eq!(recorded(), 0, "nobody asks any more");
 }
 
 fn owner(number: usize) -> &'static str {
