@@ -4,7 +4,7 @@ use super::State;
 use super::recovery::ClientRecord;
 use crate::runtime::Call;
 use crate::v4::tables::Tables;
-use crate::v4::tables::client::{Client, HeldStates, Principal};
+use crate::v4::tables::client::{Client, HeldStates, Principal, SoughtRoom};
 use crate::v4::tables::client_hosts::ClientHosts;
 use crate::v4::tables::lease::Lease;
 use crate::v4::tables::owner_seq::OwnerSeq;
@@ -67,6 +67,7 @@ impl State {
             host,
             charge,
             delegations: HashSet::default(),
+            sought_room: SoughtRoom::default(),
             revoked: HashMap::default(),
             reclaim_complete: false,
             may_reclaim,

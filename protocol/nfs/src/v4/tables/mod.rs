@@ -113,6 +113,13 @@ impl Tables {
         if client.admits(call) { Ok(client) } else { Err(refused) }
     }
 
+    /// True if a client has the file open or delegated: no additional descriptors
+    /// are needed for others.
+    #[must_use]
+    pub fn is_held(&self, file: &FileKey) -> bool {
+        self.files.get(file).is_some_and(|state| state.held.is_some())
+    }
+
     /// Charges the client's host for a file that the client is about to open or
     /// to get a delegation for. A file held by other clients needs no
     /// additional descriptors: it may always be opened.

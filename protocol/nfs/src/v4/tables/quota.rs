@@ -189,6 +189,12 @@ impl HostAccount {
             && !self.totals.is_full.load(Ordering::Relaxed)
     }
 
+    /// Amount in use by the host.
+    #[must_use]
+    pub fn held(&self, quota: Quota) -> usize {
+        self.held[quota as usize].load(Ordering::Relaxed)
+    }
+
     /// Takes `amount` more, if the host may.
     #[must_use]
     pub fn take(self: &Arc<Self>, quota: Quota, amount: usize) -> Option<Charge> {

@@ -3,8 +3,10 @@
 
 use std::rc::Rc;
 use zgate_nfs::limits::{MAX_BLOCKED_LOCKS, MAX_STATES_PER_SLICE};
+use zgate_nfs_wire::v4::callback::CallbackOp;
+use zgate_nfs_wire::v4::op::open::How;
 use zgate_nfs_wire::v4::{LockType, Status};
-use zgate_test_harness::nfs::{Client, Harness, LEASE, OpenRequest};
+use zgate_test_harness::nfs::{Client, Harness, LEASE, OpenRequest, mode};
 
 fn at(harness: &Rc<Harness>, name: &str, minor: u8, host: u8) -> Client {
     let client = harness.stranger(name, minor);
@@ -85,6 +87,60 @@ fn one_host_does_not_take_all_open_files() {
             greedy.close(opened).unwrap();
         }
         assert!(make(&again, "j").is_ok());
+    }
+}
+
+/// A client that opens and closes many files; the server has descriptors for a
+/// hundred.
+#[test]
+fn idle_delegations_are_not_in_the_way_of_opens() {
+    for minor in 0..=2 {
+        let harness = Harness::new();
+        harness.restart_with_open_files(100);
+        let client = harness.reachable("client", minor);
+        for number in 0..200 {
+            client.close(&client.create(&format!("f{number}"))).unwrap();
+        }
+        let held = harness.server().totals(0).delegations;
+        assert!((20..=50).contains(&held), "{held} delegations, minor version {minor}");
+    }
+}
+
+/// Two hosts: the second takes what the delegations of the first have left.
+#[test]
+fn a_client_without_room_is_asked_for_idle_delegations() {
+    for (minor, creates) in [(0, true), (0, false), (1, true), (1, false), (2, true), (2, false)] {
+        let harness = Harness::new();
+        harness.restart_with_open_files(100);
+        let holder = harness.reachable("holder", minor);
+        for number in 0..60 {
+            holder.close(&holder.create(&format!("f{number}"))).unwrap();
+        }
+        let delegated = || harness.server().totals(0).delegations;
+        let before = delegated();
+        let other = ready_at(&harness, "other", minor, 2);
+        let others = |n: usize| {
+            let how = How::Unchecked(mode(0o644));
+            other.open(&OpenRequest::name(&other.export(), &format!("g{n}")).how(how))
+        };
+        assert!((0..60).any(|n| others(n).is_err()));
+        // Files from the last one on: the first are delegated.
+        let how = if creates { How::Unchecked(mode(0o644)) } else { How::NoCreate };
+        let open = |n: usize| {
+            holder.open(&OpenRequest::name(&holder.export(), &format!("f{n}")).how(how.clone()))
+        };
+        let refused = (0..60).rev().find_map(|n| open(n).err().map(|status| (n, status)));
+        let (number, status) = refused.unwrap();
+        assert_eq!(status, Status::Delay, "minor version {minor}");
+        assert!(number > before, "{number} is not delegated");
+        harness.simulation.settle();
+        let recalls = holder.callbacks();
+        assert!((1..before).contains(&recalls.len()), "{} of {before}", recalls.len());
+        for recall in recalls {
+            let CallbackOp::Recall { stateid, fh, .. } = recall else { panic!("no recall") };
+            holder.delegreturn(&fh, stateid).unwrap();
+        }
+        open(number).unwrap();
     }
 }
 

@@ -221,11 +221,12 @@ async fn open(
 
 /// Checks that the client may have one more open of one more file.
 fn room_to_create(cx: &Cx<'_>, client: ClientId) -> Result<(), Status> {
-    let tables = cx.server.state.lock();
+    let state = &cx.server.state;
+    let mut tables = state.lock();
     let record = tables.clients.get(&client).ok_or(Status::StaleClientid)?;
     record.room_for_state()?;
     record.host_has_room(Quota::Opens, 1)?;
-    record.host_has_room(Quota::Files, 1)
+    state.need_room(&mut tables, client, (Quota::Files, 1), cx.now.seconds())
 }
 
 /// True if an OPEN also conflicts with read delegations of others, not only
@@ -279,6 +280,9 @@ fn remember(
     // Another client may have got a delegation during the call to the backend.
     let modifies = takes_from_others(args, target);
     state.recall_standing(&mut tables, &file, modifies, Some(client), now)?;
+    if !tables.is_held(&file) {
+        state.need_room(&mut tables, client, (Quota::Files, 1), now)?;
+    }
     let new = NewOpen {
         client,
         owner,
