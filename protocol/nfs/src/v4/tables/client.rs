@@ -233,7 +233,7 @@ impl Client {
 pub struct SoughtRoom {
     /// When it was, in seconds.
     pub at_seconds: u64,
-    /// There will be room: it found something.
+    /// It found something: there may be room soon.
     pub is_coming: bool,
 }
 

@@ -28,7 +28,7 @@ pub mod shares;
 use crate::namespace::FileKey;
 use crate::runtime::Call;
 use ahash::{HashMap, HashSet};
-use client::{Client, NameSlot};
+use client::{Client, NameSlot, SoughtRoom};
 use delegation::Delegation;
 use expired_stateids::ExpiredStateids;
 use file::FileState;
@@ -68,6 +68,8 @@ pub struct Tables {
     /// Owners of minor version 0 by the open each closed last. May name removed
     /// owners.
     pub last_closed: HashMap<StateKey, (ClientId, OwnerName)>,
+    /// The last search for clients with an expired lease.
+    pub sought_room: SoughtRoom,
 }
 
 /// Type of the state of a stateid.

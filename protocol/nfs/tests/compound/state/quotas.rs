@@ -144,6 +144,44 @@ fn a_client_without_room_is_asked_for_idle_delegations() {
     }
 }
 
+/// Two hosts take what they can get of descriptors for a hundred files, and fall
+/// silent.
+#[test]
+fn courtesy_ends_when_others_need_the_room() {
+    for minor in 0..=2 {
+        let harness = Harness::new();
+        harness.restart_with_open_files(100);
+        let make = |client: &Client, text: &str| {
+            let how = How::Unchecked(mode(0o644));
+            client.open(&OpenRequest::name(&client.export(), text).how(how))
+        };
+        for host in [1, 2] {
+            let silent = ready_at(&harness, &format!("silent{host}"), minor, host);
+            assert!((0..100).any(|n| make(&silent, &format!("s{host}-{n}")).is_err()));
+            // The first is silent for longer.
+            harness.pass_seconds(1);
+        }
+        let full = harness.server().totals(0).opens;
+        assert!(full > 90, "{full}");
+        harness.pass_seconds(LEASE + 1);
+        assert_eq!(harness.server().totals(0).opens, full, "courtesy");
+        let third = ready_at(&harness, "third", minor, 3);
+        for number in 0..60 {
+            let text = format!("t{number}");
+            let mut tries = (0..3).map(|_| {
+                let result = make(&third, &text).map(|_| ());
+                if result == Err(Status::Delay) {
+                    harness.pass_seconds(1);
+                }
+                result
+            });
+            assert!(tries.any(|result| result.is_ok()), "{text}, minor version {minor}");
+        }
+        let left = harness.server().totals(0).opens;
+        assert!(left > 60 && left < full, "one of both was enough: {left}");
+    }
+}
+
 /// Blocked locks that the server remembers in order to tell their clients.
 #[test]
 fn one_host_does_not_take_all_blocked_locks() {

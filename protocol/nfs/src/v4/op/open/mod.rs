@@ -35,7 +35,7 @@ impl Rule for Open {
         if cx.minor > 0 {
             let client = cx.session_client().ok_or(Status::OpNotInSession)?;
             let owner: OwnerName = Arc::from(args.owner.owner.0.as_slice());
-            server.state.ensure_owner(client, &owner, true)?;
+            server.state.ensure_owner(client, &owner, true, cx.now.seconds())?;
             return open(cx, &args, client, &owner).await;
         }
         let client = args.owner.clientid;
@@ -58,7 +58,7 @@ impl Rule for Open {
             }
         }
         server.state.restart_unconfirmed(client, &owner, cx.now.seconds());
-        server.state.ensure_owner(client, &owner, false)?;
+        server.state.ensure_owner(client, &owner, false, cx.now.seconds())?;
         let result = open(cx, &args, client, &owner).await;
         server.state.end_sequenced(cx, &seq_owner, args.seqid, &result);
         result
@@ -73,6 +73,7 @@ impl State {
         client: ClientId,
         owner: &OwnerName,
         confirmed: bool,
+        now_seconds: u64,
     ) -> Result<(), Status> {
         let mut tables = self.lock();
         let record = tables.clients.get_mut(&client).ok_or(Status::StaleClientid)?;
@@ -81,6 +82,8 @@ impl State {
             return Ok(());
         }
         record.room_for_owner()?;
+        self.need_room(&mut tables, client, (Quota::Owners, 1), now_seconds)?;
+        let record = tables.clients.get_mut(&client).ok_or(Status::StaleClientid)?;
         let charge = Some(record.take(Quota::Owners)?);
         let fresh = OpenOwner { confirmed, charge, ..OpenOwner::default() };
         record.open_owners.insert(Arc::clone(owner), fresh);
@@ -225,8 +228,9 @@ fn room_to_create(cx: &Cx<'_>, client: ClientId) -> Result<(), Status> {
     let mut tables = state.lock();
     let record = tables.clients.get(&client).ok_or(Status::StaleClientid)?;
     record.room_for_state()?;
-    record.host_has_room(Quota::Opens, 1)?;
-    state.need_room(&mut tables, client, (Quota::Files, 1), cx.now.seconds())
+    let now = cx.now.seconds();
+    state.need_room(&mut tables, client, (Quota::Opens, 1), now)?;
+    state.need_room(&mut tables, client, (Quota::Files, 1), now)
 }
 
 /// True if an OPEN also conflicts with read delegations of others, not only
@@ -280,6 +284,9 @@ fn remember(
     // Another client may have got a delegation during the call to the backend.
     let modifies = takes_from_others(args, target);
     state.recall_standing(&mut tables, &file, modifies, Some(client), now)?;
+    if State::open_of(&tables, client, owner, &file).is_none() {
+        state.need_room(&mut tables, client, (Quota::Opens, 1), now)?;
+    }
     if !tables.is_held(&file) {
         state.need_room(&mut tables, client, (Quota::Files, 1), now)?;
     }
