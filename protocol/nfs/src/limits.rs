@@ -50,6 +50,9 @@ pub const MAX_RANGES: usize = 1 << 20;
 pub const MAX_DELEGATIONS: usize = 1 << 19;
 /// Most open and lock owners of all clients.
 pub const MAX_OWNERS: usize = 1 << 20;
+/// Most blocked locks that are remembered, in order to tell their clients when
+/// they are free. Each is looked at once a second.
+pub const MAX_BLOCKED_LOCKS: usize = 8192;
 /// Limit of one host's share of a divided resource: a host may take more as
 /// long as it then holds at most this many times the free part. A single host
 /// can thus use three quarters.
@@ -104,6 +107,8 @@ pub const RANGE_BYTES: usize = 128;
 pub const DELEGATION_BYTES: usize = 1 << 10;
 /// See [`OPEN_BYTES`]; an owner's name has up to 1024 bytes.
 pub const OWNER_BYTES: usize = 2 << 10;
+/// See [`OPEN_BYTES`]; with its owner's name.
+pub const BLOCKED_LOCK_BYTES: usize = 2 << 10;
 /// See [`OPEN_BYTES`].
 pub const CLIENT_BYTES: usize = 4 << 10;
 /// See [`OPEN_BYTES`]: a session with the slots that each one gets.

@@ -222,7 +222,7 @@ impl Disk {
         let (who, root, rights) = (
             Caller::root(),
             self.store.root(),
-            OpenAccess { read: true, write: true, stateless: false },
+            OpenAccess { read: true, write: true, stateless: false, read_by_execute: false },
         );
         let read = |number: usize| {
             let node = at_once(self.store.lookup(&who, &root, format!("f{number}").as_bytes()));

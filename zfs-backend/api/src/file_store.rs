@@ -53,6 +53,10 @@ pub struct OpenAccess {
     /// file opened before chmod to stay usable. Also lets a caller with execute
     /// permission read an executable-only file (RFC 1813 §4.4).
     pub stateless: bool,
+    /// Lets a caller with execute permission read an executable-only file:
+    /// clients open a program that is to be run for reading, and an NFSv4 OPEN
+    /// does not tell what for.
+    pub read_by_execute: bool,
 }
 
 /// A file opened by a store; keeps the object alive while it exists, even

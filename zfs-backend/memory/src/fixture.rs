@@ -11,8 +11,10 @@ use zgate_store::file_store::{
 };
 use zgate_store::{Caller, FileStore, NodeHandle, Payload, SetAttr, StoreResult};
 
-pub(crate) const READ: OpenAccess = OpenAccess { read: true, write: false, stateless: false };
-pub(crate) const READ_WRITE: OpenAccess = OpenAccess { read: true, write: true, stateless: false };
+pub(crate) const READ: OpenAccess =
+    OpenAccess { read: true, write: false, stateless: false, read_by_execute: false };
+pub(crate) const READ_WRITE: OpenAccess =
+    OpenAccess { read: true, write: true, stateless: false, read_by_execute: false };
 
 /// Polls a future once.
 pub(crate) fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {

@@ -148,6 +148,15 @@ mod tests {
         let read = OpenAccess { stateless: true, ..READ };
         assert_eq!(open_as(&s, &bob, h, read), Ok(()));
         assert_eq!(open_as(&s, &bob, h, READ), Err(StoreError::AccessDenied));
+        // So it may by an OPEN; that gives no other right.
+        let run = OpenAccess { read_by_execute: true, ..READ };
+        assert_eq!(open_as(&s, &bob, h, run), Ok(()));
+        let change = OpenAccess { write: true, ..run };
+        assert_eq!(open_as(&s, &bob, h, change), Err(StoreError::AccessDenied));
+        block_on(s.store.setattr(&alice, h, &mode(0o700), None)).unwrap();
+        assert_eq!(open_as(&s, &bob, h, run), Err(StoreError::AccessDenied));
+        block_on(s.store.setattr(&alice, h, &mode(0o000), None)).unwrap();
+        assert_eq!(open_as(&s, &alice, h, run), Err(StoreError::AccessDenied));
         assert_eq!(open_as(&s, &root(), &s.root(), READ), Err(StoreError::IsDirectory));
     }
 

@@ -25,9 +25,10 @@ impl Tree {
                 require(who, inode, WRITE)?;
             }
         }
+        let by_execute = access.stateless || access.read_by_execute;
         let readable = permits(who, inode, READ)
             || by_ownership
-            || (access.stateless && permits(who, inode, EXECUTE));
+            || (by_execute && permits(who, inode, EXECUTE));
         if access.read && !readable {
             return Err(StoreError::AccessDenied);
         }

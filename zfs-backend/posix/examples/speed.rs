@@ -79,7 +79,8 @@ async fn names(store: &PosixStore, who: &Caller) {
     .await;
     for round in ["open, first", "open, again"] {
         timed(round, FILES, || async {
-            let access = OpenAccess { read: true, write: true, stateless: false };
+            let access =
+                OpenAccess { read: true, write: true, stateless: false, read_by_execute: false };
             for handle in &handles {
                 store.open(who, handle, access).await.unwrap();
             }
@@ -155,7 +156,7 @@ async fn bytes(store: &PosixStore, who: &Caller) {
 /// Issues 32 requests at a time, from one thread.
 async fn deep(store: &Arc<PosixStore>, who: &Caller) {
     let found = store.lookup(who, &store.root(), b"big").await.unwrap();
-    let access = OpenAccess { read: true, write: true, stateless: true };
+    let access = OpenAccess { read: true, write: true, stateless: true, read_by_execute: false };
     let file = store.open(who, &found.handle, access).await.unwrap();
     for (what, count, len) in [("4 KiB", 20_000u64, 4096u64), ("256 KiB", 1024, 256 << 10)] {
         let block = bytes::Bytes::from(vec![7; len as usize]);

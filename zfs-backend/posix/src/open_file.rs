@@ -172,7 +172,8 @@ impl Tree {
         }
         if access.read {
             let readable = self.require(who, entry, Rights::READ);
-            if readable == Err(StoreError::AccessDenied) && access.stateless {
+            let may_execute = access.stateless || access.read_by_execute;
+            if readable == Err(StoreError::AccessDenied) && may_execute {
                 self.require(who, entry, Rights::EXECUTE)?;
             } else {
                 readable?;

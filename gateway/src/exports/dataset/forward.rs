@@ -107,7 +107,8 @@ impl FileStore for DatasetStore {
         Box::pin(async move {
             let visit = self.0.enter().await?;
             let mut made = visit.store.create_file(who, dir, name, mode, attrs).await?;
-            let access = OpenAccess { read: true, write: true, stateless: false };
+            let access =
+                OpenAccess { read: true, write: true, stateless: false, read_by_execute: false };
             made.open = made.open.map(|file| self.0.adopt(who, made.node.handle, access, file));
             Ok(made)
         })

@@ -83,7 +83,8 @@ fn idle_stores_keep_nothing_and_come_back() {
     // right.
     assert_eq!(fixture.read(&file).unwrap(), b"one");
     assert_eq!(fixture.home.condition(), "in-use");
-    let only_read = OpenAccess { read: true, write: false, stateless: false };
+    let only_read =
+        OpenAccess { read: true, write: false, stateless: false, read_by_execute: false };
     let second = run(fixture.files.open(&Caller::root(), &node, only_read)).unwrap();
     fixture.grow_idle();
     assert_eq!(fixture.write(&second, "no"), Err(StoreError::AccessDenied));

@@ -197,7 +197,7 @@ impl Object {
     /// [`Status::Inval`] if it is not a regular file (RFC 1813 §3.3.6),
     /// otherwise the store's error.
     pub async fn open(&self, read: bool, write: bool) -> Result<OpenFile, Status> {
-        let access = OpenAccess { read, write, stateless: true };
+        let access = OpenAccess { read, write, stateless: true, read_by_execute: false };
         self.store().open(&self.who, &self.node, access).await.map_err(|error| match error {
             StoreError::IsDirectory | StoreError::IsSymlink | StoreError::WrongType => {
                 Status::Inval

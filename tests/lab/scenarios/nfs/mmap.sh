@@ -41,6 +41,18 @@ executed() {
     "$1/program"
     rm "$1/program"
 }
+# Execute permission is enough to run a program, not to read it.
+executed_by_another() {
+    cp /bin/true "$1/private"
+    chmod 0711 "$1/private"
+    # The client must ask for the pages again, as this user.
+    echo 3 >/proc/sys/vm/drop_caches
+    as 1001 "$1/private"
+    refused "denied" as 1001 cat "$1/private"
+    chmod 0700 "$1/private"
+    refused "denied" as 1001 "$1/private"
+    rm "$1/private"
+}
 
 for version in 4.2 4.0 3; do
     dir=/mnt/v$version
@@ -50,5 +62,6 @@ for version in 4.2 4.0 3; do
     client_b_mount "$version" /mnt/b
     step "v$version: another client sees it" elsewhere /mnt/b
     step "v$version: a program runs from there" executed "$dir"
+    step "v$version: another user runs a program that it may not read" executed_by_another "$dir"
     umount /mnt/b "$dir"
 done

@@ -20,8 +20,10 @@ pub(crate) struct Fixture {
     pub(crate) mode: HandleMode,
 }
 
-pub(crate) const READ_WRITE: OpenAccess = OpenAccess { read: true, write: true, stateless: false };
-pub(crate) const READ: OpenAccess = OpenAccess { read: true, write: false, stateless: false };
+pub(crate) const READ_WRITE: OpenAccess =
+    OpenAccess { read: true, write: true, stateless: false, read_by_execute: false };
+pub(crate) const READ: OpenAccess =
+    OpenAccess { read: true, write: false, stateless: false, read_by_execute: false };
 
 pub(crate) fn root() -> Caller {
     Caller::root()

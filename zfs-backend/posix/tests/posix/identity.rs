@@ -99,9 +99,19 @@ fn the_owner_and_stateless_opens() {
         assert_eq!(s.store.setattr(&alice, &h, &cut, None).await.unwrap().size, 1);
         // A program may be read by a caller who may execute it.
         s.store.setattr(&alice, &h, &mode(0o711), None).await.unwrap();
-        let read = OpenAccess { read: true, write: false, stateless: true };
+        let read = OpenAccess { read: true, write: false, stateless: true, read_by_execute: false };
         assert!(s.store.open(&bob, &h, read).await.is_ok());
         assert_eq!(error_of(s.store.open(&bob, &h, READ).await), StoreError::AccessDenied);
+        // So it may by an OPEN; that gives no other right.
+        let run = OpenAccess { read_by_execute: true, ..READ };
+        let open = s.store.open(&bob, &h, run).await.unwrap();
+        assert_eq!(s.read(&open, 0, 1).await.0, b"m");
+        let change = OpenAccess { write: true, ..run };
+        assert_eq!(error_of(s.store.open(&bob, &h, change).await), StoreError::AccessDenied);
+        s.store.setattr(&alice, &h, &mode(0o700), None).await.unwrap();
+        assert_eq!(error_of(s.store.open(&bob, &h, run).await), StoreError::AccessDenied);
+        s.store.setattr(&alice, &h, &mode(0o000), None).await.unwrap();
+        assert_eq!(error_of(s.store.open(&alice, &h, run).await), StoreError::AccessDenied);
     });
 }
 

@@ -26,8 +26,9 @@ impl Rule for Commit {
         // COMMIT carries no stateid: write access is sufficient. A file written
         // through an open that its mode no longer allows is committed with read
         // access, or by the server itself.
-        let write = OpenAccess { read: false, write: true, stateless: true };
-        let read = OpenAccess { read: true, write: false, stateless: true };
+        let write =
+            OpenAccess { read: false, write: true, stateless: true, read_by_execute: false };
+        let read = OpenAccess { read: true, write: false, stateless: true, read_by_execute: false };
         let file = match store.open(object.who(), &object.node, write).await {
             Ok(file) => file,
             Err(_) => store.open(object.who(), &object.node, read).await?,

@@ -9,7 +9,6 @@ use crate::v4::request::sequenced::sequenced;
 use crate::v4::state::State;
 use crate::v4::state::open::next_seqid;
 use crate::v4::state::shares::{ACCESS_READ, ACCESS_WRITE};
-use crate::v4::tables::file::Waiter;
 use crate::v4::tables::ids::StateKey;
 use crate::v4::tables::open::LockState;
 use crate::v4::tables::owner::{LockOwner, LockOwnerId, OwnerName};
@@ -115,7 +114,7 @@ fn first_lock(
         check_first_seqid(&tables, &id, lock_seqid)?;
     }
     let range = check(cx, args, &tables, open_key)?;
-    check_room(&tables, &id, open_key, &file)?;
+    check_room(cx, &mut tables, &id, open_key, &file)?;
     grant(cx, args, &mut tables, &file, &id, range)?;
     let key = enter_lock_state(state, &mut tables, open_key, &id, &file)?;
     count_ranges(&mut tables, key);
@@ -129,23 +128,28 @@ fn first_lock(
 /// Checks that the client may have one more lock stateid, and one more owner if
 /// it is new.
 fn check_room(
-    tables: &Tables,
+    cx: &Cx<'_>,
+    tables: &mut Tables,
     id: &LockOwnerId,
     open: StateKey,
     file: &FileKey,
 ) -> Result<(), Status> {
     let client = tables.clients.get(&id.client).ok_or(Status::StaleClientid)?;
-    if !client.lock_owners.contains_key(&id.name) {
+    let is_new = !client.lock_owners.contains_key(&id.name);
+    if is_new {
         client.room_for_owner()?;
-        client.host_has_room(Quota::Owners, 1)?;
     }
     let known = tables.files.get(file).is_some_and(|file| file.lock_states.contains_key(id));
     let made = tables.opens.get(&open).map_or(0, |open| open.locks.len());
     if !known && made >= MAX_LOCK_STATES_PER_OPEN {
         return Err(client.too_much());
     }
-    client.host_has_room(Quota::LockStates, 1)?;
-    client.room_for_state()
+    client.room_for_state()?;
+    let (state, now) = (&cx.server.state, cx.now.seconds());
+    if is_new {
+        state.need_room(tables, id.client, (Quota::Owners, 1), now)?;
+    }
+    state.need_room(tables, id.client, (Quota::LockStates, 1), now)
 }
 
 /// Charges the owner's host for the ranges that the owner has locked in the
@@ -224,7 +228,8 @@ fn grant(
     let write = args.kind.is_write();
     let client = tables.clients.get(&owner.client).ok_or(Status::StaleClientid)?;
     client.may_hold_state()?;
-    client.host_has_room(Quota::Ranges, RANGES_PER_LOCK)?;
+    let (state, now) = (&cx.server.state, cx.now.seconds());
+    state.need_room(tables, owner.client, (Quota::Ranges, RANGES_PER_LOCK), now)?;
     let mut given_up = None;
     loop {
         let ranges = &mut tables.files.entry(*file).or_default().ranges;
@@ -238,7 +243,7 @@ fn grant(
             ranges.set(range, write, owner);
             return Ok(());
         };
-        if cx.server.state.give_up_if_expired(tables, held.owner.client, cx.now.seconds()) {
+        if state.give_up_if_expired(tables, held.owner.client, now) {
             State::check_removed(tables, held.owner.client)?;
             // The tables are locked: a client is looked at once.
             if given_up.replace(held.owner.client) == Some(held.owner.client) {
@@ -247,14 +252,7 @@ fn grant(
             continue;
         }
         if args.kind.waits() && cx.minor > 0 {
-            let waiter = Waiter {
-                owner: owner.clone(),
-                range,
-                kind: args.kind,
-                fh: crate::namespace::FileHandle::Node(file.export, file.node).to_fh(),
-                since_seconds: cx.now.seconds(),
-            };
-            State::add_waiter(tables, *file, waiter);
+            State::add_waiter(tables, file, owner, (range, args.kind), now);
         }
         return Err(denied(&held));
     }

@@ -81,7 +81,8 @@ async fn begin_change(
         return Ok(IoFile::new(file, Some(guard)));
     }
     let stateless = access != IoAccess::SetSize;
-    let file = open_for_other(object, OpenAccess { read: false, write: true, stateless }).await?;
+    let want = OpenAccess { read: false, write: true, stateless, read_by_execute: false };
+    let file = open_for_other(object, want).await?;
     Ok(IoFile::new(file, Some(guard)))
 }
 
@@ -96,7 +97,8 @@ async fn open_for_read(object: &Object, core: &IoCore) -> Result<OpenFile, Statu
     }
     // Clients with an open for writing only read whole pages around their
     // writes; RFC 8881 §18.22.3 lets the server allow it.
-    open_for_other(object, OpenAccess { read: true, write: false, stateless: true }).await
+    let want = OpenAccess { read: true, write: false, stateless: true, read_by_execute: false };
+    open_for_other(object, want).await
 }
 
 /// Like [`open_for_io`], for an operation that changes the object; also returns
@@ -172,6 +174,7 @@ async fn open_anonymous(
         read: !access.modifies(),
         write: access.modifies(),
         stateless: access != IoAccess::SetSize,
+        read_by_execute: false,
     };
     Ok(object.export.store.open(object.who(), &object.node, want).await?)
 }

@@ -4,11 +4,10 @@ use super::State;
 use super::recovery::ClientRecord;
 use crate::runtime::Call;
 use crate::v4::tables::Tables;
-use crate::v4::tables::client::{Client, HeldStates, Principal};
+use crate::v4::tables::client::{Client, HeldStates, Principal, SoughtRoom};
 use crate::v4::tables::client_hosts::ClientHosts;
 use crate::v4::tables::lease::Lease;
 use crate::v4::tables::owner_seq::OwnerSeq;
-use crate::v4::tables::quota::Quota;
 use crate::v4::tables::session::Session;
 use ahash::{HashMap, HashSet};
 use std::sync::Arc;
@@ -38,11 +37,7 @@ impl State {
             self.drop_client(tables, old, now_seconds);
         }
         let host = self.hosts.account(call.peer.address);
-        let Some(charge) = host.take(Quota::Clients, 1) else {
-            // Minor version 0 has a status for it (RFC 7530 §16.33); in later
-            // ones the client must wait (RFC 8881 §15.1.1.3).
-            return Err(if minor_zero { Status::Resource } else { Status::Delay });
-        };
+        let charge = self.charge_client(tables, &host, name, minor_zero, now_seconds)?;
         let id = self.ids.client();
         let may_reclaim = self.grace.may_reclaim(name, &principal, now_seconds);
         let client = Client {
@@ -67,6 +62,7 @@ impl State {
             host,
             charge,
             delegations: HashSet::default(),
+            sought_room: SoughtRoom::default(),
             revoked: HashMap::default(),
             reclaim_complete: false,
             may_reclaim,

@@ -68,6 +68,10 @@ impl State {
         let file = new.object.file_key();
         let client = tables.clients.get(&new.client)?;
         client.room_for_state().ok()?;
+        // Delegations must not be in the way of opens: the host could have as many
+        // files again.
+        let held = client.host.held(Quota::Delegations);
+        client.host_has_room(Quota::Files, held + 1).ok()?;
         let charge = client.take(Quota::Delegations).ok()?;
         tables.hold_file(new.client, &file).ok()?;
         let client = tables.clients.get_mut(&new.client)?;

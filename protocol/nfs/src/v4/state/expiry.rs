@@ -141,7 +141,7 @@ impl State {
         if now_seconds.is_multiple_of(u64::from(self.lease_seconds)) {
             self.sweep_owners();
         }
-        self.serve_waiters(&mut self.lock(), now_seconds);
+        self.serve_waiters(now_seconds);
         forget_idle_files(&mut self.lock(), now_seconds);
     }
 
@@ -193,10 +193,11 @@ impl State {
 
     /// Removes blocked locks whose client stopped asking, and notifies the
     /// others of locks that became free without an unlock: those of an expired
-    /// client.
-    fn serve_waiters(&self, tables: &mut Tables, now_seconds: u64) {
-        let waited_for: Vec<_> = tables.waited_for.iter().copied().collect();
+    /// client. The tables are unlocked between two files.
+    fn serve_waiters(&self, now_seconds: u64) {
+        let waited_for: Vec<_> = self.lock().waited_for.iter().copied().collect();
         for key in waited_for {
+            let tables = &mut *self.lock();
             if let Some(file) = tables.files.get_mut(&key) {
                 file.waiters.retain(|w| w.since_seconds + WAITER_SECONDS >= now_seconds);
             }

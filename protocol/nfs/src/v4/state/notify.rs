@@ -2,24 +2,44 @@
 //! polls in any case.
 
 use super::State;
-use crate::namespace::FileKey;
+use crate::namespace::{FileHandle, FileKey};
 use crate::v4::tables::Tables;
 use crate::v4::tables::file::Waiter;
-use zgate_nfs_wire::v4::StateOwner;
+use crate::v4::tables::owner::LockOwnerId;
+use crate::v4::tables::quota::Quota;
+use crate::v4::tables::ranges::Range;
 use zgate_nfs_wire::v4::callback::CallbackOp;
+use zgate_nfs_wire::v4::{LockType, StateOwner};
 
 /// Most blocked locks per file.
 const MAX_WAITERS_PER_FILE: usize = 256;
 
 impl State {
-    /// Adds a blocked lock.
-    pub(crate) fn add_waiter(tables: &mut Tables, file: FileKey, waiter: Waiter) {
-        let state = tables.files.entry(file).or_default();
-        state.waiters.retain(|w| w.owner != waiter.owner || w.range != waiter.range);
-        if state.waiters.len() < MAX_WAITERS_PER_FILE {
-            state.waiters.push(waiter);
-            tables.waited_for.insert(file);
+    /// Adds a blocked lock. Without room it is not remembered, and its client is
+    /// not told.
+    pub(crate) fn add_waiter(
+        tables: &mut Tables,
+        file: &FileKey,
+        owner: &LockOwnerId,
+        (range, kind): (Range, LockType),
+        now_seconds: u64,
+    ) {
+        let Some(client) = tables.clients.get(&owner.client) else { return };
+        let state = tables.files.entry(*file).or_default();
+        state.waiters.retain(|w| w.owner != *owner || w.range != range);
+        if state.waiters.len() >= MAX_WAITERS_PER_FILE {
+            return;
         }
+        let Some(charge) = client.host.take(Quota::BlockedLocks, 1) else { return };
+        state.waiters.push(Waiter {
+            owner: owner.clone(),
+            range,
+            kind,
+            fh: FileHandle::Node(file.export, file.node).to_fh(),
+            since_seconds: now_seconds,
+            charge,
+        });
+        tables.waited_for.insert(*file);
     }
 
     /// Notifies every waiter whose lock is free now, once.

@@ -62,6 +62,8 @@ pub struct StateTotals {
     pub delegations: usize,
     /// Delegations being recalled.
     pub recalls: usize,
+    /// Blocked locks whose clients are to be told.
+    pub blocked_locks: usize,
     /// Seconds of grace left; 0: no grace.
     pub grace_seconds: u64,
     /// Client records being written to or removed from stable storage.
@@ -154,6 +156,7 @@ impl State {
         let mut totals = StateTotals {
             grace_seconds: self.grace.remaining_seconds(now_seconds),
             record_changes: self.records.backlog(now_seconds).changes,
+            blocked_locks: self.hosts.held(Quota::BlockedLocks),
             ..StateTotals::default()
         };
         for view in self.clients(now_seconds) {

@@ -112,6 +112,8 @@ pub struct Client {
     pub charge: Charge,
     /// Its delegations.
     pub delegations: HashSet<StateKey>,
+    /// The last search for delegations that it does not use.
+    pub sought_room: SoughtRoom,
     /// Revoked stateids that it has not freed yet, with the status.
     pub revoked: HashMap<StateKey, Status>,
     /// RECLAIM_COMPLETE was received.
@@ -224,6 +226,15 @@ impl Client {
     pub fn has_state(&self) -> bool {
         self.held.all() > 0
     }
+}
+
+/// A search for something that can be given up to make room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SoughtRoom {
+    /// When it was, in seconds.
+    pub at_seconds: u64,
+    /// It found something: there may be room soon.
+    pub is_coming: bool,
 }
 
 /// Numbers of a client's states.

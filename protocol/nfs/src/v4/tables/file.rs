@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use zgate_nfs_wire::v4::{ClientId, LockType};
 
 /// A blocked lock whose client requested a notification.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Waiter {
     /// The lock owner.
     pub owner: LockOwnerId,
@@ -22,6 +22,8 @@ pub struct Waiter {
     pub fh: zgate_nfs_wire::v4::Fh,
     /// Start of the wait, in seconds.
     pub since_seconds: u64,
+    /// Its part of its host's quota.
+    pub charge: Charge,
 }
 
 /// A file with state.

@@ -28,7 +28,7 @@ pub mod shares;
 use crate::namespace::FileKey;
 use crate::runtime::Call;
 use ahash::{HashMap, HashSet};
-use client::{Client, NameSlot};
+use client::{Client, NameSlot, SoughtRoom};
 use delegation::Delegation;
 use expired_stateids::ExpiredStateids;
 use file::FileState;
@@ -68,6 +68,8 @@ pub struct Tables {
     /// Owners of minor version 0 by the open each closed last. May name removed
     /// owners.
     pub last_closed: HashMap<StateKey, (ClientId, OwnerName)>,
+    /// The last search for clients with an expired lease.
+    pub sought_room: SoughtRoom,
 }
 
 /// Type of the state of a stateid.
@@ -111,6 +113,13 @@ impl Tables {
         let client = self.clients.get_mut(&id).filter(|client| !client.minor_zero);
         let client = client.ok_or(Status::StaleClientid)?;
         if client.admits(call) { Ok(client) } else { Err(refused) }
+    }
+
+    /// True if a client has the file open or delegated: no additional descriptors
+    /// are needed for others.
+    #[must_use]
+    pub fn is_held(&self, file: &FileKey) -> bool {
+        self.files.get(file).is_some_and(|state| state.held.is_some())
     }
 
     /// Charges the client's host for a file that the client is about to open or

@@ -8,9 +8,10 @@
 //! as an interface may choose among the addresses of one.
 
 use crate::limits::{
-    CLIENT_BYTES, DELEGATION_BYTES, HOST_SHARE_OF_FREE, LOCK_STATE_BYTES, MAX_CLIENTS,
-    MAX_DELEGATIONS, MAX_LOCK_STATES, MAX_OPEN_FILES, MAX_OPENS, MAX_OWNERS, MAX_RANGES,
-    MAX_REPLY_CACHE_BYTES, MAX_SESSIONS, OPEN_BYTES, OWNER_BYTES, RANGE_BYTES, SESSION_BYTES,
+    BLOCKED_LOCK_BYTES, CLIENT_BYTES, DELEGATION_BYTES, HOST_SHARE_OF_FREE, LOCK_STATE_BYTES,
+    MAX_BLOCKED_LOCKS, MAX_CLIENTS, MAX_DELEGATIONS, MAX_LOCK_STATES, MAX_OPEN_FILES, MAX_OPENS,
+    MAX_OWNERS, MAX_RANGES, MAX_REPLY_CACHE_BYTES, MAX_SESSIONS, OPEN_BYTES, OWNER_BYTES,
+    RANGE_BYTES, SESSION_BYTES,
 };
 use ahash::HashMap;
 use std::net::IpAddr;
@@ -39,9 +40,11 @@ pub enum Quota {
     Delegations,
     /// Open and lock owners.
     Owners,
+    /// Blocked locks whose clients are to be told.
+    BlockedLocks,
 }
 
-const QUOTAS: usize = 9;
+const QUOTAS: usize = 10;
 
 /// Limits for all hosts together, in the order of [`Quota`].
 const CAPACITY: [usize; QUOTAS] = [
@@ -54,6 +57,7 @@ const CAPACITY: [usize; QUOTAS] = [
     MAX_RANGES,
     MAX_DELEGATIONS,
     MAX_OWNERS,
+    MAX_BLOCKED_LOCKS,
 ];
 
 /// Bytes of one of each, in the order of [`Quota`]. A file is counted with its
@@ -68,10 +72,11 @@ const BYTES_EACH: [usize; QUOTAS] = [
     RANGE_BYTES,
     DELEGATION_BYTES,
     OWNER_BYTES,
+    BLOCKED_LOCK_BYTES,
 ];
 
 /// Least limits, however little memory there is, in the order of [`Quota`].
-const LEAST: [usize; QUOTAS] = [64, 256, 4 << 20, 1024, 1024, 1024, 4096, 512, 1024];
+const LEAST: [usize; QUOTAS] = [64, 256, 4 << 20, 1024, 1024, 1024, 4096, 512, 1024, 64];
 
 /// Memory of everything when each limit is reached, in bytes.
 pub const MOST_STATE_BYTES: usize = bytes_of(&CAPACITY);
@@ -182,6 +187,12 @@ impl HostAccount {
         let free = self.totals.capacity[quota as usize].checked_sub(all);
         free.is_some_and(|free| own <= free.saturating_mul(HOST_SHARE_OF_FREE))
             && !self.totals.is_full.load(Ordering::Relaxed)
+    }
+
+    /// Amount in use by the host.
+    #[must_use]
+    pub fn held(&self, quota: Quota) -> usize {
+        self.held[quota as usize].load(Ordering::Relaxed)
     }
 
     /// Takes `amount` more, if the host may.

@@ -4,7 +4,7 @@
 use super::BAD_NAMES;
 use zgate_test_harness::nfs::{Ops, Fixture, OpenRequest, attrs, each, every_minor, mode, name, sessions};
 use zgate_nfs_wire::v4::op::Open;
-use zgate_nfs_wire::v4::op::open::{Claim, How, self};
+use zgate_nfs_wire::v4::op::open::{Claim, Delegated, How, self};
 use zgate_nfs_wire::v4::op::OpenConfirm;
 use zgate_nfs_wire::v4::op::open_confirm;
 use zgate_nfs_wire::v4::op::OpenDowngrade;
@@ -113,6 +113,29 @@ fn exports_and_rights() {
     });
 }
 
+/// Clients open a program for reading in order to run it.
+#[test]
+fn execute_permission_is_enough_to_read_a_program() {
+    every_minor(|s| {
+        let runner = s.harness.reachable("runner", s.c.minor);
+        runner.become_user(1000, 1000);
+        let wish = |access| OpenRequest::name(&s.root, "file").access(access);
+        let set = |bits| s.c.setattr(&s.file, Stateid::ANONYMOUS, mode(bits)).unwrap();
+        set(0o711);
+        let opened = runner.open(&wish(1)).unwrap();
+        assert_eq!(opened.delegated, Delegated::None, "it may not read by other opens");
+        assert_eq!(runner.read(&s.file, opened.stateid, 0, 3), Ok((false, "con".into())));
+        for access in [2, 3] {
+            assert_eq!(runner.open(&wish(access)).unwrap_err(), Status::Access, "{access}");
+        }
+        let again = runner.open(&wish(1)).unwrap();
+        assert_eq!(again.stateid.other, opened.stateid.other);
+        assert_eq!(runner.read(&s.file, again.stateid, 0, 3), Ok((false, "con".into())));
+        set(0o700);
+        assert_eq!(runner.open(&wish(1).owner("late")).unwrap_err(), Status::Access);
+    });
+}
+
 #[test]
 fn share_bits_and_reservations() {
     every_minor(|s| {
@@ -131,6 +154,24 @@ fn share_bits_and_reservations() {
         let unchecked = How::Unchecked(attrs(&[4], |e| e.u64(0)));
         assert_eq!(refused(s, wish(2, 0).owner("b").how(unchecked)), Status::ShareDenied);
         assert_eq!(s.c.number(&s.file, 4), 7, "refused before it was emptied");
+    });
+}
+
+#[test]
+fn emptying_a_file_is_writing_it() {
+    every_minor(|s| {
+        let other = s.harness.client("other", s.c.minor);
+        let wish = |access, deny| OpenRequest::name(&s.root, "file").access(access).deny(deny);
+        let unchecked = || How::Unchecked(attrs(&[4], |e| e.u64(0)));
+        let denier = other.open(&wish(1, 2)).unwrap();
+        assert_eq!(refused(s, wish(1, 0).how(unchecked())), Status::ShareDenied);
+        assert_eq!(s.c.number(&s.file, 4), 7);
+        other.close(&denier).unwrap();
+        let opened = s.c.open(&wish(1, 0).how(unchecked())).unwrap();
+        assert_eq!(s.c.number(&s.file, 4), 0);
+        // The open itself is for reading: nobody writes.
+        assert!(other.open(&wish(1, 2)).is_ok());
+        assert_eq!(s.c.write(&s.file, opened.stateid, 0, b"x"), Err(Status::Openmode));
     });
 }
 

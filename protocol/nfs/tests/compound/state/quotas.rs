@@ -2,9 +2,11 @@
 //! does not stall others.
 
 use std::rc::Rc;
-use zgate_nfs::limits::MAX_STATES_PER_SLICE;
+use zgate_nfs::limits::{MAX_BLOCKED_LOCKS, MAX_STATES_PER_SLICE};
+use zgate_nfs_wire::v4::callback::CallbackOp;
+use zgate_nfs_wire::v4::op::open::How;
 use zgate_nfs_wire::v4::{LockType, Status};
-use zgate_test_harness::nfs::{Client, Harness, LEASE, OpenRequest};
+use zgate_test_harness::nfs::{Client, Harness, LEASE, OpenRequest, mode};
 
 fn at(harness: &Rc<Harness>, name: &str, minor: u8, host: u8) -> Client {
     let client = harness.stranger(name, minor);
@@ -86,6 +88,132 @@ fn one_host_does_not_take_all_open_files() {
         }
         assert!(make(&again, "j").is_ok());
     }
+}
+
+/// A client that opens and closes many files; the server has descriptors for a
+/// hundred.
+#[test]
+fn idle_delegations_are_not_in_the_way_of_opens() {
+    for minor in 0..=2 {
+        let harness = Harness::new();
+        harness.restart_with_open_files(100);
+        let client = harness.reachable("client", minor);
+        for number in 0..200 {
+            client.close(&client.create(&format!("f{number}"))).unwrap();
+        }
+        let held = harness.server().totals(0).delegations;
+        assert!((20..=50).contains(&held), "{held} delegations, minor version {minor}");
+    }
+}
+
+/// Two hosts: the second takes what the delegations of the first have left.
+#[test]
+fn a_client_without_room_is_asked_for_idle_delegations() {
+    for (minor, creates) in [(0, true), (0, false), (1, true), (1, false), (2, true), (2, false)] {
+        let harness = Harness::new();
+        harness.restart_with_open_files(100);
+        let holder = harness.reachable("holder", minor);
+        for number in 0..60 {
+            holder.close(&holder.create(&format!("f{number}"))).unwrap();
+        }
+        let delegated = || harness.server().totals(0).delegations;
+        let before = delegated();
+        let other = ready_at(&harness, "other", minor, 2);
+        let others = |n: usize| {
+            let how = How::Unchecked(mode(0o644));
+            other.open(&OpenRequest::name(&other.export(), &format!("g{n}")).how(how))
+        };
+        assert!((0..60).any(|n| others(n).is_err()));
+        // Files from the last one on: the first are delegated.
+        let how = if creates { How::Unchecked(mode(0o644)) } else { How::NoCreate };
+        let open = |n: usize| {
+            holder.open(&OpenRequest::name(&holder.export(), &format!("f{n}")).how(how.clone()))
+        };
+        let refused = (0..60).rev().find_map(|n| open(n).err().map(|status| (n, status)));
+        let (number, status) = refused.unwrap();
+        assert_eq!(status, Status::Delay, "minor version {minor}");
+        assert!(number > before, "{number} is not delegated");
+        harness.simulation.settle();
+        let recalls = holder.callbacks();
+        assert!((1..before).contains(&recalls.len()), "{} of {before}", recalls.len());
+        for recall in recalls {
+            let CallbackOp::Recall { stateid, fh, .. } = recall else { panic!("no recall") };
+            holder.delegreturn(&fh, stateid).unwrap();
+        }
+        open(number).unwrap();
+    }
+}
+
+/// Two hosts take what they can get of descriptors for a hundred files, and fall
+/// silent.
+#[test]
+fn courtesy_ends_when_others_need_the_room() {
+    for minor in 0..=2 {
+        let harness = Harness::new();
+        harness.restart_with_open_files(100);
+        let make = |client: &Client, text: &str| {
+            let how = How::Unchecked(mode(0o644));
+            client.open(&OpenRequest::name(&client.export(), text).how(how))
+        };
+        for host in [1, 2] {
+            let silent = ready_at(&harness, &format!("silent{host}"), minor, host);
+            assert!((0..100).any(|n| make(&silent, &format!("s{host}-{n}")).is_err()));
+            // The first is silent for longer.
+            harness.pass_seconds(1);
+        }
+        let full = harness.server().totals(0).opens;
+        assert!(full > 90, "{full}");
+        harness.pass_seconds(LEASE + 1);
+        assert_eq!(harness.server().totals(0).opens, full, "courtesy");
+        let third = ready_at(&harness, "third", minor, 3);
+        for number in 0..60 {
+            let text = format!("t{number}");
+            let mut tries = (0..3).map(|_| {
+                let result = make(&third, &text).map(|_| ());
+                if result == Err(Status::Delay) {
+                    harness.pass_seconds(1);
+                }
+                result
+            });
+            assert!(tries.any(|result| result.is_ok()), "{text}, minor version {minor}");
+        }
+        let left = harness.server().totals(0).opens;
+        assert!(left > 60 && left < full, "one of both was enough: {left}");
+    }
+}
+
+/// Blocked locks that the server remembers in order to tell their clients.
+#[test]
+fn one_host_does_not_take_all_blocked_locks() {
+    const PER_FILE: u64 = 256;
+    let harness = Harness::new();
+    let (holder, greedy) = (ready_at(&harness, "holder", 1, 1), ready_at(&harness, "greedy", 1, 2));
+    let root = holder.export();
+    let recorded = || harness.server().totals(0).blocked_locks;
+    let block = |waiter: &Client, text: &str, times: u64| {
+        let theirs = waiter.open(&OpenRequest::name(&root, text)).unwrap();
+        for length in 1..=times {
+            let refused = waiter.lock(&theirs, "waiter", LockType::WriteWait, (0, length));
+            assert_eq!(refused.unwrap_err(), Status::Denied);
+        }
+    };
+    for number in 0..MAX_BLOCKED_LOCKS as u64 / PER_FILE {
+        let text = format!("f{number}");
+        let opened = holder.create(&text);
+        holder.lock(&opened, "holder", LockType::Write, (0, 1)).unwrap();
+        block(&greedy, &text, PER_FILE);
+    }
+    let full = recorded();
+    assert_eq!(full, MAX_BLOCKED_LOCKS / 4 * 3, "three quarters");
+    // The same locks, asked for again, are the same.
+    block(&greedy, "f0", PER_FILE);
+    assert_eq!(recorded(), full);
+    let opened = holder.create("g");
+    holder.lock(&opened, "holder", LockType::Write, (0, 1)).unwrap();
+    block(&ready_at(&harness, "other", 1, 3), "g", 1);
+    assert_eq!(recorded(), full + 1, "another host finds room");
+    harness.pass_seconds(121);
+    assert_eq!(recorded(), 0, "nobody asks any more");
 }
 
 fn owner(number: usize) -> &'static str {

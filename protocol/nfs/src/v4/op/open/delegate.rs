@@ -60,7 +60,7 @@ pub(super) async fn decide(
     }
     // The client will decide about later opens itself: it must have all the
     // rights of the delegation.
-    let rights = OpenAccess { read: true, write, stateless: false };
+    let rights = OpenAccess { read: true, write, stateless: false, read_by_execute: false };
     let Ok(opened) = object.export.store.open(object.who(), &object.node, rights).await else {
         return none(RESOURCE);
     };

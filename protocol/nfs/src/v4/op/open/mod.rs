@@ -11,6 +11,7 @@ use crate::v4::request::Cx;
 use crate::v4::request::sequenced::SeqOwner;
 use crate::v4::state::State;
 use crate::v4::state::open::{Entered, NewOpen};
+use crate::v4::state::shares::ACCESS_WRITE;
 use crate::v4::tables::owner::{OpenOwner, OwnerName};
 use crate::v4::tables::quota::Quota;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ impl Rule for Open {
         if cx.minor > 0 {
             let client = cx.session_client().ok_or(Status::OpNotInSession)?;
             let owner: OwnerName = Arc::from(args.owner.owner.0.as_slice());
-            server.state.ensure_owner(client, &owner, true)?;
+            server.state.ensure_owner(client, &owner, true, cx.now.seconds())?;
             return open(cx, &args, client, &owner).await;
         }
         let client = args.owner.clientid;
@@ -57,7 +58,7 @@ impl Rule for Open {
             }
         }
         server.state.restart_unconfirmed(client, &owner, cx.now.seconds());
-        server.state.ensure_owner(client, &owner, false)?;
+        server.state.ensure_owner(client, &owner, false, cx.now.seconds())?;
         let result = open(cx, &args, client, &owner).await;
         server.state.end_sequenced(cx, &seq_owner, args.seqid, &result);
         result
@@ -72,6 +73,7 @@ impl State {
         client: ClientId,
         owner: &OwnerName,
         confirmed: bool,
+        now_seconds: u64,
     ) -> Result<(), Status> {
         let mut tables = self.lock();
         let record = tables.clients.get_mut(&client).ok_or(Status::StaleClientid)?;
@@ -80,6 +82,8 @@ impl State {
             return Ok(());
         }
         record.room_for_owner()?;
+        self.need_room(&mut tables, client, (Quota::Owners, 1), now_seconds)?;
+        let record = tables.clients.get_mut(&client).ok_or(Status::StaleClientid)?;
         let charge = Some(record.take(Quota::Owners)?);
         let fresh = OpenOwner { confirmed, charge, ..OpenOwner::default() };
         record.open_owners.insert(Arc::clone(owner), fresh);
@@ -220,11 +224,13 @@ async fn open(
 
 /// Checks that the client may have one more open of one more file.
 fn room_to_create(cx: &Cx<'_>, client: ClientId) -> Result<(), Status> {
-    let tables = cx.server.state.lock();
+    let state = &cx.server.state;
+    let mut tables = state.lock();
     let record = tables.clients.get(&client).ok_or(Status::StaleClientid)?;
     record.room_for_state()?;
-    record.host_has_room(Quota::Opens, 1)?;
-    record.host_has_room(Quota::Files, 1)
+    let now = cx.now.seconds();
+    state.need_room(&mut tables, client, (Quota::Opens, 1), now)?;
+    state.need_room(&mut tables, client, (Quota::Files, 1), now)
 }
 
 /// True if an OPEN also conflicts with read delegations of others, not only
@@ -246,7 +252,11 @@ async fn open_in_store(target: &Target, args: &Args, access: u32) -> Result<Open
     // A reclaim, and an open under a delegation, were allowed before.
     let stateless = args.claim.is_reclaim()
         || matches!(args.claim, Claim::DelegateCurrent(..) | Claim::DelegateCurrentFh(_));
-    let want = OpenAccess { read: access & 1 != 0, write: access & 2 != 0, stateless };
+    let (read, write) = (access & 1 != 0, access & 2 != 0);
+    // A client asks for reading to run a program, which needs execute permission
+    // only. It checks itself what its program asked for.
+    let read_by_execute = !write;
+    let want = OpenAccess { read, write, stateless, read_by_execute };
     Ok(object.export.store.open(object.who(), &object.node, want).await?)
 }
 
@@ -268,10 +278,18 @@ fn remember(
         return Err(Status::NoGrace);
     }
     let now = cx.now.seconds();
-    state.check_shares(&mut tables, &file, access, args.deny, now)?;
+    // To empty the file is to write it, also where the open is for reading.
+    let needed = if target.truncate { access | ACCESS_WRITE } else { access };
+    state.check_shares(&mut tables, &file, needed, args.deny, now)?;
     // Another client may have got a delegation during the call to the backend.
     let modifies = takes_from_others(args, target);
     state.recall_standing(&mut tables, &file, modifies, Some(client), now)?;
+    if State::open_of(&tables, client, owner, &file).is_none() {
+        state.need_room(&mut tables, client, (Quota::Opens, 1), now)?;
+    }
+    if !tables.is_held(&file) {
+        state.need_room(&mut tables, client, (Quota::Files, 1), now)?;
+    }
     let new = NewOpen {
         client,
         owner,
