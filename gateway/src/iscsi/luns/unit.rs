@@ -176,6 +176,8 @@ impl UnitHome {
             ..BlockOptions::new(self.pool.clone())
         };
         move || {
+            #[cfg(test)]
+            crate::iscsi::tests::gate::wait_open(&lun.path);
             check_file(&state_dir, &lun, naa)?;
             BlockVolume::open(&lun.path, options, engine).map_err(|error| fault(&error))
         }
