@@ -72,6 +72,8 @@ struct Slot<T> {
     due: Instant,
     /// Set if the item is still asked for.
     wanted: bool,
+    /// Number of calls that wait for its result.
+    awaited: usize,
 }
 
 /// Attempts by item.
@@ -119,10 +121,33 @@ impl<T: Send + 'static> Attempts<T> {
     /// `patience`; not for attempts that were under way before. Returns the
     /// results in order. Items that are not among `jobs` are forgotten.
     pub(crate) fn attempt(&self, jobs: Vec<Job<T>>, patience: Duration) -> Vec<Result<T, Fault>> {
-        let deadline = Instant::now() + patience;
         let mut table = self.table();
         close(table.want(&jobs));
+        self.finish(table, jobs, patience)
+    }
+
+    /// The same, but no other item is forgotten.
+    pub(crate) fn attempt_more(
+        &self,
+        jobs: Vec<Job<T>>,
+        patience: Duration,
+    ) -> Vec<Result<T, Fault>> {
+        let mut table = self.table();
+        table.add(&jobs);
+        self.finish(table, jobs, patience)
+    }
+
+    /// Attempts items of the table and waits for them.
+    fn finish(
+        &self,
+        mut table: MutexGuard<'_, Table<T>>,
+        jobs: Vec<Job<T>>,
+        patience: Duration,
+    ) -> Vec<Result<T, Fault>> {
+        let deadline = Instant::now() + patience;
         let keys: Vec<_> = jobs.iter().map(|job| job.key.clone()).collect();
+        // The end of one wakes the thread that retries, which knows nothing of these.
+        table.slots(&keys, |slot| slot.awaited += 1);
         let begin = jobs.into_iter().filter(|job| job.begins);
         let mut queue: Vec<_> = begin.filter(|job| table.is_idle(&job.key)).collect();
         let mut begun: Vec<String> = Vec::new();
@@ -141,7 +166,13 @@ impl<T: Send + 'static> Attempts<T> {
             let waited = self.table.1.wait_timeout(table, left.min(HANGS_AFTER));
             table = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        table.slots(&keys, |slot| slot.awaited -= 1);
         keys.iter().map(|key| table.take(key)).collect()
+    }
+
+    /// Wakes the thread that retries: what is absent has changed.
+    pub(crate) fn wake(&self) {
+        self.wake.wake();
     }
 
     /// Begins the attempts that are due, without waiting. Items that are not
@@ -170,7 +201,7 @@ impl<T: Send + 'static> Attempts<T> {
 
     /// Makes the next attempts due now.
     #[cfg(test)]
-    pub(super) fn make_due(&self) {
+    pub(crate) fn make_due(&self) {
         self.table().0.values_mut().for_each(|slot| slot.due = Instant::now());
     }
 
@@ -217,9 +248,15 @@ fn close<T: Send + 'static>(unused: Vec<T>) {
 }
 
 impl<T> Table<T> {
-    /// Adds the items, and forgets all others. Returns results of theirs.
-    fn want(&mut self, jobs: &[Job<T>]) -> Vec<T> {
-        self.0.values_mut().for_each(|slot| slot.wanted = false);
+    /// Changes the slots of these items.
+    fn slots(&mut self, keys: &[String], change: impl Fn(&mut Slot<T>)) {
+        for key in keys {
+            self.0.get_mut(key).into_iter().for_each(&change);
+        }
+    }
+
+    /// Adds the items.
+    fn add(&mut self, jobs: &[Job<T>]) {
         let due = Instant::now();
         for job in jobs {
             let slot = self.0.entry(job.key.clone()).or_insert_with(|| Slot {
@@ -229,9 +266,17 @@ impl<T> Table<T> {
                 attempts: 0,
                 due,
                 wanted: true,
+                awaited: 0,
             });
             slot.wanted = true;
         }
+    }
+
+    /// Adds the items, and forgets all others that nobody waits for. Returns results
+    /// of theirs.
+    fn want(&mut self, jobs: &[Job<T>]) -> Vec<T> {
+        self.0.values_mut().for_each(|slot| slot.wanted = slot.awaited > 0);
+        self.add(jobs);
         // One that is under way is remembered, so that no second one begins.
         let is_forgotten = |_: &String, slot: &mut Slot<T>| {
             !slot.wanted && !matches!(slot.state, State::UnderWay(_))

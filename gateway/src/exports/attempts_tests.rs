@@ -80,6 +80,38 @@ fn an_unwanted_result_is_dropped() {
 }
 
 #[test]
+fn what_somebody_waits_for_is_not_forgotten() {
+    let attempts = Attempts::new(Wake::default());
+    let (hung, answers, begun) = hanging("new");
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| attempts.attempt_more(vec![hung], LONG));
+        begun.recv().unwrap();
+        // The thread that retries was woken, and has other items or none.
+        assert_eq!(attempts.retry(Vec::new()), Progress::default());
+        assert_eq!(attempts.attempt(vec![job("other", true, || Ok(1))], LONG), [Ok(1)]);
+        answers.send(7).unwrap();
+        assert_eq!(waiter.join().unwrap(), [Ok(7)]);
+    });
+    assert_eq!(attempts.retry(Vec::new()), Progress::default());
+    assert!(attempts.table().0.is_empty(), "nobody waits any more");
+}
+
+#[test]
+fn further_items_end_no_other() {
+    let wake = Wake::default();
+    let attempts = Attempts::new(wake.clone());
+    let (hung, answers, begun) = hanging("absent");
+    assert!(attempts.attempt(vec![hung], Duration::ZERO)[0].is_err());
+    begun.recv().unwrap();
+    assert_eq!(attempts.attempt_more(vec![job("new", true, || Ok(1))], LONG), [Ok(1)]);
+    wake.wait(Some(LONG));
+    answers.send(7).unwrap();
+    wake.wait(Some(LONG));
+    let again = job("absent", false, || panic!("its result is there"));
+    assert_eq!(attempts.attempt(vec![again], LONG), [Ok(7)]);
+}
+
+#[test]
 fn many_that_hang_leave_room_for_others() {
     let attempts = Attempts::new(Wake::default());
     let (jobs, answers): (Vec<_>, Vec<_>) = (0..MAX_UNDER_WAY + 10)

@@ -5,8 +5,7 @@ use std::time::Duration;
 /// Time that a start waits for storage to open. Storage that takes longer is
 /// absent, and comes into service when it has opened.
 pub(crate) const START_PATIENCE: Duration = Duration::from_secs(15);
-/// The same with `--strict`, and for datasets and live commands, where nothing
-/// waits for it later.
+/// The same with `--strict`, for datasets, and for live commands, which fail then.
 pub(crate) const OPEN_PATIENCE: Duration = Duration::from_secs(30);
 /// Time that a reload waits for storage to open; its caller waits 30 s.
 pub(crate) const RELOAD_PATIENCE: Duration = Duration::from_secs(5);

@@ -420,6 +420,12 @@ impl Memory {
         Self { holds: self.holds.clone(), ..Self::default() }
     }
 
+    /// Remembers a zvol as one that was found.
+    #[cfg(test)]
+    pub(crate) fn remember(&mut self, volume: Volume) {
+        self.volumes.insert(volume.guid, volume);
+    }
+
     /// Ends the holds of a dataset.
     pub(crate) fn resume(&mut self, name: &DatasetName) {
         self.holds.retain(|_, hold| !hold.name.is_within(name));

@@ -1,7 +1,7 @@
 //! Logical units whose storage is absent: attempts to open it, and their way
 //! into service.
 
-use super::luns::catalog::{AbsentLun, Catalog, Target};
+use super::luns::catalog::{AbsentLun, SEE_LOG, Target};
 use super::service::IscsiService;
 use crate::exports::absent::{AbsentItem, AbsentKind, Fault};
 use crate::exports::attempts::Progress;
@@ -9,19 +9,27 @@ use crate::exports::open::Opening;
 use zgate_config::LunConfig;
 use zgate_iscsi::names::IscsiName;
 
-/// Returns the absent logical units of a catalog.
-pub(super) fn absent_items(catalog: &Catalog) -> Vec<AbsentItem> {
+/// Returns absent logical units as items.
+pub(super) fn absent_items<'a>(
+    luns: impl Iterator<Item = (&'a IscsiName, &'a AbsentLun)>,
+) -> Vec<AbsentItem> {
     let item = |(target, lun): (&IscsiName, &AbsentLun)| {
         let name = format!("target {target} lun {}", lun.config.number);
         AbsentItem::new(AbsentKind::Lun, name, lun.fault.clone())
     };
-    catalog.absent().map(item).collect()
+    luns.map(item).collect()
 }
 
 impl IscsiService {
     /// Returns the logical units whose storage is absent.
     pub(crate) fn absent(&self) -> Vec<AbsentItem> {
-        absent_items(&self.rules().catalog)
+        absent_items(self.rules().catalog.absent())
+    }
+
+    /// Returns those that the configuration names: what a pattern or the API found may
+    /// always come later.
+    pub(crate) fn named_absent(&self) -> Vec<AbsentItem> {
+        absent_items(self.rules().catalog.named_absent())
     }
 
     /// Begins the attempts that are due.
@@ -41,7 +49,7 @@ impl IscsiService {
             let result = match opened.remove(&(name.clone(), config.number)) {
                 Some(Ok(volume)) => {
                     let unit = self.home.open_over(name, config, None, Some(volume));
-                    unit.map_err(|error| Fault::absent(error.to_string(), "see the log"))
+                    unit.map_err(|error| Fault::absent(error.to_string(), SEE_LOG))
                 }
                 Some(Err(fault)) => Err(fault),
                 None => continue,

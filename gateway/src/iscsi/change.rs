@@ -52,9 +52,9 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Returns the logical units that will be absent.
-    pub(crate) fn absent(&self) -> Vec<AbsentItem> {
-        absent_items(&self.rules.catalog)
+    /// Returns the logical units of the configuration that will be absent.
+    pub(crate) fn named_absent(&self) -> Vec<AbsentItem> {
+        absent_items(self.rules.catalog.named_absent())
     }
 }
 

@@ -1,8 +1,10 @@
 //! Targets of disks that the API made: one for each disk, with the disk as LUN 0
 //! and a rule for each node with access.
 
-use super::luns::catalog::{Catalog, Target};
+use super::luns::catalog::{AbsentLun, Catalog, Target};
+use super::luns::found::{is_closed, unit_of};
 use super::luns::numbers::identity;
+use super::luns::volumes::Opened;
 use super::service::{IscsiService, Rules};
 use super::settings::{InitiatorRule, IscsiSettings, TargetSettings};
 use crate::exports::granted::GrantedDisk;
@@ -56,40 +58,54 @@ fn target(disk: &GrantedDisk) -> Option<TargetSettings> {
 
 impl IscsiService {
     /// Replaces the targets of disks that the API made. Sessions that no rule
-    /// admits any longer end. A disk that cannot be opened is skipped.
+    /// admits any longer end. A disk that cannot be opened is absent. Blocks, but no
+    /// other change.
     pub(crate) fn replace_granted(&self, disks: &[GrantedDisk]) {
+        let wanted: BTreeMap<IscsiName, TargetSettings> =
+            disks.iter().filter_map(target).map(|target| (target.name.clone(), target)).collect();
+        let mut opened = self.open_granted(&wanted);
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let rules = self.rules();
         let mut targets = rules.catalog.targets.clone();
-        let wanted: BTreeMap<IscsiName, TargetSettings> =
-            disks.iter().filter_map(target).map(|target| (target.name.clone(), target)).collect();
         targets.retain(|name, target| !target.settings.granted || wanted.contains_key(name));
-        for (name, settings) in wanted {
+        for (name, mut settings) in wanted {
             let before = targets.get(&name);
             if before.is_some_and(|target| !target.settings.granted) {
                 tracing::error!(target = %name, "not served: the configuration has this target");
                 continue;
             }
-            let unit = before.and_then(|target| target.units.get(&LUN));
-            let lun = &settings.luns[0];
-            let unit = match unit {
-                Some(unit) if unit.config == *lun => Ok(Arc::clone(unit)),
-                before => self.home.open(&name, lun, before.map(Arc::as_ref)),
+            let lun = settings.luns[0].clone();
+            let known = before.and_then(|target| target.absent.get(&LUN));
+            let unit = match known.filter(|known| known.config == lun) {
+                // The thread that retries attends to it.
+                Some(known) => Err(known.fault.clone()),
+                None => {
+                    let before = before.and_then(|target| target.units.get(&LUN));
+                    unit_of(&self.home, &name, &lun, before, &mut opened)
+                }
             };
+            let (mut units, mut absent) = (BTreeMap::new(), BTreeMap::new());
             match unit {
                 Ok(unit) => {
-                    let units = BTreeMap::from([(LUN, unit)]);
-                    let target = Target { settings, units, absent: BTreeMap::new() };
-                    targets.insert(name, Arc::new(target));
+                    units.insert(LUN, unit);
                 }
-                Err(error) => {
-                    tracing::error!(%error, "cannot serve a disk of the API");
-                    targets.remove(&name);
+                Err(fault) => {
+                    settings.luns.clear();
+                    absent.insert(LUN, AbsentLun { config: lun, fault });
                 }
             }
+            targets.insert(name, Arc::new(Target { settings, units, absent }));
         }
         let discovery = rules.discovery.clone();
         self.replace_rules(Rules { catalog: Catalog { targets }, discovery });
+    }
+
+    /// Opens the disks that are not open, all at the same time.
+    fn open_granted(&self, wanted: &BTreeMap<IscsiName, TargetSettings>) -> Opened {
+        let rules = self.rules();
+        let all = wanted.iter().map(|(name, settings)| (name, &settings.luns[0]));
+        let closed = all.filter(|(name, lun)| is_closed(rules.catalog.targets.get(*name), lun));
+        self.volumes.open_found(&self.home, &closed.collect::<Vec<_>>())
     }
 
     /// Returns the initiators that are logged in to a target.
@@ -110,10 +126,11 @@ impl IscsiService {
         found.settings.rules.iter().any(admitted).then(|| format!("naa.{}", unit.naa))
     }
 
-    /// Returns whether a target of a disk of the API is served.
+    /// Returns whether a disk of the API is served: its target is there, and it is open.
     pub(crate) fn serves(&self, target: &str) -> bool {
-        let name = IscsiName::parse(target);
-        name.is_some_and(|name| self.rules().catalog.targets.contains_key(&name))
+        let rules = self.rules();
+        let found = IscsiName::parse(target).and_then(|name| rules.catalog.targets.get(&name));
+        found.is_some_and(|target| target.units.contains_key(&LUN))
     }
 }
 

@@ -71,6 +71,9 @@ pub(crate) const LOGIN_SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes per second that background work (SANITIZE) may write.
 pub(crate) const BACKGROUND_BYTES_PER_SECOND: u64 = 512 << 20;
+/// Time for which a snapshot waits for the flush of one logical unit: a slow pool may
+/// have much to write, one that hangs never ends.
+pub(crate) const FLUSH_PATIENCE: Duration = Duration::from_secs(60);
 /// Interval at which a logical unit's device or file is checked for changes.
 pub(crate) const WATCH_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval at which the space behind a thin logical unit is queried.

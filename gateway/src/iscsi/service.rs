@@ -165,6 +165,9 @@ impl IscsiService {
         for live in self.sessions() {
             self.refresh_lun_map(&live, &new);
         }
+        if new.catalog.absent().chain(old.catalog.absent()).next().is_some() {
+            self.volumes.wake();
+        }
     }
 
     fn refresh_lun_map(&self, live: &Arc<LiveSession>, rules: &Rules) {

@@ -150,6 +150,12 @@ impl Reconciler {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns whether nobody holds the state.
+    #[cfg(test)]
+    pub(super) fn is_state_free(&self) -> bool {
+        self.state.try_lock().is_ok()
+    }
+
     fn answers(&self) -> MutexGuard<'_, BTreeMap<PoolName, PoolAnswers>> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -136,7 +136,7 @@ impl Gateway {
         let block_service = Arc::new(IscsiService::new(block, home, files, how)?);
         let strict = how == Opening::StrictStart;
         if strict {
-            refuse(&[absent.clone(), block_service.absent()].concat())?;
+            refuse(&[absent.clone(), block_service.named_absent()].concat())?;
         }
         let shared = build(
             settings,
@@ -237,7 +237,7 @@ impl Gateway {
         let opened = self.opener.open(exports, self.generation(), &stores, Opening::Reload)?;
         let prepared = self.shared.iscsi.prepare(block, Opening::Reload)?;
         if self.strict {
-            refuse(&[opened.absent.clone(), prepared.absent()].concat())?;
+            refuse(&[opened.absent.clone(), prepared.named_absent()].concat())?;
         }
         if !force {
             in_use::refuse(&self.shared, exports, &opened.namespace, &prepared)?;

@@ -241,18 +241,27 @@ impl Reconciler {
         let mut state = self.state();
         let outcome = plan.apply(&mut state.memory, &found.inventory(Instant::now()));
         let shown = Shown::of(&outcome);
-        if shown.exports != state.shown.exports {
+        let exports_differ = shown.exports != state.shown.exports;
+        let volumes_differ = shown.volumes != state.shown.volumes;
+        let granted_differ = shown.granted != state.shown.granted;
+        if exports_differ {
             report(&state.shown, &shown);
+        }
+        // Storage that does not open keeps only other changes waiting, and nobody who
+        // asks for the state.
+        drop(state);
+        if exports_differ {
             gateway.replace_exports(&outcome.exports, Opening::Scan)?;
         }
-        if shown.volumes != state.shown.volumes {
+        if volumes_differ {
             tracing::info!(zvols = shown.volumes.len(), "zvols have changed");
             gateway.replace_volumes(&block, &outcome.volumes)?;
         }
-        if shown.granted != state.shown.granted {
+        if granted_differ {
             tracing::info!(disks = shown.granted.len(), "disks of the API have changed");
             gateway.shared.iscsi.replace_granted(&outcome.granted);
         }
+        let mut state = self.state();
         state.shown = shown;
         let missing = plan.missing(&state.memory).collect();
         gateway.shared.absent.update(Source::Datasets, missing);
@@ -288,5 +297,71 @@ fn report(before: &Shown, now: &Shown) {
         if !now.exports.iter().any(|new| still(&new)) {
             tracing::info!(export = pseudo, dataset = %dataset.name, "no longer exported");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exports::plan::Volume;
+    use crate::iscsi::luns::catalog::Catalog;
+    use crate::iscsi::service::Rules;
+    use crate::iscsi::tests::gate::hold_open;
+    use crate::nfs::tcp::tests::gateway_with;
+    use zgate_control::{Discovery, Tool, ToolError};
+
+    /// A pool with one zvol.
+    struct OneZvol;
+
+    impl Tool for OneZvol {
+        fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
+            if arguments.contains(&"-j") {
+                return Err(ToolError::Failed {
+                    command: program.to_owned(),
+                    status: Some(2),
+                    said: "invalid option 'j'".to_owned(),
+                });
+            }
+            if !arguments.contains(&"-r") {
+                return Ok("tank\n".to_owned());
+            }
+            Ok("tank/vm/a\tvolume\t7\t40\t5000\t1000000\t4096\t-\t16384\t1048576\talways\t\
+                latency\toff\t-\t-\t-\t0\t1048576\toff\t-\toff\t-\t-\t-\t-\n"
+                .to_owned())
+        }
+    }
+
+    #[test]
+    fn a_zvol_that_does_not_open_keeps_the_state_from_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let gateway = gateway_with(dir.path(), "");
+        let disk = dir.path().join("disk");
+        std::fs::File::create(&disk).unwrap().set_len(1 << 20).unwrap();
+        let tool: Arc<dyn Tool> = Arc::new(OneZvol);
+        let follow = Reconciler::with(Discovery::new(Arc::clone(&tool)), Discovery::new(tool));
+        let text = "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.test:a\"\n\
+            [[target.volumes]]\ndataset = \"tank/vm/*\"\ndirect = \"never\"\n";
+        let config = zgate_config::parse(text, std::path::Path::new("x")).unwrap();
+        let prepared = follow.prepare(&config).unwrap();
+        let iscsi = &gateway.shared.iscsi;
+        let targets = Catalog::default();
+        let catalog =
+            targets.next(&prepared.block, &iscsi.home, &iscsi.volumes, Opening::Reload).unwrap();
+        iscsi.replace_rules(Rules { catalog, discovery: None });
+        follow.adopt(prepared);
+        // It was found under another name, which its device still has.
+        let template = config.targets[0].volumes[0].clone();
+        let (name, device) = ("tank/vm/before".parse().unwrap(), disk.clone());
+        let known = Volume { target: 0, guid: 7, name, device, template };
+        follow.state().memory.remember(known);
+        let (opens, begun) = hold_open(&disk);
+        std::thread::scope(|scope| {
+            let scan = scope.spawn(|| follow.scan(&gateway).map(|_| ()));
+            begun.recv_timeout(Duration::from_secs(30)).unwrap();
+            assert!(follow.is_state_free());
+            drop(opens);
+            scan.join().unwrap().unwrap();
+        });
+        assert_eq!(iscsi.rules().catalog.units().count(), 1);
     }
 }

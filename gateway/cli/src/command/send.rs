@@ -43,9 +43,9 @@ pub(crate) struct SendArgs {
     /// Resume from this receive_resume_token
     #[arg(long, value_name = "TOKEN", conflicts_with_all = ["snapshot", "from", "replicate", "raw", "resume"])]
     resume_token: Option<String>,
-    /// Roll the destination back to its newest snapshot first; later changes
-    /// there are lost
-    #[arg(long)]
+    /// With --from: discard first what was written at the destination after its
+    /// newest snapshot, which must be BASE. No snapshot is destroyed there
+    #[arg(long, requires = "from", conflicts_with = "replicate")]
     rollback: bool,
     /// Program that runs a command on another machine; is called with
     /// `-- HOST COMMAND`
@@ -63,7 +63,7 @@ type Failure = Box<dyn std::error::Error>;
 
 impl SendArgs {
     fn transport(&self) -> Transport {
-        Transport { ssh: self.ssh.clone(), rollback: self.rollback }
+        Transport { ssh: self.ssh.clone() }
     }
 
     /// Returns the login and dataset of the receiver, if there is one.
@@ -79,6 +79,18 @@ impl SendArgs {
         let Some((login, dataset)) = self.receiver() else { return Ok(None) };
         let ask = self.transport().ask(login);
         Ok(snapshot::remote_token(&schedule::tool(), &ask, dataset)?)
+    }
+
+    /// Rolls the destination back, if that was asked for.
+    fn roll_back(&self) -> Result<(), Failure> {
+        let (true, Some(snapshot), Some(base)) = (self.rollback, &self.snapshot, &self.from) else {
+            return Ok(());
+        };
+        let Some((login, dataset)) = self.receiver() else {
+            return Err("--rollback needs ssh: or local: as destination, not a file".into());
+        };
+        let ask = self.transport().ask(login);
+        Ok(snapshot::roll_back_destination(&schedule::tool(), &ask, dataset, snapshot, base)?)
     }
 
     fn sending(&self) -> Result<Sending, Failure> {
@@ -120,6 +132,7 @@ pub(crate) fn run(args: &SendArgs) -> Result<bool, Failure> {
         report(args, "estimate_bytes", estimate, None)?;
         return Ok(true);
     }
+    args.roll_back()?;
     let bar = bar(estimate);
     let mut progress = |bytes: u64| {
         // The estimate is approximate.
@@ -209,4 +222,23 @@ fn bar(estimate: u64) -> ProgressBar {
     let bar = ProgressBar::new(estimate);
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::command::Cli;
+    use clap::Parser;
+
+    fn parses(more: &[&str]) -> bool {
+        let send = ["zgate", "snapshot", "send", "--to", "local:b/c"];
+        Cli::try_parse_from(send.iter().chain(more)).is_ok()
+    }
+
+    #[test]
+    fn a_rollback_is_for_one_increment() {
+        assert!(parses(&["p/a@two", "--from", "@one", "--rollback"]));
+        assert!(!parses(&["p/a@two", "--rollback"]), "a full stream replaces the dataset");
+        assert!(!parses(&["p/a@two", "--from", "@one", "--replicate", "--rollback"]));
+        assert!(!parses(&["--resume", "--rollback"]));
+    }
 }

@@ -13,12 +13,15 @@ use zgate_config::{ByteSize, LunConfig, NaaId};
 use zgate_iscsi::names::IscsiName;
 use zgate_scsi::{LogicalUnits, Lun};
 
+/// Next step where a volume is there, but its unit cannot be opened.
+pub(in crate::iscsi) const SEE_LOG: &str = "see the log";
+
 /// One target.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub settings: TargetSettings,
     pub units: BTreeMap<u16, Arc<Unit>>,
-    /// Logical units whose storage is absent.
+    /// Logical units whose storage is absent; `settings.luns` does not have them.
     pub absent: BTreeMap<u16, AbsentLun>,
 }
 
@@ -140,6 +143,14 @@ impl Catalog {
         targets.flat_map(|(name, target)| target.absent.values().map(move |lun| (name, lun)))
     }
 
+    /// The same without those that a pattern or the API found.
+    pub(crate) fn named_absent(&self) -> impl Iterator<Item = (&IscsiName, &AbsentLun)> {
+        self.absent().filter(move |(target, lun)| {
+            let target = self.targets.get(*target);
+            !target.is_some_and(|target| target.settings.followed.contains(&lun.config.number))
+        })
+    }
+
     /// Returns whether a logical unit has this identity, present or absent.
     pub(crate) fn has_identity(&self, naa: NaaId) -> bool {
         let is =
@@ -172,15 +183,15 @@ impl Catalog {
             for lun in &target.luns {
                 let before = before(&target.name, lun);
                 let kept = before.filter(|unit| same_but_size(&unit.config, lun));
+                // A pattern or the API found it: it comes later, whatever the fault.
+                let is_found = target.followed.contains(&lun.number);
                 let volume = opened.remove(&(target.name.clone(), lun.number)).transpose();
                 let unit = match (kept, volume) {
                     (Some(unit), _) => Ok(Arc::clone(unit)),
                     (None, Ok(volume)) => {
                         home.open_over(&target.name, lun, before.map(Arc::as_ref), volume)
                     }
-                    (None, Err(fault))
-                        if fault.absent && !target.followed.contains(&lun.number) =>
-                    {
+                    (None, Err(fault)) if fault.absent || is_found => {
                         absent.insert(lun.number, AbsentLun { config: lun.clone(), fault });
                         continue;
                     }
@@ -190,16 +201,15 @@ impl Catalog {
                     Ok(unit) => {
                         units.insert(lun.number, unit);
                     }
-                    // This unit was found by a pattern, not named.
-                    Err(error) if target.followed.contains(&lun.number) => {
-                        tracing::error!(%error, "cannot serve a zvol");
+                    Err(error) if is_found => {
+                        let fault = Fault::absent(error.to_string(), SEE_LOG);
+                        absent.insert(lun.number, AbsentLun { config: lun.clone(), fault });
                     }
                     Err(error) => return Err(error),
                 }
             }
             let mut settings = target.clone();
             settings.luns.retain(|lun| units.contains_key(&lun.number));
-            settings.followed.retain(|number| units.contains_key(number));
             targets.insert(target.name.clone(), Arc::new(Target { settings, units, absent }));
         }
         Ok(Self { targets })

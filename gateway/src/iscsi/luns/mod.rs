@@ -2,6 +2,7 @@
 //! and files.
 
 pub(crate) mod catalog;
+pub(super) mod found;
 pub(crate) mod numbers;
 pub(crate) mod reservations;
 pub(crate) mod unit;

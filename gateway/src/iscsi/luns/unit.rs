@@ -4,6 +4,7 @@ use super::reservations::DirReservations;
 use super::watch::watch;
 use crate::exports::absent::Fault;
 use crate::exports::stores::in_time;
+use crate::iscsi::flush::LateFlush;
 use crate::iscsi::limits::{BACKGROUND_BYTES_PER_SECOND, BACKGROUND_SECONDS};
 use crate::iscsi::port_groups::PortGroups;
 use crate::iscsi::settings::{IscsiSettings, identity};
@@ -52,6 +53,8 @@ pub(crate) struct Unit {
     pub volume: Arc<BlockVolume>,
     pub disk: Arc<Disk>,
     pub stats: UnitStats,
+    /// Flush of the volume that has not ended in time.
+    pub late_flush: Arc<LateFlush>,
     pub thin_warning_percent: u8,
     closed: watch::Sender<bool>,
 }
@@ -149,6 +152,7 @@ impl UnitHome {
             volume,
             disk: Arc::new(disk),
             stats: UnitStats::default(),
+            late_flush: before.map(|unit| Arc::clone(&unit.late_flush)).unwrap_or_default(),
             thin_warning_percent: self.thin_warning_percent,
             closed: watch::Sender::new(false),
         }))
@@ -176,6 +180,8 @@ impl UnitHome {
             ..BlockOptions::new(self.pool.clone())
         };
         move || {
+            #[cfg(test)]
+            crate::iscsi::tests::gate::wait_open(&lun.path);
             check_file(&state_dir, &lun, naa)?;
             BlockVolume::open(&lun.path, options, engine).map_err(|error| fault(&error))
         }

@@ -32,8 +32,27 @@ impl Volumes {
         let luns: Vec<_> = luns.collect();
         let jobs = luns.iter().map(|(target, lun)| job(home, target, lun, how.attempts_all()));
         let results = self.0.attempt(jobs.collect(), how.patience());
-        let keys = luns.into_iter().map(|(target, lun)| (target.clone(), lun.number));
-        keys.zip(results).collect()
+        by_lun(&luns, results)
+    }
+
+    /// Opens the volumes of LUNs that were found, at the same time. Attempts at others
+    /// go on.
+    pub(in crate::iscsi) fn open_found(
+        &self,
+        home: &UnitHome,
+        luns: &[(&IscsiName, &LunConfig)],
+    ) -> Opened {
+        if luns.is_empty() {
+            return Opened::new();
+        }
+        let jobs = luns.iter().map(|(target, lun)| job(home, target, lun, true));
+        let results = self.0.attempt_more(jobs.collect(), Opening::Scan.patience());
+        by_lun(luns, results)
+    }
+
+    /// Wakes the thread that retries: what is absent has changed.
+    pub(in crate::iscsi) fn wake(&self) {
+        self.0.wake();
     }
 
     /// Begins the attempts that are due at absent LUNs.
@@ -44,6 +63,17 @@ impl Volumes {
     ) -> Progress {
         self.0.retry(luns.map(|(target, lun)| job(home, target, &lun.config, true)).collect())
     }
+
+    /// Makes the next attempts due now.
+    #[cfg(test)]
+    pub(in crate::iscsi) fn make_due(&self) {
+        self.0.make_due();
+    }
+}
+
+fn by_lun(luns: &[(&IscsiName, &LunConfig)], results: Vec<Result<BlockVolume, Fault>>) -> Opened {
+    let keys = luns.iter().map(|(target, lun)| ((*target).clone(), lun.number));
+    keys.zip(results).collect()
 }
 
 fn job(home: &UnitHome, target: &IscsiName, lun: &LunConfig, begins: bool) -> Job<BlockVolume> {

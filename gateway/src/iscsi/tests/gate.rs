@@ -8,6 +8,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use zgate_store::block_store::{BlockGeometry, Extent};
@@ -17,6 +18,29 @@ use zgate_store::{BlockStore, Payload, StoreError, StoreFuture};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 static GATES: LazyLock<Mutex<HashMap<PathBuf, Arc<Gate>>>> = LazyLock::new(Mutex::default);
+
+/// Openings to be held, by path: who is told, and the end of the wait.
+type HeldOpens = HashMap<PathBuf, (Sender<()>, Receiver<()>)>;
+
+static OPENS: LazyLock<Mutex<HeldOpens>> = LazyLock::new(Mutex::default);
+
+/// Holds the next opening of the LUN at `path` until the sender is dropped. The
+/// receiver is told that it has begun.
+pub(crate) fn hold_open(path: &Path) -> (Sender<()>, Receiver<()>) {
+    let ((told, begun), (opens, waits)) = (channel(), channel());
+    OPENS.lock().unwrap().insert(path.to_owned(), (told, waits));
+    (opens, begun)
+}
+
+/// Waits if a test holds the opening of this path.
+pub(crate) fn wait_open(path: &Path) {
+    let held = OPENS.lock().unwrap().remove(path);
+    if let Some((told, waits)) = held {
+        // The test may have ended.
+        let _ = told.send(());
+        let _ = waits.recv();
+    }
+}
 
 #[derive(Debug, Default)]
 struct State {

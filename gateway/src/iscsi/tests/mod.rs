@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod discovery;
+mod found;
 pub(crate) mod gate;
 mod host;
 mod memory;

@@ -131,6 +131,15 @@ replicated() {
     zgate snapshot send lab/src@six --from @five --to local:copy/all --rollback
     [ ! -e /scratch/copy-all/mine ]
 }
+own_snapshot_stays() {
+    zfs snapshot copy/all@own && zfs snapshot lab/src@seven
+    refused "copy/all@own.*copy/all@six.*destroyed" \
+        zgate snapshot send lab/src@seven --from @six --to local:copy/all --rollback
+    refused "cannot be used with" \
+        zgate snapshot send lab/src@seven --from @six --replicate --to local:copy/all --rollback
+    refused "required" zgate snapshot send lab/src@seven --to local:copy/all --rollback
+    zfs list copy/all@own copy/all@six copy/all/below@five
+}
 raw() {
     head -c 32 /dev/urandom >/tmp/key
     zfs create -o encryption=on -o keyformat=raw -o keylocation=file:///tmp/key lab/secret
@@ -155,4 +164,5 @@ step "a file that is cut short is never taken for whole" file_cut_short
 step "over ssh, interrupted, resumed, incremental from a bookmark" over_ssh_interrupted
 step "resumed by hand with the token" token_by_hand
 step "a tree with all its snapshots, then what came since" replicated
+step "a snapshot that only the destination has stays, with --rollback too" own_snapshot_stays
 step "raw: the copy stays encrypted, no key is needed" raw

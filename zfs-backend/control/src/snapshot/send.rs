@@ -23,6 +23,17 @@ impl FromStr for Base {
     }
 }
 
+impl Base {
+    /// Returns its name with the dataset, which is that of `snapshot` if none is given.
+    pub(super) fn full_name(&self, snapshot: &SnapshotName) -> String {
+        if self.0.starts_with(['@', '#']) {
+            format!("{}{}", snapshot.dataset(), self.0)
+        } else {
+            self.0.clone()
+        }
+    }
+}
+
 /// Data to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sending {
@@ -99,6 +110,20 @@ pub fn token_is_plausible(token: &str) -> bool {
     token.contains('-') && token.split('-').all(word)
 }
 
+/// Runs `zfs` on the receiving machine, by the command `ask`; empty: on this one.
+pub(super) fn run_there(
+    tool: &dyn Tool,
+    ask: &[String],
+    arguments: &[&str],
+) -> Result<String, ToolError> {
+    let Some((program, before)) = ask.split_first() else { return tool.run("zfs", arguments) };
+    // The remote shell receives one line: quote it for that shell.
+    let line = command_line("zfs", arguments);
+    let mut all: Vec<&str> = before.iter().map(String::as_str).collect();
+    all.push(&line);
+    tool.run(program, &all)
+}
+
 /// Returns the resume token of an interrupted receive; `ask` is the command
 /// that runs `zfs` on the receiving machine, empty for this machine.
 ///
@@ -110,16 +135,7 @@ pub fn remote_token(
     dataset: &DatasetName,
 ) -> Result<Option<String>, ToolError> {
     let question = ["get", "-Hp", "-o", "value", "receive_resume_token", dataset.as_str()];
-    let text = match ask.split_first() {
-        None => tool.run("zfs", &question)?,
-        Some((program, arguments)) => {
-            // The remote shell receives one line: quote it for that shell.
-            let line = command_line("zfs", &question);
-            let mut all: Vec<&str> = arguments.iter().map(String::as_str).collect();
-            all.push(&line);
-            tool.run(program, &all)?
-        }
-    };
+    let text = run_there(tool, ask, &question)?;
     Ok(Some(text.trim().to_owned()).filter(|token| token_is_plausible(token)))
 }
 

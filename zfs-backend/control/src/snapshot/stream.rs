@@ -71,8 +71,6 @@ impl StreamError {
 pub struct Transport {
     /// ssh, or a program in its place; is called with host and command.
     pub ssh: String,
-    /// Rolls the destination back to its newest snapshot first (`-F`).
-    pub rollback: bool,
 }
 
 impl Transport {
@@ -84,8 +82,8 @@ impl Transport {
         login.map(there).unwrap_or_default()
     }
 
-    /// Returns the command that receives a stream: resumable, and without
-    /// mounting.
+    /// Returns the command that receives a stream: resumable, without mounting, and
+    /// never with `-F`, which destroys what the sender does not have.
     #[must_use]
     pub fn receive(&self, destination: &Destination) -> Option<Vec<String>> {
         let (login, dataset) = match destination {
@@ -93,11 +91,7 @@ impl Transport {
             Destination::Ssh { login, dataset } => (Some(login.as_str()), dataset),
             Destination::Local(dataset) => (None, dataset),
         };
-        let mut arguments = vec!["receive", "-s", "-u"];
-        if self.rollback {
-            arguments.push("-F");
-        }
-        arguments.push(dataset.as_str());
+        let arguments = ["receive", "-s", "-u", dataset.as_str()];
         let mut command = self.ask(login);
         if command.is_empty() {
             command.push("zfs".to_owned());
@@ -279,7 +273,7 @@ mod tests {
 
     #[test]
     fn who_receives() {
-        let plain = Transport { ssh: "ssh".into(), rollback: false };
+        let plain = Transport { ssh: "ssh".into() };
         let to = |text: &str| plain.receive(&text.parse().unwrap());
         assert_eq!(to("file:/a"), None);
         assert_eq!(to("local:b/c").unwrap(), ["zfs", "receive", "-s", "-u", "b/c"]);
@@ -287,8 +281,6 @@ mod tests {
             to("ssh:root@nas:b/c d").unwrap(),
             ["ssh", "--", "root@nas", "zfs receive -s -u 'b/c d'"]
         );
-        let forced = Transport { rollback: true, ..plain };
-        assert!(forced.receive(&"local:b".parse().unwrap()).unwrap().contains(&"-F".to_owned()));
     }
 
     #[test]

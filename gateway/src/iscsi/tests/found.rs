@@ -1,0 +1,98 @@
+//! Zvols and disks of the API that cannot be opened when they are found: they are
+//! served as soon as they can be.
+
+use super::{Fixture, TARGET};
+use crate::exports::granted::GrantedDisk;
+use crate::iscsi::luns::catalog::Target;
+use crate::iscsi::settings::{IscsiSettings, TargetSettings};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use zgate_config::LunConfig;
+use zgate_control::volume::Grant;
+use zgate_iscsi::names::IscsiName;
+
+const NUMBER: u16 = 7;
+const DISK: &str = "iqn.2026-11.test.zgate:k8s:7";
+const INITIATOR: &str = "iqn.2026-11.test.zgate:node";
+
+fn target(fixture: &Fixture, name: &str) -> Arc<Target> {
+    let rules = fixture.gateway.shared.iscsi.rules();
+    Arc::clone(&rules.catalog.targets[&IscsiName::parse(name).unwrap()])
+}
+
+fn make(path: &Path) {
+    std::fs::File::create(path).unwrap().set_len(1 << 20).unwrap();
+}
+
+/// Does what the thread that retries does, until something absent has appeared.
+fn let_appear(fixture: &Fixture) {
+    let iscsi = &fixture.gateway.shared.iscsi;
+    iscsi.volumes.make_due();
+    fixture.until("it opens", || iscsi.retry_absent().news);
+    iscsi.serve_returned();
+}
+
+fn late(fixture: &Fixture) -> PathBuf {
+    fixture._dir.path().join("late.img")
+}
+
+#[test]
+fn a_zvol_that_cannot_be_opened_at_first_is_served_later() {
+    let fixture = Fixture::start();
+    let (iscsi, path) = (&fixture.gateway.shared.iscsi, late(&fixture));
+    let before = target(&fixture, TARGET).settings.clone();
+    let named = before.luns[0].clone();
+    let zvol = LunConfig { number: NUMBER, path: path.clone(), ..named.clone() };
+    let followed = BTreeSet::from([NUMBER]);
+    let wanted = TargetSettings { luns: vec![named, zvol], followed, ..before };
+    let settings = IscsiSettings { targets: vec![wanted], ..IscsiSettings::default() };
+    // Also if it is found again meanwhile.
+    for _ in 0..2 {
+        iscsi.replace_followed(&settings).unwrap();
+        let now = target(&fixture, TARGET);
+        assert!(now.absent.contains_key(&NUMBER) && now.settings.followed.contains(&NUMBER));
+        assert_eq!((iscsi.absent().len(), iscsi.named_absent().len()), (1, 0));
+    }
+    make(&path);
+    let_appear(&fixture);
+    let now = target(&fixture, TARGET);
+    assert!(now.absent.is_empty() && now.settings.followed.contains(&NUMBER));
+    let unit = Arc::clone(&now.units[&NUMBER]);
+    iscsi.replace_followed(&settings).unwrap();
+    assert!(Arc::ptr_eq(&unit, &target(&fixture, TARGET).units[&NUMBER]));
+    assert_eq!(target(&fixture, TARGET).settings.luns.len(), 2);
+}
+
+#[test]
+fn a_disk_of_the_api_that_cannot_be_opened_at_first_is_served_later() {
+    let fixture = Fixture::start();
+    let (iscsi, path) = (&fixture.gateway.shared.iscsi, late(&fixture));
+    let grant = Grant {
+        node: "node".to_owned(),
+        addresses: Vec::new(),
+        initiator: Some(INITIATOR.to_owned()),
+        read_only: false,
+    };
+    let disk = GrantedDisk {
+        guid: 7,
+        name: "tank/k8s/a".parse().unwrap(),
+        device: path.clone(),
+        target: DISK.to_owned(),
+        grants: vec![grant],
+        unit: toml::from_str("dataset = \"tank/k8s/a\"\ndirect = \"never\"\n").unwrap(),
+    };
+    for _ in 0..2 {
+        iscsi.replace_granted(std::slice::from_ref(&disk));
+        assert_eq!(target(&fixture, DISK).absent.len(), 1);
+        assert!(!iscsi.serves(DISK) && iscsi.served_to(DISK, INITIATOR).is_none());
+    }
+    make(&path);
+    let_appear(&fixture);
+    assert!(iscsi.serves(DISK) && iscsi.served_to(DISK, INITIATOR).is_some());
+    let unit = Arc::clone(&target(&fixture, DISK).units[&0]);
+    iscsi.replace_granted(std::slice::from_ref(&disk));
+    assert!(Arc::ptr_eq(&unit, &target(&fixture, DISK).units[&0]));
+    iscsi.replace_granted(&[]);
+    assert!(!iscsi.serves(DISK) && iscsi.absent().is_empty());
+}
