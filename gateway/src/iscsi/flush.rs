@@ -5,7 +5,7 @@ use super::luns::unit::Unit;
 use super::service::IscsiService;
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use zgate_control::snapshot::{Policy, volumes};
 use zgate_control::{DatasetName, Tool};
@@ -19,12 +19,6 @@ pub(crate) struct Flushed {
     pub lun: u16,
     /// The zvol of the unit.
     pub zvol: String,
-}
-
-/// Returns the path of a zvol's device link; blanks in its name are written as
-/// `+`.
-fn device_of(zvol: &DatasetName) -> PathBuf {
-    Path::new("/dev/zvol").join(zvol.as_str().replace(' ', "+"))
 }
 
 /// Returns whether two paths lead to one device.
@@ -61,7 +55,7 @@ impl IscsiService {
     pub(crate) fn flush_volumes(&self, zvols: &[DatasetName]) -> io::Result<Vec<Flushed>> {
         let mut flushed = Vec::new();
         for zvol in zvols {
-            let device = device_of(zvol);
+            let device = zvol.device();
             let rules = self.rules();
             let backed = |unit: &&Arc<Unit>| same_device(&unit.config.path, &device);
             for unit in rules.catalog.units().filter(backed) {
@@ -89,7 +83,6 @@ mod tests {
 
     #[test]
     fn a_zvols_device_is_found_by_any_name() {
-        assert_eq!(device_of(&"llm/vm/a b".parse().unwrap()), Path::new("/dev/zvol/llm/vm/a+b"));
         let dir = tempfile::tempdir().unwrap();
         let (file, link) = (dir.path().join("zd0"), dir.path().join("vol"));
         std::fs::write(&file, "").unwrap();
