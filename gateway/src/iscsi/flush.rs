@@ -29,6 +29,16 @@ fn same_device(a: &Path, b: &Path) -> bool {
             .is_some_and(|a| std::fs::canonicalize(b).is_ok_and(|b| a == b))
 }
 
+/// Returns whether a unit's data lies in a zvol. The name that the kernel has for
+/// an open zvol decides: while it is open, udev may keep its link under the name
+/// that it had before.
+fn lies_in(name: Option<&str>, path: &Path, zvol: &DatasetName) -> bool {
+    match name {
+        Some(name) => name == zvol.as_str(),
+        None => same_device(path, &zvol.device()),
+    }
+}
+
 impl IscsiService {
     /// Returns whether any logical unit is served.
     fn has_units(&self) -> bool {
@@ -55,9 +65,10 @@ impl IscsiService {
     pub(crate) fn flush_volumes(&self, zvols: &[DatasetName]) -> io::Result<Vec<Flushed>> {
         let mut flushed = Vec::new();
         for zvol in zvols {
-            let device = zvol.device();
             let rules = self.rules();
-            let backed = |unit: &&Arc<Unit>| same_device(&unit.config.path, &device);
+            let backed = |unit: &&Arc<Unit>| {
+                lies_in(unit.volume.zvol_name().as_deref(), &unit.config.path, zvol)
+            };
             for unit in rules.catalog.units().filter(backed) {
                 let place = format!("target {} lun {}", unit.target, unit.config.number);
                 let volume = Arc::clone(&unit.volume);
@@ -90,5 +101,14 @@ mod tests {
         assert!(same_device(&file, &link));
         assert!(same_device(Path::new("/dev/zvol/x"), Path::new("/dev/zvol/x")));
         assert!(!same_device(Path::new("/dev/zvol/x"), &link));
+    }
+
+    #[test]
+    fn a_renamed_zvol_is_found_by_its_name_and_not_by_its_old_path() {
+        let (old, new) = ("lab/vm/a".parse().unwrap(), "lab/vm/b".parse().unwrap());
+        let path = Path::new("/dev/zvol/lab/vm/a");
+        assert!(lies_in(Some("lab/vm/b"), path, &new));
+        assert!(!lies_in(Some("lab/vm/b"), path, &old), "it may be another one's name by now");
+        assert!(lies_in(None, path, &old) && !lies_in(None, path, &new));
     }
 }
