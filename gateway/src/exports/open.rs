@@ -231,6 +231,7 @@ pub(crate) fn place_datasets(
     for export in exports {
         let Some(dataset) = &export.dataset else { continue };
         for (_, store) in followed.iter().filter(|(guid, _)| *guid == dataset.guid) {
+            store.set_name(&dataset.name);
             if dataset.away {
                 store.hold(Duration::ZERO);
             } else {

@@ -132,6 +132,7 @@ pub(crate) fn open_store(
     let options = PosixOptions {
         snapshots_visible: export.snapshots_visible,
         direct_io: export.direct_io,
+        dataset: export.dataset.as_ref().map(|dataset| dataset.name.to_string()),
         losses: Losses::default(),
         handle_secret: options.handle_secret.map(|secret| secret_of(secret, id)),
         fd_cache_entries: options
@@ -157,6 +158,10 @@ fn fault(error: OpenError) -> Fault {
         OpenError::NotDirectory(path) => Fault::absent(
             format!("{} is not a directory", path.display()),
             next_step_for_directory(&io::ErrorKind::NotADirectory.into()),
+        ),
+        OpenError::OtherMount { dataset, .. } => Fault::absent(
+            error.to_string(),
+            format!("mount it by `zfs mount {dataset}`, at a mount point that nothing else has"),
         ),
         OpenError::Unexaminable { .. } => Fault::absent(error.to_string(), "check its file system"),
     }
@@ -214,6 +219,14 @@ mod tests {
         assert_eq!(opened.unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(answers);
         assert_eq!(in_time(|| 5).unwrap(), 5);
+    }
+
+    #[test]
+    fn a_dataset_that_is_not_mounted_at_its_path_is_absent() {
+        let (path, found) = (PathBuf::from("/tank/a"), "tank/b (zfs)".to_owned());
+        let fault = fault(OpenError::OtherMount { path, dataset: "tank/a".to_owned(), found });
+        assert!(fault.absent && fault.next_step.contains("zfs mount tank/a"), "{fault}");
+        assert!(fault.reason.contains("tank/b (zfs)"), "{fault}");
     }
 
     #[test]

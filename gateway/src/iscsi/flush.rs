@@ -6,7 +6,7 @@ use super::luns::unit::Unit;
 use super::service::IscsiService;
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -74,18 +74,22 @@ impl LateFlush {
     }
 }
 
-/// Returns the path of a zvol's device link; blanks in its name are written as
-/// `+`.
-fn device_of(zvol: &DatasetName) -> PathBuf {
-    Path::new("/dev/zvol").join(zvol.as_str().replace(' ', "+"))
-}
-
 /// Returns whether two paths lead to one device.
 fn same_device(a: &Path, b: &Path) -> bool {
     a == b
         || std::fs::canonicalize(a)
             .ok()
             .is_some_and(|a| std::fs::canonicalize(b).is_ok_and(|b| a == b))
+}
+
+/// Returns whether a unit's data lies in a zvol. The name that the kernel has for
+/// an open zvol decides: while it is open, udev may keep its link under the name
+/// that it had before.
+fn lies_in(name: Option<&str>, path: &Path, zvol: &DatasetName) -> bool {
+    match name {
+        Some(name) => name == zvol.as_str(),
+        None => same_device(path, &zvol.device()),
+    }
 }
 
 impl IscsiService {
@@ -115,9 +119,10 @@ impl IscsiService {
     pub(crate) fn flush_volumes(&self, zvols: &[DatasetName]) -> io::Result<Vec<Flushed>> {
         let mut flushed = Vec::new();
         for zvol in zvols {
-            let device = device_of(zvol);
             let rules = self.rules();
-            let backed = |unit: &&Arc<Unit>| same_device(&unit.config.path, &device);
+            let backed = |unit: &&Arc<Unit>| {
+                lies_in(unit.volume.zvol_name().as_deref(), &unit.config.path, zvol)
+            };
             for unit in rules.catalog.units().filter(backed) {
                 let place = format!("target {} lun {}", unit.target, unit.config.number);
                 let volume = Arc::clone(&unit.volume);
@@ -143,7 +148,6 @@ mod tests {
 
     #[test]
     fn a_zvols_device_is_found_by_any_name() {
-        assert_eq!(device_of(&"llm/vm/a b".parse().unwrap()), Path::new("/dev/zvol/llm/vm/a+b"));
         let dir = tempfile::tempdir().unwrap();
         let (file, link) = (dir.path().join("zd0"), dir.path().join("vol"));
         std::fs::write(&file, "").unwrap();
@@ -173,5 +177,14 @@ mod tests {
         late.run(long, || Ok(())).unwrap();
         let error = late.run(long, || Err(io::Error::other("lost"))).unwrap_err();
         assert_eq!(error.to_string(), "lost");
+    }
+
+    #[test]
+    fn a_renamed_zvol_is_found_by_its_name_and_not_by_its_old_path() {
+        let (old, new) = ("lab/vm/a".parse().unwrap(), "lab/vm/b".parse().unwrap());
+        let path = Path::new("/dev/zvol/lab/vm/a");
+        assert!(lies_in(Some("lab/vm/b"), path, &new));
+        assert!(!lies_in(Some("lab/vm/b"), path, &old), "it may be another one's name by now");
+        assert!(lies_in(None, path, &old) && !lies_in(None, path, &new));
     }
 }

@@ -17,6 +17,8 @@ const MAX_BLOCK_BYTES: u32 = 16 << 20;
 const DEFAULT_OPTIMAL_BYTES: u32 = 1 << 20;
 /// Major number of loop devices (Documentation/admin-guide/devices.txt).
 const LOOP_MAJOR: u32 = 7;
+/// Directory of the links that udev makes for zvols.
+const ZVOL_LINKS: &str = "/dev/zvol";
 
 /// Returns the block size reported by the kernel if it is plausible, else
 /// `fallback`.
@@ -94,6 +96,20 @@ impl Sysfs {
         self.queue_text(name)?.parse().ok()
     }
 
+    /// Returns the path at which udev puts this open device if it is a zvol, or a
+    /// partition of one, and `path` lies there; none for other devices and paths.
+    ///
+    /// # Errors
+    /// The zvol's name cannot be read.
+    pub(crate) fn zvol_link(&self, fd: &OwnedFd, path: &Path) -> io::Result<Option<PathBuf>> {
+        if !path.starts_with(ZVOL_LINKS) || self.kind() != BackingKind::Zvol {
+            return Ok(None);
+        }
+        let partition = fs::read_to_string(self.folder.join("partition")).ok();
+        let name = block_ioctl::zvol_name(fd)?;
+        Ok(Some(zvol_link(&name, partition.as_deref().map(str::trim))))
+    }
+
     fn kind(&self) -> BackingKind {
         let drivers = fs::read_to_string("/proc/devices").unwrap_or_default();
         if is_zvol_name(&self.disk) || is_zvol_major(&drivers, self.major) {
@@ -104,6 +120,13 @@ impl Sysfs {
             BackingKind::Device
         }
     }
+}
+
+/// Returns the path at which udev puts a zvol, or a partition of it: `+` stands
+/// for a blank.
+fn zvol_link(name: &str, partition: Option<&str>) -> PathBuf {
+    let partition = partition.map(|number| format!("-part{number}")).unwrap_or_default();
+    Path::new(ZVOL_LINKS).join(format!("{name}{partition}").replace(' ', "+"))
 }
 
 /// Returns whether a disk is named as OpenZFS names its volumes: `zd` and a
@@ -178,6 +201,14 @@ mod tests {
         assert!(is_zvol_major(drivers, 230));
         assert!(!is_zvol_major(drivers, 7));
         assert!(!is_zvol_major("Character devices:\n230 zvol\n", 230));
+    }
+
+    #[test]
+    fn a_zvol_has_one_link() {
+        let link = |name, partition| zvol_link(name, partition).display().to_string();
+        assert_eq!(link("lab/vm/a-old", None), "/dev/zvol/lab/vm/a-old");
+        assert_eq!(link("my lab/a b", None), "/dev/zvol/my+lab/a+b");
+        assert_eq!(link("lab/vm", Some("2")), "/dev/zvol/lab/vm-part2");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use zgate_io::block_ioctl;
 
 /// Permissions of a file created here.
@@ -109,6 +109,9 @@ fn open_device(path: &Path, options: &BlockOptions, found: &Stat) -> Result<Back
     if now.st_rdev != found.st_rdev {
         return Err(unreachable_because(path, Errno::STALE));
     }
+    let link = sysfs.zvol_link(&fd, path);
+    let link = link.map_err(|errno| unexaminable(path, "read the name of the zvol", errno))?;
+    refuse_other_zvol(path, link)?;
     hold(&fd, path, options.read_only)?;
     let ask = |what| move |errno: Errno| unexaminable(path, what, errno);
     if !options.read_only && block_ioctl::is_read_only(&fd).map_err(ask("query"))? {
@@ -127,6 +130,15 @@ fn open_device(path: &Path, options: &BlockOptions, found: &Stat) -> Result<Back
     let shape =
         device::shape(&fd, &sysfs, direct.is_some()).map_err(ask("read the geometry of"))?;
     finish(fd, path, options, shape, direct)
+}
+
+/// Refuses a zvol whose own link is not `path`: while a renamed zvol is open, udev
+/// may keep its link under a name that belongs to another zvol by then.
+fn refuse_other_zvol(path: &Path, link: Option<PathBuf>) -> Result<(), OpenError> {
+    match link {
+        Some(own) if own != path => Err(OpenError::OtherZvol { path: path.to_owned(), own }),
+        _ => Ok(()),
+    }
 }
 
 /// Opens the device exclusively; returns whether it was opened with O_DIRECT.
@@ -248,4 +260,21 @@ fn finish(
         return bad("O_DIRECT cannot reach the end; make the size a multiple of 4096");
     }
     Ok(backing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_leads_to_another_zvol_is_refused() {
+        let path = Path::new("/dev/zvol/lab/vm/a");
+        assert!(refuse_other_zvol(path, None).is_ok(), "no zvol, or no link of udev");
+        assert!(refuse_other_zvol(path, Some(path.to_owned())).is_ok());
+        let error = refuse_other_zvol(path, Some("/dev/zvol/lab/vm/a-old".into())).unwrap_err();
+        assert!(matches!(error, OpenError::OtherZvol { .. }));
+        for part in ["/dev/zvol/lab/vm/a leads", "/dev/zvol/lab/vm/a-old"] {
+            assert!(error.to_string().contains(part), "{error}");
+        }
+    }
 }

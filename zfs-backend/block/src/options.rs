@@ -85,6 +85,17 @@ pub enum OpenError {
         /// Reason for the refusal.
         why: &'static str,
     },
+    /// The path is the link of a zvol that was renamed, and leads to it still.
+    #[error(
+        "{path} leads to another zvol, whose path is {own} since it was renamed",
+        path = .path.display(), own = .own.display()
+    )]
+    OtherZvol {
+        /// The path configured.
+        path: PathBuf,
+        /// The path that belongs to the zvol.
+        own: PathBuf,
+    },
     /// A device path that does not exist is not replaced by a file.
     #[error("{path} does not exist; create the zvol or device first", path = .0.display())]
     NoSuchDevice(PathBuf),

@@ -7,6 +7,7 @@ use crate::span::Span;
 use crate::volume::BlockVolume;
 use std::io;
 use std::sync::Arc;
+use zgate_io::block_ioctl;
 use zgate_store::StoreResult;
 
 /// Unit of st_blocks (stat(2)).
@@ -43,6 +44,14 @@ impl BlockVolume {
             }))
         })
         .await
+    }
+
+    /// Reads the name that the zvol behind the volume has now; none for files and
+    /// other devices. The path may have been left to another zvol by a rename.
+    #[must_use]
+    pub fn zvol_name(&self) -> Option<String> {
+        let is_zvol = self.kind() == BackingKind::Zvol;
+        is_zvol.then(|| block_ioctl::zvol_name(&self.backing.fd).ok()).flatten()
     }
 
     /// Reads the size of the device or file in bytes. It may differ from the

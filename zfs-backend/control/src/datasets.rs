@@ -134,7 +134,7 @@ impl Dataset {
     /// Returns the block device of a volume.
     #[must_use]
     pub fn device(&self) -> Option<PathBuf> {
-        self.is_volume().then(|| PathBuf::from(format!("/dev/zvol/{}", self.name)))
+        self.is_volume().then(|| self.name.device())
     }
 
     /// Returns whether acknowledged synchronous writes can be lost.

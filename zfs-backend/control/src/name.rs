@@ -4,10 +4,14 @@
 
 use serde::Serialize;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// The longest name of a dataset or snapshot, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
+
+/// Directory of the links that udev makes for zvols.
+const ZVOL_LINKS: &str = "/dev/zvol";
 
 /// Reason for which a text is not a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -159,6 +163,20 @@ impl DatasetName {
         let rest = self.0.strip_prefix(other.as_str());
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
+
+    /// Returns the path of the zvol with this name. udev writes `+` for a blank:
+    /// no name has a `+`.
+    #[must_use]
+    pub fn device(&self) -> PathBuf {
+        Path::new(ZVOL_LINKS).join(self.0.replace(' ', "+"))
+    }
+
+    /// Returns the zvol of a path that [`Self::device`] may have returned; none
+    /// for other paths.
+    #[must_use]
+    pub fn of_device(path: &Path) -> Option<Self> {
+        path.strip_prefix(ZVOL_LINKS).ok()?.to_str()?.replace('+', " ").parse().ok()
+    }
 }
 
 impl SnapshotName {
@@ -227,5 +245,21 @@ mod tests {
         let snapshot = name.snapshot("hourly-1").unwrap();
         assert_eq!((snapshot.dataset(), snapshot.name()), (name, "hourly-1"));
         assert!("llm/vm".parse::<SnapshotName>().is_err());
+    }
+
+    #[test]
+    fn blanks_of_a_zvols_name_are_pluses_in_its_path() {
+        for (name, path) in [
+            ("llm/vm/iscsi0", "/dev/zvol/llm/vm/iscsi0"),
+            ("z fast/a b/c  d", "/dev/zvol/z+fast/a+b/c++d"),
+        ] {
+            let name: DatasetName = name.parse().unwrap();
+            assert_eq!(name.device(), Path::new(path));
+            assert_eq!(DatasetName::of_device(Path::new(path)), Some(name));
+        }
+        assert!("llm/a+b".parse::<DatasetName>().is_err(), "ambiguous otherwise");
+        for other in ["/dev/zvol", "/dev/zvol/", "/dev/zd16", "/dev/zvolume/llm"] {
+            assert_eq!(DatasetName::of_device(Path::new(other)), None, "{other}");
+        }
     }
 }

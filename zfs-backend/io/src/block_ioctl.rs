@@ -1,7 +1,7 @@
 //! ioctls that query block devices and clear ranges of them.
 
 use rustix::io;
-use rustix::ioctl::{Getter, Opcode, Setter, ioctl, opcode};
+use rustix::ioctl::{Getter, Opcode, Setter, Updater, ioctl, opcode};
 use std::ffi::{c_int, c_uint};
 use std::os::fd::OwnedFd;
 
@@ -11,6 +11,11 @@ const BLKGETSIZE64: Opcode = opcode::read::<usize>(0x12, 114);
 const BLKDISCARD: Opcode = opcode::none(0x12, 119);
 const BLKIOOPT: Opcode = opcode::none(0x12, 121);
 const BLKZEROOUT: Opcode = opcode::none(0x12, 127);
+
+/// Room for the name of a zvol with its NUL.
+const ZVOL_NAME_BYTES: usize = 256;
+/// `_IOR(0x12, 125, char[256])` of OpenZFS's sys/fs/zfs.h.
+const BLKZNAME: Opcode = opcode::read::<[u8; ZVOL_NAME_BYTES]>(0x12, 125);
 
 /// Reads the size of the device in bytes (BLKGETSIZE64).
 ///
@@ -88,6 +93,21 @@ pub fn zero_out(fd: &OwnedFd, offset: u64, len: u64) -> io::Result<()> {
     unsafe { ioctl(fd, Setter::<BLKZEROOUT, [u64; 2]>::new([offset, len])) }
 }
 
+/// Reads the name that a zvol has now, whatever links lead to it; of a partition,
+/// that of its zvol (BLKZNAME).
+///
+/// # Errors
+/// `ENOTTY` or `EINVAL` if `fd` is not a zvol.
+#[allow(unsafe_code)]
+pub fn zvol_name(fd: &OwnedFd) -> io::Result<String> {
+    let mut name = [0; ZVOL_NAME_BYTES];
+    // SAFETY: BLKZNAME writes 256 bytes through its argument.
+    let answer = unsafe { ioctl(fd, Updater::<BLKZNAME, [u8; ZVOL_NAME_BYTES]>::new(&mut name)) };
+    answer?;
+    let len = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    Ok(String::from_utf8_lossy(&name[..len]).into_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,5 +121,6 @@ mod tests {
         assert_eq!(is_read_only(&fd), Err(Errno::NOTTY));
         assert_eq!(discard(&fd, 0, 512), Err(Errno::NOTTY));
         assert_eq!(zero_out(&fd, 0, 512), Err(Errno::NOTTY));
+        assert_eq!(zvol_name(&fd), Err(Errno::NOTTY));
     }
 }

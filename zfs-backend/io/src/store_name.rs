@@ -45,11 +45,11 @@ impl StoreName {
     }
 
     /// Names the pool of a device path, if it is a ZFS volume
-    /// (`/dev/zvol/POOL/...`).
+    /// (`/dev/zvol/POOL/...`). udev writes `+` for a blank.
     #[must_use]
     pub fn of_zvol_path(path: &Path) -> Option<Self> {
-        let name = path.strip_prefix("/dev/zvol").ok()?;
-        name.to_str().filter(|name| !name.is_empty()).map(|name| Self::of_dataset(name.as_bytes()))
+        let name = path.strip_prefix("/dev/zvol").ok()?.to_str()?.replace('+', " ");
+        (!name.is_empty()).then(|| Self::of_dataset(name.as_bytes()))
     }
 
     /// Names the file system that a file lies in. May wait for that file
@@ -89,6 +89,8 @@ mod tests {
         assert_eq!(pool, StoreName::of_mount(b"zfs", b"tank@daily", 79));
         assert_eq!(Some(pool), StoreName::of_zvol_path(Path::new("/dev/zvol/tank/vm/disk0")));
         assert_eq!(StoreName::of_zvol_path(Path::new("/dev/sda")), None);
+        let blank = StoreName::of_mount(b"zfs", b"my tank/a", 80);
+        assert_eq!(Some(blank), StoreName::of_zvol_path(Path::new("/dev/zvol/my+tank/vm")));
     }
 
     #[test]

@@ -268,6 +268,32 @@ pub(crate) fn is_below(path: &[u8], root: &[u8]) -> bool {
     }
 }
 
+/// Returns what the open directory `root` lies in if it does not lie in the
+/// dataset that is said to be mounted there.
+pub(crate) fn in_place_of(dataset: &str, root: &OwnedFd) -> StoreResult<Option<String>> {
+    let id = syscall::stat(root)?.stx_mnt_id;
+    let lines = read_lines()?;
+    let line = lines.iter().find(|line| line.id == id).ok_or(StoreError::NotSupported)?;
+    Ok(other_than(dataset, line, &lines))
+}
+
+/// Returns what `line` mounts if it is not the dataset. On another file system, as
+/// when the bare mount point shows, the dataset is missing only if a file system of
+/// its pool is mounted: stand-ins of ZFS have datasets that no mount table names.
+fn other_than(dataset: &str, line: &MountLine, lines: &[MountLine]) -> Option<String> {
+    let pool = StoreName::of_dataset(dataset.as_bytes());
+    let of_pool =
+        |line: &MountLine| line.kind == b"zfs" && StoreName::of_dataset(&line.source) == pool;
+    let is_real = line.kind == b"zfs" || lines.iter().any(of_pool);
+    let is_it = line.kind == b"zfs" && line.source == dataset.as_bytes() && line.root == b"/";
+    if is_it || !is_real {
+        return None;
+    }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let found = format!("{} ({})", text(&line.source), text(&line.kind));
+    Some(if line.root == b"/" { found } else { format!("{} of {found}", text(&line.root)) })
+}
+
 fn read_lines() -> StoreResult<Vec<MountLine>> {
     mountinfo::read().or_store()
 }
@@ -359,6 +385,26 @@ mod tests {
         let point = found[0].as_ref().map(|one| one.point.as_slice());
         assert_eq!(point, Some(&b"/tank/.zfs/snapshot/daily"[..]));
         assert!(found[1].is_none());
+    }
+
+    #[test]
+    fn a_dataset_is_taken_for_itself_alone() {
+        let lines = mountinfo::parse(
+            b"27 1 254:0 / / rw - ext4 /dev/vda rw\n\
+              50 27 0:49 / /tank rw shared:27 - zfs tank rw\n\
+              51 50 0:50 / /tank/a rw shared:28 - zfs tank/a\\040b rw\n\
+              52 51 0:51 / /tank/a rw shared:29 - zfs tank/copy rw\n\
+              53 50 0:50 /sub /srv rw shared:30 - zfs tank/a\\040b rw\n",
+        );
+        let found = |dataset, at: usize| other_than(dataset, &lines[at], &lines);
+        assert_eq!(found("tank/a b", 2), None);
+        assert_eq!(found("tank/a b", 3).as_deref(), Some("tank/copy (zfs)"), "mounted over it");
+        assert_eq!(found("tank/a b", 1).as_deref(), Some("tank (zfs)"), "not mounted");
+        assert_eq!(found("tank/a b", 0).as_deref(), Some("/dev/vda (ext4)"), "not mounted");
+        assert_eq!(found("tank/a b", 4).as_deref(), Some("/sub of tank/a b (zfs)"));
+        assert_eq!(found("tank/a", 2).as_deref(), Some("tank/a b (zfs)"), "before a rename");
+        assert_eq!(found("model/a", 0), None, "a stand-in's dataset");
+        assert!(found("model/a", 1).is_some());
     }
 
     #[test]

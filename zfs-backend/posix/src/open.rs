@@ -5,7 +5,7 @@ use crate::entry_cache::EntryCache;
 use crate::errno::OrStoreError;
 use crate::file_systems::traits_of;
 use crate::handle::HandleCodec;
-use crate::mounts::{Mount, MountPolicy, MountTable};
+use crate::mounts::{self, Mount, MountPolicy, MountTable};
 use crate::name_table::NameTable;
 use crate::options::{HandleMode, OpenError, PosixOptions};
 use crate::snapshot_mounts;
@@ -36,7 +36,8 @@ impl PosixStore {
     /// clients choose the modes.
     ///
     /// # Errors
-    /// If `root` is not a directory that can be examined.
+    /// If `root` is not a directory that can be examined, or is not in the dataset
+    /// that is to be mounted there.
     pub fn open(root: &Path, options: PosixOptions) -> Result<Arc<Self>, OpenError> {
         let path = std::fs::canonicalize(root)
             .map_err(|source| OpenError::Unreachable { path: root.to_owned(), source })?;
@@ -46,8 +47,14 @@ impl PosixStore {
         rustix::process::umask(Mode::empty());
         let fd = rustix::fs::open(&path, PATH_FLAGS, Mode::empty())
             .map_err(|errno| OpenError::Unreachable { path: path.clone(), source: errno.into() })?;
-        Self::assemble(&path, fd, options)
-            .map_err(|error| OpenError::Unexaminable { path: path.clone(), error })
+        let unexaminable = |error| OpenError::Unexaminable { path: path.clone(), error };
+        if let Some(dataset) = &options.dataset
+            && let Some(found) = mounts::in_place_of(dataset, &fd).map_err(unexaminable)?
+        {
+            let (path, dataset) = (path.clone(), dataset.clone());
+            return Err(OpenError::OtherMount { path, dataset, found });
+        }
+        Self::assemble(&path, fd, options).map_err(unexaminable)
     }
 
     fn assemble(path: &Path, fd: OwnedFd, options: PosixOptions) -> StoreResult<Arc<Self>> {

@@ -46,6 +46,9 @@ pub struct PosixOptions {
     pub snapshots_visible: bool,
     /// Policy for reads that bypass the file system's cache.
     pub direct_io: DirectIo,
+    /// Name of the dataset that must be mounted at the root; none: whatever is there
+    /// is served.
+    pub dataset: Option<String>,
     /// Loss counter; a reopened tree keeps the same one.
     pub losses: Losses,
 }
@@ -64,6 +67,7 @@ impl PosixOptions {
             handle_mode: HandleMode::Auto,
             snapshots_visible: false,
             direct_io: DirectIo::Never,
+            dataset: None,
             losses: Losses::default(),
         }
     }
@@ -99,6 +103,16 @@ pub enum OpenError {
     /// The path is not a directory.
     #[error("{path} is not a directory; export the directory it lies in", path = .0.display())]
     NotDirectory(PathBuf),
+    /// Something else is mounted at the path than the dataset that is to be there.
+    #[error("dataset {dataset} is not mounted at {path}, which lies in {found}", path = .path.display())]
+    OtherMount {
+        /// Configured path.
+        path: PathBuf,
+        /// Name of the dataset.
+        dataset: String,
+        /// Source and type of what is there.
+        found: String,
+    },
     /// The mount cannot be examined.
     #[error("cannot examine the file system of {path}: {error}; {}", need(.error), path = .path.display())]
     Unexaminable {

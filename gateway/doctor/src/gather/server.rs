@@ -221,8 +221,8 @@ fn luns(config: &Config, mounts: &[Mount], zfs: &ZfsFacts) -> Vec<LunFacts> {
 
 /// Returns the zvol of a path, or the dataset that contains a file.
 fn dataset_of(path: &Path, mounts: &[Mount], zfs: &ZfsFacts) -> Option<DatasetName> {
-    if let Ok(name) = path.strip_prefix("/dev/zvol") {
-        return name.to_str()?.parse().ok();
+    if path.starts_with("/dev/zvol") {
+        return DatasetName::of_device(path);
     }
     let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let same = |dataset: &&Dataset| {

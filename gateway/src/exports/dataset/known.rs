@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use utoipa::ToSchema;
-use zgate_control::{Dataset, DatasetKind};
+use zgate_control::{Dataset, DatasetKind, DatasetName};
 
 /// Datasets at the time of the last query.
 #[derive(Debug, Default)]
@@ -95,9 +95,9 @@ impl KnownDatasets {
 
     /// Returns the zvol of a device.
     pub(crate) fn of_device(&self, device: &Path) -> Option<DatasetProperties> {
-        let name = device.strip_prefix("/dev/zvol").ok()?.to_str()?;
+        let name = DatasetName::of_device(device)?;
         let all = self.all();
-        all.iter().find(|dataset| dataset.name.as_str() == name).map(DatasetProperties::of)
+        all.iter().find(|dataset| dataset.name == name).map(DatasetProperties::of)
     }
 }
 

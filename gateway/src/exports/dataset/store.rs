@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::time::{Duration, Instant};
+use zgate_control::DatasetName;
 use zgate_io::IoEngine;
 use zgate_posix::{Losses, OpenError, PosixOptions, PosixStore};
 use zgate_store::attr::FsId;
@@ -40,6 +41,10 @@ pub(crate) struct DatasetTree {
     traits: StoreTraits,
     fsid: FsId,
     options: PosixOptions,
+    /// Name that its mount must have; it changes with a rename.
+    name: Mutex<Option<String>>,
+    /// Set while something else is mounted at its path.
+    displaced: AtomicBool,
     place: RwLock<Mount>,
     in_flight: AtomicUsize,
     /// Number of trees and files that are being closed.
@@ -127,6 +132,8 @@ impl DatasetTree {
             root: store.root(),
             traits: store.traits(),
             fsid: store.fsid(),
+            name: Mutex::new(options.dataset.clone()),
+            displaced: AtomicBool::new(false),
             options,
             engine: store.engine().clone(),
             closing: Arc::default(),
@@ -163,6 +170,12 @@ impl DatasetTree {
 
     fn files(&self) -> MutexGuard<'_, HashMap<u64, Weak<DatasetFile>>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records the name that it has now.
+    pub(crate) fn set_name(&self, name: &DatasetName) {
+        let mut own = self.name.lock().unwrap_or_else(PoisonError::into_inner);
+        *own = Some(name.to_string());
     }
 
     /// Records that it is mounted at `path` now.
@@ -320,17 +333,20 @@ impl DatasetTree {
 
     /// Opens the tree at `path`, if it is (still) mounted there.
     async fn open_again(&self, path: PathBuf) -> StoreResult<Arc<PosixStore>> {
-        let (options, at) = (self.options.clone(), path.clone());
+        let dataset = self.name.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let options = PosixOptions { dataset, ..self.options.clone() };
+        let at = path.clone();
         let opened = self.engine.run(move || PosixStore::open(&at, options)).await;
         let store = match opened {
             Ok(Ok(store)) if store.root() == self.root => store,
             Ok(Err(error)) => {
-                tracing::debug!(path = %path.display(), %error, "a dataset is not available");
+                self.report(&path, &error);
                 return Err(AWAY);
             }
             // Another file system is mounted there, or none.
             _ => return Err(AWAY),
         };
+        self.displaced.store(false, Ordering::Relaxed);
         let mut place = self.place();
         match &*place {
             Mount::Open(other, _) => return Ok(Arc::clone(other)),
@@ -339,6 +355,21 @@ impl DatasetTree {
         }
         *place = Mount::Open(Arc::clone(&store), path);
         Ok(store)
+    }
+
+    /// Reports why clients wait: once as a warning if something else is mounted at
+    /// the path, which does not end by itself.
+    fn report(&self, path: &Path, error: &OpenError) {
+        let is_displaced = matches!(error, OpenError::OtherMount { .. });
+        if is_displaced && !self.displaced.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                %error,
+                "clients of a dataset wait until it is mounted at a mount point that nothing else \
+                 has"
+            );
+        } else {
+            tracing::debug!(path = %path.display(), %error, "a dataset is not available");
+        }
     }
 
     /// Returns the loss counter, see [`zgate_store::FileStore::losses`]; it

@@ -246,6 +246,10 @@ fn fault(error: &OpenError) -> Fault {
         OpenError::Unreachable { .. } | OpenError::NoSuchDevice(_) => {
             "import its pool, create the volume or file, or correct the path"
         }
+        OpenError::OtherZvol { .. } => {
+            "run `udevadm trigger --action=change --subsystem-match=block`, so that udev renews the \
+             links"
+        }
         OpenError::InUse { .. } => "end the other use of it",
         OpenError::Unexaminable { .. } => "check its pool or device",
         _ => return Fault::wrong(error.to_string()),

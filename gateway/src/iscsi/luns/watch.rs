@@ -110,15 +110,10 @@ fn thin_space(space: &SpaceBelow, percent: u8) -> ThinSpace {
     }
 }
 
-/// Returns the dataset of a zvol if its path contains it: `/dev/zvol/POOL/...`.
-fn dataset_of(path: &Path) -> Option<DatasetName> {
-    path.strip_prefix("/dev/zvol").ok()?.to_str()?.parse().ok()
-}
-
 /// Returns the space of a zvol; `None` if its path does not name its dataset,
 /// or all of its space is reserved.
 async fn zvol_space(path: &Path) -> Result<Option<SpaceBelow>, ToolError> {
-    let Some(dataset) = dataset_of(path) else { return Ok(None) };
+    let Some(dataset) = DatasetName::of_device(path) else { return Ok(None) };
     let asked = tokio::task::spawn_blocking(move || {
         ask_zfs(&SystemTool { limit_seconds: ZFS_SECONDS }, &dataset)
     });
@@ -154,14 +149,6 @@ fn ask_zfs(tool: &dyn Tool, dataset: &DatasetName) -> Result<Option<SpaceBelow>,
 mod tests {
     use super::*;
     use zgate_control::tool::Recorded;
-
-    #[test]
-    fn a_zvol_is_known_by_its_path() {
-        let name = |path: &str| dataset_of(Path::new(path)).map(|name| name.to_string());
-        assert_eq!(name("/dev/zvol/tank/vm/disk0").as_deref(), Some("tank/vm/disk0"));
-        assert_eq!(name("/dev/zd16"), None);
-        assert_eq!(name("/dev/zvol/"), None);
-    }
 
     #[test]
     fn the_space_of_a_zvol_is_its_pools() {

@@ -107,7 +107,7 @@ impl Serving for LiveServing {
     }
 
     fn has_device(&self, dataset: &DatasetName) -> bool {
-        std::path::Path::new("/dev/zvol").join(dataset.as_str()).exists()
+        dataset.device().exists()
     }
 
     fn holders(&self, pseudo_path: &str) -> Vec<String> {
