@@ -86,12 +86,14 @@ async fn fetch(args: &CopyArgs, url: &NfsUrl, to: &Path) -> Result<(u64, u64), B
     }
     let parent = remote.client.find(dir).await.map_err(named)?;
     let file = File::open(&remote.client, &parent.fh, name, OpenMode::Read).await.map_err(named)?;
-    let part = Part::open(&to, found.change, found.size)?;
+    // Of the file that is open: another one may have had the name before.
+    let size = file.size();
+    let part = Part::open(&to, file.change(), size)?;
     let mut have = part.have();
     let resumed = have;
-    let bar = bar(args, "copying", found.size);
+    let bar = bar(args, "copying", size);
     let mut pieces =
-        FileStream::start(remote.client.clone(), path, file.clone(), have..found.size, DEPTH);
+        FileStream::start(remote.client.clone(), path, file.clone(), have..size, DEPTH);
     while let Some(piece) = pieces.next().await.map_err(|error| remote.load_failed(&error))? {
         part.write(&piece, have)?;
         have = pieces.position();
@@ -100,7 +102,7 @@ async fn fetch(args: &CopyArgs, url: &NfsUrl, to: &Path) -> Result<(u64, u64), B
     bar.finish_and_clear();
     part.finish(&to)?;
     file.close(&remote.client).await.map_err(named)?;
-    Ok((found.size, resumed))
+    Ok((size, resumed))
 }
 
 /// An incomplete file on the server. However its copy ends, it is removed, by a

@@ -259,13 +259,15 @@ async fn stream(args: &LoadArgs, remote: &Remote) -> Result<Figures, Box<dyn Err
     let path = remote.url.path.as_str();
     let (started, cpu) = (Instant::now(), cpu_seconds());
     let named = |error| remote.failed(&error);
-    let found = remote.client.find(path).await.map_err(named)?;
+    // What is missing is named by the search for it.
+    remote.client.find(path).await.map_err(named)?;
     let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
     let parent = remote.client.find(dir).await.map_err(named)?;
     let file = File::open(&remote.client, &parent.fh, name, OpenMode::Read).await.map_err(named)?;
-    let bar = bar(args, found.size);
-    let mut pieces =
-        FileStream::start(remote.client.clone(), path, file.clone(), 0..found.size, 16);
+    // Of the file that is open: another one may have had the name before.
+    let size = file.size();
+    let bar = bar(args, size);
+    let mut pieces = FileStream::start(remote.client.clone(), path, file.clone(), 0..size, 16);
     let mut data = Vec::new();
     while let Some(piece) = pieces.next().await.map_err(|error| remote.load_failed(&error))? {
         data.push(piece);
@@ -278,7 +280,7 @@ async fn stream(args: &LoadArgs, remote: &Remote) -> Result<Figures, Box<dyn Err
     file.close(&remote.client).await.map_err(named)?;
     Ok(Figures {
         tensors: 1,
-        bytes: found.size,
+        bytes: size,
         seconds: started.elapsed().as_secs_f64(),
         cpu_seconds: cpu_seconds() - cpu,
         verified: None,
