@@ -77,6 +77,16 @@ fn contexts(cm: &sys::Cm) -> Result<Vec<*mut sys::Context>, Unavailable> {
     Ok((0..count).map(|index| unsafe { *list.add(index) }).collect())
 }
 
+/// Drops the devices that are not among the present ones. Connections may still
+/// use them: they stay open.
+fn drop_absent<D>(
+    devices: &mut Vec<D>,
+    context_of: impl Fn(&D) -> *mut sys::Context,
+    present: &[*mut sys::Context],
+) {
+    devices.retain(|device| present.contains(&context_of(device)));
+}
+
 /// Lists the names of the kernel's RDMA devices.
 fn kernel_devices() -> Vec<String> {
     let entries = std::fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
@@ -193,6 +203,9 @@ impl Host {
         if !all.contains(&context) {
             return Err(io::Error::new(io::ErrorKind::NotFound, "its device was removed"));
         }
+        // Nobody may watch for removed devices; memory is registered with the
+        // first one.
+        drop_absent(&mut devices, |device| device.context, &all);
         let opened = Device::open(&self.verbs, context, self.pool.arena());
         let device = opened.map_err(|reason| io::Error::other(reason.to_string()))?;
         devices.push(device);
@@ -239,5 +252,21 @@ impl Host {
             }
         }
         events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_is_not_present_is_dropped() {
+        let context = std::ptr::without_provenance_mut::<sys::Context>;
+        let mut devices = vec![context(1), context(2)];
+        drop_absent(&mut devices, |device| *device, &[context(2), context(3)]);
+        assert_eq!(devices, [context(2)]);
+        // It was replaced by another one.
+        drop_absent(&mut devices, |device| *device, &[context(3)]);
+        assert!(devices.is_empty());
     }
 }
