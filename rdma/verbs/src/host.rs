@@ -55,7 +55,9 @@ pub(crate) struct Host {
     pub(crate) verbs: sys::Verbs,
     pub(crate) cm: sys::Cm,
     devices: Mutex<Vec<&'static Device>>,
-    /// Devices that cannot be used, so that each is reported once.
+    /// Devices that cannot be used, so that each is reported once. Locked, before
+    /// the list of devices, while one is opened: none is opened twice, and the
+    /// list is free.
     refused: Mutex<Vec<String>>,
     pub(crate) pool: BufferPool,
 }
@@ -179,6 +181,14 @@ impl Host {
         self.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn lock_opening(&self) -> MutexGuard<'_, Vec<String>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self, context: *mut sys::Context) -> Option<&'static Device> {
+        self.lock().iter().find(|device| device.context == context).copied()
+    }
+
     /// Returns all devices known so far.
     pub(crate) fn devices(&self) -> Vec<&'static Device> {
         self.lock().clone()
@@ -186,7 +196,7 @@ impl Host {
 
     /// Returns the device that a connection identifier is bound to: a known
     /// one, or one added after the start, which the connection manager has
-    /// opened.
+    /// opened. Blocks while a new device is opened.
     ///
     /// # Errors
     /// If the identifier is not bound, or the new device cannot be used.
@@ -194,8 +204,11 @@ impl Host {
         if context.is_null() {
             return Err(io::Error::new(io::ErrorKind::NotFound, "bound to no device"));
         }
-        let mut devices = self.lock();
-        if let Some(device) = devices.iter().find(|device| device.context == context) {
+        if let Some(device) = self.known(context) {
+            return Ok(device);
+        }
+        let _opening = self.lock_opening();
+        if let Some(device) = self.known(context) {
             return Ok(device);
         }
         // Get the list once more, so that this device stays open as well.
@@ -205,10 +218,10 @@ impl Host {
         }
         // Nobody may watch for removed devices; memory is registered with the
         // first one.
-        drop_absent(&mut devices, |device| device.context, &all);
+        drop_absent(&mut self.lock(), |device| device.context, &all);
         let opened = Device::open(&self.verbs, context, self.pool.arena());
         let device = opened.map_err(|reason| io::Error::other(reason.to_string()))?;
-        devices.push(device);
+        self.lock().push(device);
         Ok(device)
     }
 
@@ -217,14 +230,15 @@ impl Host {
         self.lock().retain(|device| !std::ptr::eq(*device, gone));
     }
 
-    /// Opens devices added since the last check.
+    /// Opens devices added since the last check. Blocks, as registering the arena
+    /// takes long.
     pub(crate) fn find_new(&self) -> Vec<DeviceEvent> {
         let there = kernel_devices();
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = self.lock_opening();
         refused.retain(|name| there.contains(name));
-        let mut devices = self.lock();
+        let known = self.devices();
         let is_known = |name: &String| {
-            refused.contains(name) || devices.iter().any(|device| device.name == *name)
+            refused.contains(name) || known.iter().any(|device| device.name == *name)
         };
         if there.iter().all(is_known) {
             return Vec::new();
@@ -232,12 +246,12 @@ impl Host {
         let Ok(all) = contexts(&self.cm) else { return Vec::new() };
         let mut events = Vec::new();
         for context in all {
-            if devices.iter().any(|device| device.context == context) {
+            if known.iter().any(|device| device.context == context) {
                 continue;
             }
             match Device::open(&self.verbs, context, self.pool.arena()) {
                 Ok(device) => {
-                    devices.push(device);
+                    self.lock().push(device);
                     events.push(DeviceEvent::Arrived { device: device.name.clone() });
                 }
                 Err(reason) => {
