@@ -55,6 +55,17 @@ fn paths_that_lead_nowhere() {
 }
 
 #[test]
+fn an_upload_that_fails_leaves_nothing() {
+    let gateway = Gateway::start(20);
+    // A directory can be opened, but not read.
+    let here = gateway.dir.path().to_str().unwrap();
+    let said = error(&["cp", here, &url(gateway.address, "/export/file")]);
+    assert!(said.starts_with(here), "{said}");
+    let left: Vec<_> = std::fs::read_dir(gateway.export()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
 fn servers_that_do_not_serve() {
     let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let said = error(&["load", &url(nobody, "/export/m"), "--wait", "0"]);

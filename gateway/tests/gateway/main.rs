@@ -28,6 +28,8 @@ mod loader_delegation;
 mod loader_errors;
 mod loader_leave;
 mod loader_rdma;
+mod loader_replaced;
+mod loader_sums;
 mod local_twin;
 mod malformed;
 mod memory_budget;

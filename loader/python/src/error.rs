@@ -52,9 +52,10 @@ pub(crate) fn raise(url: &NfsUrl, error: &LoadError) -> PyErr {
         }
         LoadError::Device(_) => Python::attach(|py| of_device(py, &text)),
         LoadError::Missing(_) => PyFileNotFoundError::new_err(text),
-        LoadError::Format { .. } | LoadError::Checksum { .. } | LoadError::Changed { .. } => {
-            PyValueError::new_err(text)
-        }
+        LoadError::Format { .. }
+        | LoadError::Unverifiable(_)
+        | LoadError::Checksum { .. }
+        | LoadError::Changed { .. } => PyValueError::new_err(text),
     }
 }
 

@@ -11,13 +11,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use zgate_loader::Gpu;
-use zgate_loader::model::LoadError;
-use zgate_loader::model::checksum::{Verify, parse_sums};
-use zgate_loader::model::{Part, options::Progress};
+use zgate_loader::model::checksum::Verify;
+use zgate_loader::model::{LoadError, Part, known_sums, options::Progress};
 use zgate_loader::{LoadOptions, NfsUrl, Plan, Wanted, directory};
 
-const SUMS: &str = "SHA256SUMS";
-const MAX_SUMS_BYTES: u64 = 1 << 20;
 /// Time limit for closing files in the background.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -183,7 +180,7 @@ impl Model {
         let part = part.map(|(dim, rank, ranks)| Part { dim, rank, ranks });
         let plan =
             Plan::new(model, &Wanted { names, part }).map_err(|error| raise(&self.url, &error))?;
-        let verify = if verify { self.sums(py, model)? } else { Verify::Off };
+        let verify = if verify { self.sums(py, model, &plan)? } else { Verify::Off };
         let options = LoadOptions { inflight_bytes, depth, verify, ..LoadOptions::default() };
         let (device, total_bytes) =
             (cuda.map(|number| device(py, number)).transpose()?, plan.bytes());
@@ -206,21 +203,10 @@ impl Model {
         opened.clone().ok_or_else(closed)
     }
 
-    /// Returns the checksums beside the model, and those in its files.
-    fn sums(&self, py: Python<'_>, model: &zgate_loader::Model) -> PyResult<Verify> {
-        let path = self.url.path.trim_end_matches('/');
-        let dir = match path.rsplit_once('/') {
-            Some((parent, name)) if name.contains('.') => parent,
-            _ => path,
-        };
-        let client = model.client();
-        let raw = wait(py, || directory::read_small(client, dir, SUMS, MAX_SUMS_BYTES))?;
-        match raw {
-            Ok(raw) => parse_sums(&String::from_utf8_lossy(&raw))
-                .map(Verify::Files)
-                .map_err(PyValueError::new_err),
-            Err(_) => Ok(Verify::Tensors),
-        }
+    /// Returns the checksums to compare what the plan reads with.
+    fn sums(&self, py: Python<'_>, model: &zgate_loader::Model, plan: &Plan) -> PyResult<Verify> {
+        let found = wait(py, || known_sums::find(model, plan))?;
+        found.map(|(verify, _)| verify).map_err(|error| raise(&self.url, &error))
     }
 }
 

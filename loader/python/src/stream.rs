@@ -50,13 +50,15 @@ impl RemoteFile {
         let (url, client) = connect(py, url, patience, start)?;
         let path = url.path.clone();
         let opened = wait(py, || async {
-            let found = client.find(&path).await?;
+            // What is missing is named by the search for it.
+            client.find(&path).await?;
             let (dir, name) = path.rsplit_once('/').unwrap_or(("", &path));
             let parent = client.find(dir).await?;
-            let file = File::open(&client, &parent.fh, name, OpenMode::Read).await?;
-            Ok((found.size, file))
+            File::open(&client, &parent.fh, name, OpenMode::Read).await
         })?;
-        let (size, file) = opened.map_err(|source| of_client(&url, source))?;
+        let file = opened.map_err(|source| of_client(&url, source))?;
+        // Not that of the search: another file may have had the name then.
+        let size = file.size();
         Ok(Self { url, client, file, size, process: std::process::id() })
     }
 

@@ -1,6 +1,7 @@
 """Tensors in GPU memory, with the stand-in for the CUDA driver that the Rust
 tests have; torch itself on a device where there is one (test_types)."""
 
+import hashlib
 import os
 import pathlib
 import shutil
@@ -101,7 +102,10 @@ class Cuda(unittest.TestCase):
     def setUpClass(cls):
         cls.gateway = Gateway(rdma="emulated")
         (cls.gateway.models / "m").mkdir()
-        safetensors.numpy.save_file(arrays(), cls.gateway.models / "m" / "model.safetensors")
+        file = cls.gateway.models / "m" / "model.safetensors"
+        safetensors.numpy.save_file(arrays(), file)
+        sum_of_file = hashlib.sha256(file.read_bytes()).hexdigest()
+        (file.parent / "SHA256SUMS").write_text(f"{sum_of_file}  {file.name}\n")
         cls.expected = pathlib.Path(cls.gateway.dir.name, "expected.npz")
         numpy.savez(cls.expected, **arrays())
 

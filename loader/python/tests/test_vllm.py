@@ -2,6 +2,7 @@
 pieces of its wheel that VLLM_WHEEL names."""
 
 import contextlib
+import hashlib
 import importlib.metadata
 import importlib.util
 import io
@@ -55,7 +56,12 @@ class Format(unittest.TestCase):
             "down.weight": random.standard_normal((32, 96)).astype("f4"),
             "down.bias": random.standard_normal(32).astype("f4"),
         }
-        safetensors.numpy.save_file(cls.arrays, cls.gateway.models / "m" / "model.safetensors")
+        sums = {
+            f"sha256:{name}": hashlib.sha256(array.tobytes()).hexdigest()
+            for name, array in cls.arrays.items()
+        }
+        file = cls.gateway.models / "m" / "model.safetensors"
+        safetensors.numpy.save_file(cls.arrays, file, metadata=sums)
 
         class Tiny(torch.nn.Module):
             """A model in the shape of vLLM's: it takes (name, tensor) pairs."""

@@ -1,6 +1,7 @@
 """The package against a gateway. MODEL (optional) names a directory with a real
 model."""
 
+import hashlib
 import os
 import pathlib
 import shutil
@@ -122,6 +123,77 @@ class Loading(unittest.TestCase):
         (damaged / "model.safetensors").write_bytes(raw)
         with self.assertRaisesRegex(ValueError, "damaged"):
             zgate.load_file(self.gateway.url("damaged"), verify=True)
+
+    def write_model(self, name, metadata=None):
+        """Writes a model to a directory of its own; returns both."""
+        folder = self.gateway.models / name
+        folder.mkdir()
+        self.addCleanup(shutil.rmtree, folder)
+        file = folder / "model.safetensors"
+        safetensors.numpy.save_file(self.arrays, file, metadata=metadata)
+        return folder, file
+
+    def test_without_a_checksum_verification_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "nothing to compare with"):
+            zgate.load_file(self.gateway.url("m"), verify=True)
+        folder, file = self.write_model("other")
+        (folder / "SHA256SUMS").write_text("0" * 64 + "  another.safetensors\n")
+        with self.assertRaisesRegex(ValueError, "nothing to compare with"):
+            zgate.load_file(self.gateway.url("other"), verify=True)
+
+    def test_checksums_are_found_beside_the_files(self):
+        # A directory whose name has a dot, and names as `sha256sum ./*` writes them.
+        folder, file = self.write_model("llama-3.1")
+        sum_of_file = hashlib.sha256(file.read_bytes()).hexdigest()
+        for mark in "  ./", " *", "  ":
+            (folder / "SHA256SUMS").write_text(f"{sum_of_file}{mark}{file.name}\n")
+            for path in "llama-3.1", "llama-3.1/model.safetensors":
+                self.same(zgate.load_file(self.gateway.url(path), verify=True), self.arrays)
+            (folder / "SHA256SUMS").write_text("0" * 64 + f"{mark}{file.name}\n")
+            with self.assertRaisesRegex(ValueError, "damaged"):
+                zgate.load_file(self.gateway.url("llama-3.1"), verify=True)
+
+    def test_checksums_that_cannot_be_read_are_no_missing_ones(self):
+        folder, _ = self.write_model("unreadable", {"sha256:c.ids": "0" * 64})
+        (folder / "SHA256SUMS").mkdir()
+        with self.assertRaises(OSError):
+            zgate.load_file(self.gateway.url("unreadable"), verify=True)
+
+    def test_of_a_part_only_tensors_can_be_compared(self):
+        folder, file = self.write_model("parts")
+        sum_of_file = hashlib.sha256(file.read_bytes()).hexdigest()
+        (folder / "SHA256SUMS").write_text(f"{sum_of_file}  {file.name}\n")
+        url = self.gateway.url("parts")
+        with zgate.safe_open(url) as model:
+            # All of them by name are the whole file.
+            self.same(dict(model.tensors(model.keys(), verify=True)), self.arrays)
+            with self.assertRaisesRegex(ValueError, "nothing to compare with"):
+                model.tensors(["a.weight"], verify=True)
+            with self.assertRaisesRegex(ValueError, "nothing to compare with"):
+                model.tensors(part=(0, 0, 2), verify=True)
+        with self.assertRaisesRegex(ValueError, "nothing to compare with"):
+            dict(zgate.stream(url, ranks=(1, 2), verify=True))
+
+    def test_tensors_are_compared_with_their_own_checksums(self):
+        good = {
+            f"sha256:{name}": hashlib.sha256(array.tobytes()).hexdigest()
+            for name, array in self.arrays.items()
+        }
+        self.write_model("good", good)
+        with zgate.safe_open(self.gateway.url("good")) as model:
+            names = ["a.weight", "e.scalar"]
+            expected = {name: self.arrays[name] for name in names}
+            self.same(dict(model.tensors(names, verify=True)), expected)
+            # Of what can be cut a part comes, which has no checksum.
+            halves = dict(model.tensors(names, part=(0, 1, 2), verify=True))
+            numpy.testing.assert_array_equal(halves["a.weight"], expected["a.weight"][128:])
+            with self.assertRaisesRegex(ValueError, "nothing to compare with"):
+                model.tensors(["a.weight"], part=(0, 1, 2), verify=True)
+        self.write_model("bad", {**good, "sha256:c.ids": "0" * 64})
+        with zgate.safe_open(self.gateway.url("bad")) as model:
+            dict(model.tensors(["a.weight"], verify=True))
+            with self.assertRaisesRegex(ValueError, "c.ids.*damaged"):
+                dict(model.tensors(["c.ids"], verify=True))
 
     def test_a_process_that_ends_leaves_the_server(self):
         before = self.gateway.clients()

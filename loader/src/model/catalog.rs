@@ -42,6 +42,7 @@ pub struct Shard {
 pub struct Model {
     client: Arc<Client>,
     path: String,
+    dir: String,
     shards: Vec<Shard>,
     tensors: BTreeMap<String, (usize, TensorInfo)>,
 }
@@ -56,8 +57,9 @@ impl Model {
         let (dir, files) = find_files(&client, path).await?;
         let opened = files.names.iter().map(|name| open_shard(&client, &dir, name));
         let opened = try_join_all(opened).await?;
-        let mut model =
-            Self { client, path: path.to_owned(), shards: Vec::new(), tensors: BTreeMap::new() };
+        let dir = dir.trim_end_matches('/').to_owned();
+        let (path, shards, tensors) = (path.to_owned(), Vec::new(), BTreeMap::new());
+        let mut model = Self { client, path, dir, shards, tensors };
         for (shard, tensors) in opened {
             let number = model.shards.len();
             for (name, info) in tensors {
@@ -95,6 +97,12 @@ impl Model {
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
+    }
+
+    /// Returns the path of the directory with its files.
+    #[must_use]
+    pub fn dir(&self) -> &str {
+        &self.dir
     }
 
     /// Returns its files.

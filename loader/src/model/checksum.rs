@@ -4,6 +4,7 @@
 
 use super::LoadError;
 use super::catalog::Shard;
+use crate::safetensors::Header;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
@@ -18,13 +19,13 @@ pub enum Verify {
     Off,
     /// Those of tensors in the metadata of their file.
     Tensors,
-    /// Those of whole files by name, in hex, and of tensors. Requires that
-    /// everything is loaded.
+    /// Those of whole files by name, in hex, and of tensors. A file is compared
+    /// if everything in it is loaded.
     Files(BTreeMap<String, String>),
 }
 
 /// Parses the output of `sha256sum`: hex digits, two spaces (or one and `*`), a
-/// name.
+/// name. A `./` before the name is left out.
 ///
 /// # Errors
 /// The first line that has another format.
@@ -33,7 +34,7 @@ pub fn parse_sums(text: &str) -> Result<BTreeMap<String, String>, String> {
         .filter(|line| !line.trim().is_empty())
         .map(|line| {
             let (sum, name) = line.split_once(' ').ok_or_else(|| line.to_owned())?;
-            let name = name.trim_start_matches([' ', '*']);
+            let name = name.trim_start_matches([' ', '*']).trim_start_matches("./");
             let hex = sum.len() == 64 && sum.bytes().all(|byte| byte.is_ascii_hexdigit());
             if !hex || name.is_empty() {
                 return Err(format!("{line:?} is not a line of sha256sum"));
@@ -47,8 +48,15 @@ pub fn parse_sums(text: &str) -> Result<BTreeMap<String, String>, String> {
 #[derive(Debug, Default)]
 pub(super) struct FileHash {
     name: String,
-    tensors: Option<BTreeMap<String, String>>,
+    tensors: Option<BTreeMap<String, TensorSum>>,
     whole: Option<Whole>,
+}
+
+/// Checksum of a whole tensor.
+#[derive(Debug)]
+struct TensorSum {
+    expected: String,
+    bytes: u64,
 }
 
 #[derive(Debug)]
@@ -64,13 +72,7 @@ struct Whole {
 
 impl FileHash {
     pub(super) fn new(shard: &Shard, verify: &Verify) -> Self {
-        let tensors = (*verify != Verify::Off).then(|| {
-            let sums = shard.metadata.iter();
-            sums.filter_map(|(key, sum)| {
-                Some((key.strip_prefix(TENSOR_KEY)?.to_owned(), sum.clone()))
-            })
-            .collect()
-        });
+        let tensors = (*verify != Verify::Off).then(|| tensor_sums(shard));
         let whole = match verify {
             Verify::Files(sums) => sums.get(&shard.name).map(|expected| {
                 let mut whole = Whole {
@@ -95,11 +97,11 @@ impl FileHash {
         }
     }
 
-    /// Compares the checksum of a received tensor.
+    /// Compares the checksum of a received tensor, unless it is a part.
     pub(super) fn check(&self, tensor: &str, data: &[u8]) -> Result<(), LoadError> {
-        let expected = self.tensors.as_ref().and_then(|sums| sums.get(tensor));
-        let Some(expected) = expected else { return Ok(()) };
-        compare(&format!("{}: {tensor}", self.name), &hex(&Sha256::digest(data)), expected)
+        let sum = self.tensors.as_ref().and_then(|sums| sums.get(tensor));
+        let Some(sum) = sum.filter(|sum| sum.bytes == data.len() as u64) else { return Ok(()) };
+        compare(&format!("{}: {tensor}", self.name), &hex(&Sha256::digest(data)), &sum.expected)
     }
 
     /// Compares the checksum of the complete file.
@@ -117,6 +119,10 @@ impl Whole {
     /// Hashes data; a copy of data received too early is kept, because its
     /// memory belongs to the tensors.
     fn add(&mut self, offset: u64, data: &[u8]) {
+        if data.is_empty() {
+            // An empty tensor has the offset of the next one.
+            return;
+        }
         if offset != self.done {
             self.early.insert(offset, data.to_vec());
             return;
@@ -131,6 +137,18 @@ impl Whole {
         self.hash.update(data);
         self.done += data.len() as u64;
     }
+}
+
+/// Returns the checksums in a file's metadata, by the names of their tensors.
+fn tensor_sums(shard: &Shard) -> BTreeMap<String, TensorSum> {
+    // It was parsed when the file was opened.
+    let Ok((header, _)) = Header::parse(&shard.header) else { return BTreeMap::new() };
+    let sums = header.metadata.iter().filter_map(|(key, expected)| {
+        let name = key.strip_prefix(TENSOR_KEY)?;
+        let (bytes, expected) = (header.tensors.get(name)?.bytes(), expected.clone());
+        Some((name.to_owned(), TensorSum { expected, bytes }))
+    });
+    sums.collect()
 }
 
 fn compare(what: &str, found: &str, expected: &str) -> Result<(), LoadError> {
@@ -152,9 +170,11 @@ mod tests {
     #[test]
     fn sums_are_read() {
         let sum = "a".repeat(64);
-        let text = format!("{sum}  a.safetensors\n{sum} *b c.safetensors\n\n");
+        let text =
+            format!("{sum}  a.safetensors\n{sum} *b c.safetensors\n\n{sum}  ./d\n{sum} *./e\n");
         let sums = parse_sums(&text).unwrap();
-        assert_eq!(sums.keys().collect::<Vec<_>>(), ["a.safetensors", "b c.safetensors"]);
+        let names: Vec<&str> = sums.keys().map(String::as_str).collect();
+        assert_eq!(names, ["a.safetensors", "b c.safetensors", "d", "e"]);
         assert!(parse_sums("abc  x").is_err());
     }
 
@@ -174,10 +194,24 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_piece_does_not_take_the_place_of_another() {
+        let (expected, early) = ("0".repeat(64), BTreeMap::new());
+        let whole = Whole { expected, hash: Sha256::new(), done: 0, early, size: 7 };
+        let mut file = FileHash { name: "x".into(), tensors: None, whole: Some(whole) };
+        file.add(4, b"456");
+        file.add(4, b"");
+        file.add(0, b"0123");
+        assert!(file.finish().is_err(), "the file was not compared");
+    }
+
+    #[test]
     fn damage_is_told() {
-        let sums = BTreeMap::from([("w".to_owned(), "0".repeat(64))]);
+        let sum = TensorSum { expected: "0".repeat(64), bytes: 1 };
+        let sums = BTreeMap::from([("w".to_owned(), sum)]);
         let file = FileHash { name: "x".into(), tensors: Some(sums), whole: None };
         assert!(file.check("w", b"1").unwrap_err().to_string().contains("damaged"));
         file.check("v", b"1").unwrap();
+        // Of a part there is no checksum.
+        file.check("w", b"").unwrap();
     }
 }

@@ -3,14 +3,15 @@
 //! [`catalog`] reads the headers; [`plan`] combines the requested tensors into
 //! few large reads in file order; [`load`] runs them, with a bound on the bytes
 //! in flight; [`mod@slice`] cuts a tensor for one of several ranks; [`device`]
-//! loads to a GPU; [`checksum`] verifies the received data; [`stream`] reads
-//! whole files, in order.
+//! loads to a GPU; [`checksum`] verifies the received data against what
+//! [`known_sums`] finds; [`stream`] reads whole files, in order.
 
 pub mod catalog;
 pub mod checksum;
 pub mod destination;
 pub mod device;
 mod host;
+pub mod known_sums;
 pub mod load;
 mod memory;
 pub mod options;
@@ -69,6 +70,9 @@ pub enum LoadError {
     /// Error of a GPU or its driver.
     #[error("device memory: {0}")]
     Device(zgate_cuda::CudaError),
+    /// There is no checksum of what is read.
+    #[error("nothing to compare with: {0}")]
+    Unverifiable(String),
     /// The data differs from its checksum.
     #[error("{what}: checksum {found}, expected {expected}: the data is damaged")]
     Checksum {

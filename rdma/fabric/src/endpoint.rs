@@ -13,6 +13,14 @@ use zgate_store::{AlignedBuf, BufferPool};
 /// Receives have no separate number: their events contain everything needed.
 const RECEIVE: WorkId = WorkId(0);
 
+/// Bytes that a message counts at least: a device may copy it into a buffer of
+/// the pool, of which this is the smallest size.
+const LEAST_MESSAGE_BYTES: usize = 4 << 10;
+
+/// Most messages sent quietly in a row. The next one is sent as any other, so
+/// that they are all counted.
+const MAX_QUIET: usize = 63;
+
 /// `count` receive buffers of `bytes` each, for [`crate::Setup`].
 #[must_use]
 pub fn receives(pool: &BufferPool, count: u32, bytes: usize) -> Vec<(WorkId, AlignedBuf)> {
@@ -70,6 +78,10 @@ pub struct Endpoint<R> {
     /// Sends in progress and their bytes, oldest first.
     sends: VecDeque<(WorkId, usize)>,
     sending_bytes: usize,
+    /// Messages sent quietly since the last send, and their bytes. Nothing may
+    /// wait for them: they may be complete only with the next send, which takes
+    /// over their bytes.
+    quiet: VecDeque<(WorkId, usize)>,
     reads: HashMap<WorkId, R>,
     /// Time of the peer's last completion, or of the first outstanding work.
     progress: Instant,
@@ -85,6 +97,7 @@ impl<R> Endpoint<R> {
             last_id: RECEIVE.0,
             sends: VecDeque::new(),
             sending_bytes: 0,
+            quiet: VecDeque::new(),
             reads: HashMap::new(),
             progress: Instant::now(),
             ended: false,
@@ -136,6 +149,8 @@ impl<R> Endpoint<R> {
             && let Some((_, bytes)) = self.sends.remove(at)
         {
             self.sending_bytes -= bytes;
+        } else {
+            self.quiet.retain(|(known, _)| *known != id);
         }
     }
 
@@ -176,10 +191,11 @@ impl<R> Endpoint<R> {
         send: Option<SendPart>,
     ) -> Result<(), PostError> {
         let written: usize = writes.iter().map(|write| write.to.len as usize).sum();
-        let bytes = written + send.as_ref().map_or(0, SendPart::len);
+        let bytes = written + send.as_ref().map_or(0, charge);
         let id = self.next_id();
         self.verbs.post_send(SendBatch { id, writes, send })?;
         self.work_begins();
+        let bytes = bytes + self.quiet.drain(..).map(|(_, bytes)| bytes).sum::<usize>();
         self.sends.push_back((id, bytes));
         self.sending_bytes += bytes;
         Ok(())
@@ -187,13 +203,20 @@ impl<R> Endpoint<R> {
 
     /// Sends a message that is followed by more work; see
     /// [`Connection::post_send_quietly`]. The message does not count as
-    /// outstanding work: it is complete once the following work is.
+    /// outstanding work: it is complete once the following work is. Its bytes
+    /// count from the next [`Self::send`] on, until that is complete; after some
+    /// such messages the next one is a [`Self::send`].
     ///
     /// # Errors
     /// [`PostError`].
     pub fn send_quietly(&mut self, message: SendPart) -> Result<(), PostError> {
-        let id = self.next_id();
-        self.verbs.post_send_quietly(SendBatch { id, writes: Vec::new(), send: Some(message) })
+        if self.quiet.len() >= MAX_QUIET {
+            return self.send(Vec::new(), Some(message));
+        }
+        let (id, bytes) = (self.next_id(), charge(&message));
+        self.verbs.post_send_quietly(SendBatch { id, writes: Vec::new(), send: Some(message) })?;
+        self.quiet.push_back((id, bytes));
+        Ok(())
     }
 
     /// Posts an empty write unless work is outstanding: a dead peer does not
@@ -227,13 +250,14 @@ impl<R> Endpoint<R> {
         self.reads.len()
     }
 
-    /// Number of outstanding sends.
+    /// Number of outstanding sends, without messages sent quietly.
     #[must_use]
     pub fn sends(&self) -> usize {
         self.sends.len()
     }
 
-    /// Bytes sent and written that the peer may not have received yet.
+    /// Bytes sent and written that the peer may not have received yet, without a
+    /// few messages sent quietly. A message counts 4 KiB at least.
     #[must_use]
     pub fn sending_bytes(&self) -> usize {
         self.sending_bytes
@@ -256,4 +280,9 @@ impl<R> Endpoint<R> {
             }
         }
     }
+}
+
+/// Returns the bytes that a message counts.
+fn charge(message: &SendPart) -> usize {
+    message.len().max(LEAST_MESSAGE_BYTES)
 }

@@ -31,7 +31,8 @@ async fn bytes_are_counted_until_the_peer_has_them() {
     a.send(vec![write], message(7)).unwrap();
     a.send(Vec::new(), message(5)).unwrap();
     a.send_quietly(message(3).unwrap()).unwrap();
-    assert_eq!((a.sends(), a.sending_bytes()), (2, 112));
+    // A message counts 4 KiB at least.
+    assert_eq!((a.sends(), a.sending_bytes()), (2, 100 + 2 * 4096));
     for len in [7, 5, 3] {
         b.post_receive(AlignedBuf::zeroed(64));
         let EndpointEvent::Received(message) = b.event().await else { panic!("no message") };
@@ -40,6 +41,42 @@ async fn bytes_are_counted_until_the_peer_has_them() {
     }
     assert_eq!((a.sends(), a.sending_bytes()), (0, 0));
     assert_eq!(exposed.withdraw()[99], 2);
+}
+
+#[tokio::test]
+async fn quiet_messages_count_with_the_send_behind_them() {
+    let (a, b, _) = pair().await;
+    let (mut a, mut b) = (Endpoint::<()>::new(a), Endpoint::<()>::new(b));
+    a.send_quietly(message(3).unwrap()).unwrap();
+    a.send_quietly(message(5000).unwrap()).unwrap();
+    // Nobody waits for what may be complete only with later work.
+    assert_eq!((a.sends(), a.sending_bytes(), a.has_work()), (0, 0, false));
+    assert_eq!(stalled_seconds(&a), 0);
+    a.send(Vec::new(), message(7)).unwrap();
+    assert_eq!((a.sends(), a.sending_bytes(), a.has_work()), (1, 5000 + 2 * 4096, true));
+    for _ in 0..3 {
+        b.post_receive(AlignedBuf::zeroed(8192));
+        assert!(matches!(b.event().await, EndpointEvent::Received(_)));
+        assert!(matches!(a.event().await, EndpointEvent::Sent));
+    }
+    assert_eq!((a.sends(), a.sending_bytes(), a.has_work()), (0, 0, false));
+    // One that is complete before the next send does not count with it.
+    a.send_quietly(message(3).unwrap()).unwrap();
+    b.post_receive(AlignedBuf::zeroed(64));
+    assert!(matches!(a.event().await, EndpointEvent::Sent));
+    a.send(Vec::new(), message(7)).unwrap();
+    assert_eq!((a.sends(), a.sending_bytes()), (1, 4096));
+}
+
+#[tokio::test]
+async fn quiet_messages_that_the_peer_does_not_take_are_counted() {
+    let (a, _b, _) = pair().await;
+    let mut a = Endpoint::<()>::new(a);
+    for _ in 0..640 {
+        a.send_quietly(message(1).unwrap()).unwrap();
+    }
+    assert_eq!((a.sends(), a.sending_bytes()), (10, 640 * 4096));
+    assert_eq!(stalled_seconds(&a), 9);
 }
 
 #[tokio::test]

@@ -55,7 +55,9 @@ pub(crate) struct Host {
     pub(crate) verbs: sys::Verbs,
     pub(crate) cm: sys::Cm,
     devices: Mutex<Vec<&'static Device>>,
-    /// Devices that cannot be used, so that each is reported once.
+    /// Devices that cannot be used, so that each is reported once. Locked, before
+    /// the list of devices, while one is opened: none is opened twice, and the
+    /// list is free.
     refused: Mutex<Vec<String>>,
     pub(crate) pool: BufferPool,
 }
@@ -75,6 +77,16 @@ fn contexts(cm: &sys::Cm) -> Result<Vec<*mut sys::Context>, Unavailable> {
     let count = usize::try_from(count).unwrap_or_default();
     // SAFETY: the list has `count` entries.
     Ok((0..count).map(|index| unsafe { *list.add(index) }).collect())
+}
+
+/// Drops the devices that are not among the present ones. Connections may still
+/// use them: they stay open.
+fn drop_absent<D>(
+    devices: &mut Vec<D>,
+    context_of: impl Fn(&D) -> *mut sys::Context,
+    present: &[*mut sys::Context],
+) {
+    devices.retain(|device| present.contains(&context_of(device)));
 }
 
 /// Lists the names of the kernel's RDMA devices.
@@ -169,6 +181,14 @@ impl Host {
         self.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn lock_opening(&self) -> MutexGuard<'_, Vec<String>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self, context: *mut sys::Context) -> Option<&'static Device> {
+        self.lock().iter().find(|device| device.context == context).copied()
+    }
+
     /// Returns all devices known so far.
     pub(crate) fn devices(&self) -> Vec<&'static Device> {
         self.lock().clone()
@@ -176,7 +196,7 @@ impl Host {
 
     /// Returns the device that a connection identifier is bound to: a known
     /// one, or one added after the start, which the connection manager has
-    /// opened.
+    /// opened. Blocks while a new device is opened.
     ///
     /// # Errors
     /// If the identifier is not bound, or the new device cannot be used.
@@ -184,8 +204,11 @@ impl Host {
         if context.is_null() {
             return Err(io::Error::new(io::ErrorKind::NotFound, "bound to no device"));
         }
-        let mut devices = self.lock();
-        if let Some(device) = devices.iter().find(|device| device.context == context) {
+        if let Some(device) = self.known(context) {
+            return Ok(device);
+        }
+        let _opening = self.lock_opening();
+        if let Some(device) = self.known(context) {
             return Ok(device);
         }
         // Get the list once more, so that this device stays open as well.
@@ -193,9 +216,12 @@ impl Host {
         if !all.contains(&context) {
             return Err(io::Error::new(io::ErrorKind::NotFound, "its device was removed"));
         }
+        // Nobody may watch for removed devices; memory is registered with the
+        // first one.
+        drop_absent(&mut self.lock(), |device| device.context, &all);
         let opened = Device::open(&self.verbs, context, self.pool.arena());
         let device = opened.map_err(|reason| io::Error::other(reason.to_string()))?;
-        devices.push(device);
+        self.lock().push(device);
         Ok(device)
     }
 
@@ -204,14 +230,15 @@ impl Host {
         self.lock().retain(|device| !std::ptr::eq(*device, gone));
     }
 
-    /// Opens devices added since the last check.
+    /// Opens devices added since the last check. Blocks, as registering the arena
+    /// takes long.
     pub(crate) fn find_new(&self) -> Vec<DeviceEvent> {
         let there = kernel_devices();
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = self.lock_opening();
         refused.retain(|name| there.contains(name));
-        let mut devices = self.lock();
+        let known = self.devices();
         let is_known = |name: &String| {
-            refused.contains(name) || devices.iter().any(|device| device.name == *name)
+            refused.contains(name) || known.iter().any(|device| device.name == *name)
         };
         if there.iter().all(is_known) {
             return Vec::new();
@@ -219,12 +246,12 @@ impl Host {
         let Ok(all) = contexts(&self.cm) else { return Vec::new() };
         let mut events = Vec::new();
         for context in all {
-            if devices.iter().any(|device| device.context == context) {
+            if known.iter().any(|device| device.context == context) {
                 continue;
             }
             match Device::open(&self.verbs, context, self.pool.arena()) {
                 Ok(device) => {
-                    devices.push(device);
+                    self.lock().push(device);
                     events.push(DeviceEvent::Arrived { device: device.name.clone() });
                 }
                 Err(reason) => {
@@ -239,5 +266,21 @@ impl Host {
             }
         }
         events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_is_not_present_is_dropped() {
+        let context = std::ptr::without_provenance_mut::<sys::Context>;
+        let mut devices = vec![context(1), context(2)];
+        drop_absent(&mut devices, |device| *device, &[context(2), context(3)]);
+        assert_eq!(devices, [context(2)]);
+        // It was replaced by another one.
+        drop_absent(&mut devices, |device| *device, &[context(3)]);
+        assert!(devices.is_empty());
     }
 }

@@ -69,7 +69,10 @@ impl DeviceWatch {
             match tokio::time::timeout(LOOK_PERIOD, event).await {
                 Ok(event) => return event,
                 Err(_) => {
-                    self.found.extend(self.host.find_new());
+                    // Not on this thread, which serves connections as well.
+                    let host = Arc::clone(&self.host);
+                    let found = tokio::task::spawn_blocking(move || host.find_new()).await;
+                    self.found.extend(found.map_err(io::Error::other)?);
                     self.look()?;
                 }
             }

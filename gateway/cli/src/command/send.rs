@@ -45,7 +45,7 @@ pub(crate) struct SendArgs {
     resume_token: Option<String>,
     /// With --from: discard first what was written at the destination after its
     /// newest snapshot, which must be BASE. No snapshot is destroyed there
-    #[arg(long, requires = "from", conflicts_with = "replicate")]
+    #[arg(long, requires = "from", conflicts_with_all = ["replicate", "resume", "resume_token"])]
     rollback: bool,
     /// Program that runs a command on another machine; is called with
     /// `-- HOST COMMAND`

@@ -1,6 +1,7 @@
-//! `zgate cp`: copies one file from a server or to it. An interrupted copy is
-//! resumed; the target's name appears when the file is complete.
+//! `zgate cp`: copies one file from a server or to it. An interrupted copy from
+//! a server is resumed; the target's name appears when the file is complete.
 
+use super::part::Part;
 use super::remote::{Remote, WaitArgs};
 use crate::demo::progress;
 use bytes::Bytes;
@@ -9,10 +10,14 @@ use indicatif::ProgressBar;
 use std::collections::HashSet;
 use std::error::Error;
 use std::fs;
-use std::io::{Read, Seek, Write};
-use std::path::{Path, PathBuf};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{Read, Seek};
+use std::path::Path;
 use std::sync::Arc;
-use tokio::task::JoinSet;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::task::{JoinSet, block_in_place};
+use zgate_loader::client::Found;
 use zgate_loader::directory::KIND_FILE;
 use zgate_loader::file::WriteVerifier;
 use zgate_loader::model::FileStream;
@@ -22,6 +27,8 @@ use zgate_loader::{Client, ClientError, File, NfsUrl, OpenMode};
 const DEPTH: usize = 16;
 /// Most attempts to send a file to a server that restarts meanwhile.
 const MAX_ATTEMPTS: usize = 5;
+/// Time limit for the removal of an incomplete file from the server.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Arguments of `zgate cp`.
 #[derive(Args, Debug)]
@@ -79,23 +86,51 @@ async fn fetch(args: &CopyArgs, url: &NfsUrl, to: &Path) -> Result<(u64, u64), B
     }
     let parent = remote.client.find(dir).await.map_err(named)?;
     let file = File::open(&remote.client, &parent.fh, name, OpenMode::Read).await.map_err(named)?;
-    // A partial copy of another version of the file is not resumed.
-    let part = PathBuf::from(format!("{}.{:016x}.partial", to.display(), found.change));
-    let failed = |error: std::io::Error| format!("{}: {error}", part.display());
-    let mut out = fs::OpenOptions::new().create(true).append(true).open(&part).map_err(failed)?;
-    let have = out.metadata().map_err(failed)?.len().min(found.size);
-    let bar = bar(args, "copying", found.size);
+    // Of the file that is open: another one may have had the name before.
+    let size = file.size();
+    let part = Part::open(&to, file.change(), size)?;
+    let mut have = part.have();
+    let resumed = have;
+    let bar = bar(args, "copying", size);
     let mut pieces =
-        FileStream::start(remote.client.clone(), path, file.clone(), have..found.size, DEPTH);
+        FileStream::start(remote.client.clone(), path, file.clone(), have..size, DEPTH);
     while let Some(piece) = pieces.next().await.map_err(|error| remote.load_failed(&error))? {
-        out.write_all(&piece).map_err(failed)?;
-        bar.set_position(pieces.position());
+        part.write(&piece, have)?;
+        have = pieces.position();
+        bar.set_position(have);
     }
     bar.finish_and_clear();
-    out.sync_all().map_err(failed)?;
-    fs::rename(&part, &to).map_err(|error| format!("{}: {error}", to.display()))?;
+    part.finish(&to)?;
     file.close(&remote.client).await.map_err(named)?;
-    Ok((found.size, have))
+    Ok((size, resumed))
+}
+
+/// An incomplete file on the server. However its copy ends, it is removed, by a
+/// signal too: it would not be resumed.
+struct Upload<'a> {
+    remote: &'a Remote,
+    dir: Found,
+    name: String,
+    is_complete: bool,
+}
+
+impl Drop for Upload<'_> {
+    fn drop(&mut self) {
+        if self.is_complete {
+            return;
+        }
+        let removal = self.remote.client.remove(&self.dir.fh, &self.name);
+        let removal = async { tokio::time::timeout(REMOVAL_TIMEOUT, removal).await };
+        // If the server cannot be reached, the file stays there.
+        let _ = block_in_place(|| Handle::current().block_on(removal));
+    }
+}
+
+/// Returns the name of an incomplete file, which no other copy to the same
+/// target has, from this host or another.
+fn part_name(name: &str) -> String {
+    let own = RandomState::new().hash_one(std::process::id());
+    format!("{name}.{own:016x}.partial")
 }
 
 async fn send(args: &CopyArgs, from: &Path, url: &NfsUrl) -> Result<u64, Box<dyn Error>> {
@@ -105,32 +140,43 @@ async fn send(args: &CopyArgs, from: &Path, url: &NfsUrl) -> Result<u64, Box<dyn
     let remote = Remote::open(url, &args.wait, args.timeout).await?;
     let named = |error: ClientError| remote.failed(&error);
     let (dir, name) = url.path.rsplit_once('/').unwrap_or(("", &url.path));
-    let parent = remote.client.find(dir).await.map_err(named)?;
+    let dir = remote.client.find(dir).await.map_err(named)?;
     if !args.force && remote.client.find(&url.path).await.is_ok() {
         return Err(format!("{url}: exists already; --force replaces it").into());
     }
-    let part = format!("{name}.partial");
-    let file =
-        File::open(&remote.client, &parent.fh, &part, OpenMode::Create).await.map_err(named)?;
+    let part = part_name(name);
+    let file = File::open(&remote.client, &dir.fh, &part, OpenMode::Create).await.map_err(named)?;
+    let mut upload = Upload { remote: &remote, dir, name: part, is_complete: false };
     let bar = bar(args, "copying", size);
-    let mut sent = 0;
-    for attempt in 1.. {
-        source.rewind().map_err(failed)?;
-        let (bytes, mut lives) = write_all(&remote, &file, &mut source, &bar).await?;
-        lives.insert(file.commit(&remote.client).await.map_err(named)?);
-        sent = bytes;
-        if lives.len() == 1 {
-            break;
-        }
-        if attempt == MAX_ATTEMPTS {
-            return Err(format!("{url}: the server restarted repeatedly").into());
-        }
-        tracing::warn!("the server has restarted: everything is sent again");
-    }
+    let sent = write_stable(&remote, &file, (from, &mut source), &bar).await?;
     bar.finish_and_clear();
     file.close(&remote.client).await.map_err(named)?;
-    remote.client.rename(&parent.fh, &part, name).await.map_err(named)?;
+    remote.client.rename(&upload.dir.fh, &upload.name, name).await.map_err(named)?;
+    upload.is_complete = true;
     Ok(sent)
+}
+
+/// Sends everything until all of it is on stable storage; returns the number of
+/// bytes.
+async fn write_stable(
+    remote: &Remote,
+    file: &File,
+    (from, source): (&Path, &mut fs::File),
+    bar: &ProgressBar,
+) -> Result<u64, Box<dyn Error>> {
+    for attempt in 0..MAX_ATTEMPTS {
+        if attempt > 0 {
+            tracing::warn!("the server has restarted: everything is sent again");
+        }
+        source.rewind().map_err(|error| format!("{}: {error}", from.display()))?;
+        let (bytes, mut lives) = write_all(remote, file, (from, &mut *source), bar).await?;
+        let life = file.commit(&remote.client).await.map_err(|error| remote.failed(&error))?;
+        lives.insert(life);
+        if lives.len() == 1 {
+            return Ok(bytes);
+        }
+    }
+    Err(format!("{}: the server restarted repeatedly", remote.url).into())
 }
 
 /// Sends everything; returns the number of bytes, and the write verifiers of
@@ -138,7 +184,7 @@ async fn send(args: &CopyArgs, from: &Path, url: &NfsUrl) -> Result<u64, Box<dyn
 async fn write_all(
     remote: &Remote,
     file: &File,
-    source: &mut fs::File,
+    (from, source): (&Path, &mut fs::File),
     bar: &ProgressBar,
 ) -> Result<(u64, HashSet<WriteVerifier>), Box<dyn Error>> {
     let client = &remote.client;
@@ -147,7 +193,8 @@ async fn write_all(
     let (mut offset, mut lives) = (0, HashSet::new());
     loop {
         let mut piece = Vec::with_capacity(most as usize);
-        let got = Read::by_ref(source).take(most).read_to_end(&mut piece)?;
+        let got = Read::by_ref(source).take(most).read_to_end(&mut piece);
+        let got = got.map_err(|error| format!("{}: {error}", from.display()))?;
         while running.len() >= DEPTH || got == 0 && !running.is_empty() {
             if let Some(done) = running.join_next().await {
                 lives.extend(done?.map_err(|error| remote.failed(&error))?);
@@ -181,4 +228,16 @@ async fn write(
         offset += took as u64;
     }
     Ok(lives)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uploads_to_one_target_have_names_of_their_own() {
+        let (first, second) = (part_name("a.gguf"), part_name("a.gguf"));
+        assert!(first.starts_with("a.gguf.") && first.ends_with(".partial"), "{first}");
+        assert_ne!(first, second);
+    }
 }

@@ -5,6 +5,7 @@
 mod copy;
 mod list;
 mod model;
+mod part;
 mod remote;
 mod signals;
 

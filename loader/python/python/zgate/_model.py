@@ -35,7 +35,7 @@ def load_file(
     other than ``"cpu"``, or :class:`zgate.Tensor` with ``framework="dlpack"``.
     ``verify`` compares checksums (a ``SHA256SUMS`` beside the files,
     ``sha256:NAME`` in their metadata) and raises ``ValueError`` where they
-    differ. ``progress`` is True for a bar in GB/s (tqdm's, if it is installed),
+    differ, and where there is none. ``progress`` is True for a bar in GB/s (tqdm's, if it is installed),
     or a function that is called with bytes done and bytes in all. ``patience`` is
     how many seconds a request may take while the server cannot be reached or
     starts again, ``wait`` how many a server may take that has not answered yet:
@@ -165,8 +165,9 @@ class safe_open(Closing):
         ``names`` chooses some; ``part=(dim, rank, ranks)`` yields that rank's
         part of every tensor that divides, with ``shape[dim] // ranks`` elements
         along ``dim``, and others whole. Along dimension 0 only the part is read.
-        ``inflight_bytes`` bounds what is read ahead, ``depth`` the requests
-        under way.
+        ``verify`` compares files and tensors that are read whole, and raises
+        ``ValueError`` if none of them has a checksum. ``inflight_bytes`` bounds
+        what is read ahead, ``depth`` the requests under way.
         """
         if part is not None:
             check_part(*part)

@@ -54,9 +54,14 @@ impl StatelessClient {
             args.encode(&mut e);
             e.finish().flatten().unwrap_or_default()
         };
+        // Of any attempt so far: a server that asks for patience does not tell what the
+        // one before it did.
+        let mut restarted = false;
         loop {
             let first_server = self.gateway.running();
             let answer = self.wire.call(VERSION, P::NUMBER, &body).await;
+            restarted |= answer.sent > 1
+                && (first_server.is_none() || self.gateway.running() != first_server);
             let mut d = Decoder::new(&answer.body);
             let status = Status::decode(&mut d)
                 .unwrap_or_else(|error| panic!("{} has no status: {error}", P::NAME));
@@ -70,8 +75,6 @@ impl StatelessClient {
             } else {
                 Err(status)
             };
-            let restarted = answer.sent > 1
-                && (first_server.is_none() || self.gateway.running() != first_server);
             return Called { result, restarted };
         }
     }
