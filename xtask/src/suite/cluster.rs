@@ -18,6 +18,9 @@ const START: [(&str, &str); 4] = [
     ("tank-handover start", "nas-a"),
 ];
 const NODES: &str = "<node id=\"1\" uname=\"nas-a\"/><node id=\"2\" uname=\"nas-b\"/>";
+/// A start that fails as where a file of the configuration is missing on one machine
+/// (`OCF_ERR_INSTALLED`).
+const UNABLE: &str = "tank-gateway_start_0@nas-b=5";
 /// Constraint that Pacemaker adds for a planned switch.
 const MOVE: &str = "<rsc_location id=\"move\" rsc=\"tank\" node=\"nas-b\" score=\"INFINITY\"/>";
 
@@ -126,16 +129,21 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// At a planned switch, the gateway hands over while it has its address, and the
-    /// standby leaves its portals before the gateway needs them.
-    pub(super) fn planned(&self) -> Result<(), String> {
-        self.start()?;
+    /// Asks for a planned switch.
+    fn ask_to_move(&self) -> Result<(), String> {
         let file = self.dir.join("cib.xml");
         let text = fs::read_to_string(&file).map_err(|error| error.to_string())?;
         let moved = text
             .replace("<constraints/>", "<constraints></constraints>")
             .replace("</constraints>", &format!("{MOVE}</constraints>"));
-        fs::write(&file, moved).map_err(|error| error.to_string())?;
+        fs::write(&file, moved).map_err(|error| error.to_string())
+    }
+
+    /// At a planned switch, the gateway hands over while it has its address, and the
+    /// standby leaves its portals before the gateway needs them.
+    pub(super) fn planned(&self) -> Result<(), String> {
+        self.start()?;
+        self.ask_to_move()?;
         let steps = self.transition(&[])?;
         in_order(
             &steps,
@@ -169,6 +177,19 @@ impl<'a> Cluster<'a> {
             }
             _ => Err(format!("not fenced before the import: {steps:#?}")),
         }
+    }
+
+    /// A node on which the gateway cannot start is left, and the first one serves again.
+    pub(super) fn unable(&self) -> Result<(), String> {
+        self.start()?;
+        self.ask_to_move()?;
+        let steps = self.transition(&["--op-fail", UNABLE])?;
+        at(&steps, "tank-gateway start", "nas-b")?;
+        let mut back = Vec::new();
+        for _ in 0..TRANSITIONS {
+            back.extend(self.transition(&[])?);
+        }
+        in_order(&back, &[&[("tank-pool stop", "nas-b")], &START[..]].concat())
     }
 }
 

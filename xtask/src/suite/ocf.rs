@@ -207,6 +207,7 @@ pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
         let cluster = Cluster::new(scratch.path(), has_standby);
         outcome.check(&format!("{name}: a planned switch"), cluster.planned());
         outcome.check(&format!("{name}: a crash"), cluster.crash());
+        outcome.check(&format!("{name}: a node without a file"), cluster.unable());
     }
     Ok(())
 }
@@ -341,7 +342,7 @@ impl Setup<'_> {
         resource.expect("reload", SUCCESS, "")?;
         resource.expect("reload-agent", SUCCESS, "")?;
         fs::write(self.config("reloaded"), "[server").map_err(|error| error.to_string())?;
-        resource.expect("reload", ERR_CONFIGURED, "is not valid")?;
+        resource.expect("reload", ERR_GENERIC, "is not valid")?;
         resource.expect("monitor", SUCCESS, "")
     }
 
@@ -376,10 +377,11 @@ impl Setup<'_> {
             wrong.expect("start", code, part)?;
             wrong.expect("stop", SUCCESS, "")?;
         }
+        // It may be right on the other node.
         fs::write(self.config("wrong"), "[server]\nnosuch = 1\n")
             .map_err(|error| error.to_string())?;
-        resource.expect("validate-all", ERR_CONFIGURED, "is not valid")?;
-        resource.expect("start", ERR_CONFIGURED, "is not valid")
+        resource.expect("validate-all", ERR_INSTALLED, "is not valid")?;
+        resource.expect("start", ERR_INSTALLED, "is not valid")
     }
 
     /// The agent never makes a new server of the gateway.
