@@ -32,24 +32,28 @@ pcs stonith create fence-b fence_ipmilan pcmk_host_list="$NODE_B" \
 pcs resource defaults update resource-stickiness=100 migration-threshold=1 \
     failure-timeout=10min
 
+# The resources of one group. It starts in this order, stops in the other, and stays
+# together: one that is not in it yet would start by itself, anywhere.
+
 # The pool. An import after a crash watches the disks for activity first, which
 # takes longer than the agent's usual timeout.
 pcs resource create "$POOL-pool" ocf:heartbeat:ZFS pool="$POOL" \
     importargs="-d /dev/disk/by-id" \
-    op start timeout=120s op stop timeout=120s op monitor interval=10s timeout=30s
+    op start timeout=120s op stop timeout=120s op monitor interval=10s timeout=30s \
+    --group "$POOL"
 
 # The gateway, before the address: clients find it ready.
 pcs resource create "$POOL-gateway" ocf:zgate:zgate config="$CONFIG" state_dir="$STATE" \
-    op start timeout=120s op stop timeout=45s op monitor interval=10s timeout=20s
+    op start timeout=120s op stop timeout=45s op monitor interval=10s timeout=20s \
+    --group "$POOL"
 
 # The address. It tells switches and hosts where it is now.
 pcs resource create "$POOL-address" ocf:heartbeat:IPaddr2 ip="$ADDRESS" cidr_netmask="$PREFIX" \
-    op start timeout=60s op stop timeout=60s op monitor interval=10s timeout=20s
+    op start timeout=60s op stop timeout=60s op monitor interval=10s timeout=20s \
+    --group "$POOL"
 
 # Planned switches: it is stopped first, and has the gateway answer what runs while
 # replies still reach their clients.
 pcs resource create "$POOL-handover" ocf:zgate:zgate-handover config="$CONFIG" \
-    op start timeout=60s op stop timeout=45s op monitor interval=60s timeout=20s
-
-# A group starts in this order, stops in the other, and stays together.
-pcs resource group add "$POOL" "$POOL-pool" "$POOL-gateway" "$POOL-address" "$POOL-handover"
+    op start timeout=60s op stop timeout=45s op monitor interval=60s timeout=20s \
+    --group "$POOL"

@@ -218,6 +218,22 @@ mod tests {
         }
     }
 
+    /// One that is made outside of the group starts by itself until it is added.
+    #[test]
+    fn every_resource_is_made_in_the_group_in_the_order_of_the_start() {
+        let text = fs::read_to_string(Path::new("..").join(FILES).join("pair.sh")).unwrap();
+        let text = text.replace("\\\n", " ");
+        let made: Vec<&str> =
+            text.lines().filter_map(|line| line.strip_prefix("pcs resource create ")).collect();
+        assert_eq!(made.len(), START.len());
+        for (made, (start, _)) in made.into_iter().zip(START) {
+            let name = start.split(' ').next().unwrap().replace("tank", "$POOL");
+            assert!(made.starts_with(&format!("\"{name}\" ")), "{name} is not next: {made}");
+            assert!(made.ends_with(" --group \"$POOL\""), "{made}");
+        }
+        assert!(!text.contains("pcs resource group"));
+    }
+
     /// Time limits of a form: resource, operation, seconds.
     fn limits(name: &str) -> BTreeSet<(String, String, String)> {
         let text = fs::read_to_string(Path::new("..").join(FILES).join(name)).unwrap();
