@@ -272,3 +272,28 @@ fn documented_configurations_are_valid() {
         }
     }
 }
+
+/// Those of a pair cannot be tried here: they need two machines.
+#[test]
+fn commands_of_a_pair_fit_its_configurations() {
+    let blocks = documents::blocks("docs/HIGH_AVAILABILITY.md");
+    let usual = zgate_config::Config::default().server;
+    let commands: Vec<String> = blocks
+        .iter()
+        .filter(|block| block.has_commands())
+        .flat_map(|block| block.commands().into_iter().map(|command| command.text))
+        .collect();
+    let configurations = blocks.iter().filter(|block| block.language == "toml");
+    for (index, block) in configurations.enumerate() {
+        let config = zgate_config::parse(&block.text, Path::new(&block.place)).unwrap();
+        let dir = &config.server.state_dir;
+        let makes = |command: &String| {
+            command.starts_with("install -d") && command.ends_with(&format!(" {}", dir.display()))
+        };
+        let made = *dir == usual.state_dir || commands.iter().any(makes);
+        assert!(made, "{}: no command makes {}", block.place, dir.display());
+        // The first one is that of the pool, to which commands without --socket talk.
+        let socket = &config.server.admin_socket;
+        assert!(index > 0 || *socket == usual.admin_socket, "{}: {socket:?}", block.place);
+    }
+}

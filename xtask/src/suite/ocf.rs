@@ -97,7 +97,8 @@ impl Resource {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
     }
 
-    fn act(&self, action: &str, timeout: Duration) -> io::Result<Done> {
+    /// Runs an action as Pacemaker does, which names its time limit, or without one.
+    fn act(&self, action: &str, timeout: Option<Duration>) -> io::Result<Done> {
         let mut command = Command::new(self.agent());
         let path = std::env::var("PATH").unwrap_or_default();
         command
@@ -106,8 +107,10 @@ impl Resource {
             .env("OCF_ROOT", "/usr/lib/ocf")
             .env("HA_RSCTMP", &self.dir)
             .env("OCF_RESOURCE_INSTANCE", &self.name)
-            .env("OCF_RESKEY_CRM_meta_interval", "10000")
-            .env("OCF_RESKEY_CRM_meta_timeout", timeout.as_millis().to_string());
+            .env("OCF_RESKEY_CRM_meta_interval", "10000");
+        if let Some(timeout) = timeout {
+            command.env("OCF_RESKEY_CRM_meta_timeout", timeout.as_millis().to_string());
+        }
         for (name, value) in &self.parameters {
             command.env(format!("OCF_RESKEY_{name}"), value);
         }
@@ -119,7 +122,8 @@ impl Resource {
 
     /// Runs an action that is to end with this code and to say this.
     fn expect(&self, action: &str, code: i32, part: &str) -> Result<(), String> {
-        let done = self.act(action, Duration::from_secs(60)).map_err(|error| error.to_string())?;
+        let limit = Some(Duration::from_secs(60));
+        let done = self.act(action, limit).map_err(|error| error.to_string())?;
         matches(action, &done, code, part)
     }
 
@@ -143,7 +147,7 @@ impl Resource {
 
 impl Drop for Resource {
     fn drop(&mut self) {
-        let _ = self.act("stop", Duration::from_secs(20));
+        let _ = self.act("stop", Some(Duration::from_secs(20)));
         // Where there is no journal, the agent has written here.
         let _ = fs::remove_file(format!("/var/log/zgate-{}.log", self.name));
     }
@@ -195,6 +199,7 @@ pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
     outcome.check("ocf-tester: handover", ocf_tester(&handover));
     outcome.check("a planned switch", setup.handover());
     outcome.check("a gateway that hangs", setup.hung());
+    outcome.check("a caller without a time limit", setup.unlimited());
     outcome.check("a thread that outlives the first one", setup.outlived());
     outcome.check("a gateway that was killed", setup.killed());
     outcome.check("a gateway that something else started", setup.adopted());
@@ -262,13 +267,28 @@ impl Setup<'_> {
         resource.expect("monitor", SUCCESS, "")?;
         resource.signal(rustix::process::Signal::STOP)?;
         let begun = Instant::now();
-        let done = resource.act("monitor", MONITOR_TIMEOUT).map_err(|error| error.to_string())?;
+        let limit = Some(MONITOR_TIMEOUT);
+        let done = resource.act("monitor", limit).map_err(|error| error.to_string())?;
         matches("monitor", &done, ERR_GENERIC, "no answer within 4 s")?;
         if begun.elapsed() > MONITOR_LIMIT {
             return Err(format!("monitor took {:?}", begun.elapsed()));
         }
         resource.expect("stop", SUCCESS, "is killed")?;
         resource.expect("monitor", NOT_RUNNING, "")
+    }
+
+    /// Only a time limit that the caller names shortens the wait for an answer.
+    fn unlimited(&self) -> Result<(), String> {
+        let resource = self.resource("unlimited")?.with("check_seconds", 60);
+        resource.expect("start", SUCCESS, "")?;
+        resource
+            .stub("timeout", "echo \"asked for $3 s\" >&2; exit 1")
+            .map_err(|error| error.to_string())?;
+        for (limit, said) in [(None, "asked for 60 s"), (Some(MONITOR_TIMEOUT), "asked for 4 s")] {
+            let done = resource.act("monitor", limit).map_err(|error| error.to_string())?;
+            matches("monitor", &done, ERR_GENERIC, said)?;
+        }
+        Ok(())
     }
 
     /// A process whose first thread has ended, and another not, as where that one hangs
