@@ -38,6 +38,9 @@ threading.Thread(target=time.sleep, args=(120,)).start()
 ctypes.CDLL(None).syscall({'aarch64': 93}.get(os.uname().machine, 60), 0)
 ";
 
+/// When a process began that a program stands in for, in ticks.
+const BEGAN: u32 = 4711;
+
 /// One resource: the agent with its parameters. Stopped on drop.
 struct Resource {
     agent: &'static str,
@@ -202,6 +205,7 @@ pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
     outcome.check("a caller without a time limit", setup.unlimited());
     outcome.check("a thread that outlives the first one", setup.outlived());
     outcome.check("a gateway that was killed", setup.killed());
+    outcome.check("a killed gateway that ends late", setup.slow_end());
     outcome.check("a gateway that something else started", setup.adopted());
     outcome.check("a configuration that is reloaded", setup.reloaded());
     outcome.check("a second gateway on the same state", setup.second());
@@ -289,6 +293,31 @@ impl Setup<'_> {
             matches("monitor", &done, ERR_GENERIC, said)?;
         }
         Ok(())
+    }
+
+    /// A killed process ends when its storage answers, in the time of the operation.
+    /// Programs stand in for the clock and for the state of the process.
+    fn slow_end(&self) -> Result<(), String> {
+        let resource = self.resource("slow-end")?.with("stop_seconds", 1);
+        let text = |error: io::Error| error.to_string();
+        let clock = self.scratch.path().join("clock");
+        fs::write(&clock, "0").map_err(text)?;
+        let clock = clock.display();
+        resource.stub("cut", &format!("cat {clock}")).map_err(text)?;
+        let tick = format!("echo $(($(cat {clock}) + 1)) >{clock}");
+        resource.stub("sleep", &tick).map_err(text)?;
+        let state = format!(
+            "case \"$2\" in /proc/*) [ $(cat {clock}) -ge 50 ] || \
+             {{ echo D 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 {BEGAN}; exit; }} ;; esac\n\
+             exec /bin/sed \"$@\""
+        );
+        resource.stub("sed", &state).map_err(text)?;
+        let mut process = Command::new("tail").args(["-f", "/dev/null"]).spawn().map_err(text)?;
+        let run = format!("{} {BEGAN} /nosuch/socket\n", process.id());
+        fs::write(resource.run_file(), run).map_err(text)?;
+        let stopped = resource.expect("stop", SUCCESS, "is killed");
+        process.kill().and_then(|()| process.wait()).map_err(text)?;
+        stopped
     }
 
     /// A process whose first thread has ended, and another not, as where that one hangs
