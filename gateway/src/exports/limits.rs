@@ -11,6 +11,12 @@ pub(crate) const OPEN_PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const RELOAD_PATIENCE: Duration = Duration::from_secs(5);
 /// Time that a start or a reload waits for the addresses of host names.
 pub(crate) const NAME_PATIENCE: Duration = Duration::from_secs(5);
+/// Longest time from the start for which clients are told to retry because a pool has
+/// not told its datasets: as long as a handover may last at most, the longest that
+/// clients are kept waiting elsewhere. A pool that needs longer is broken, and clients
+/// of exports that do not exist any more must learn it some time. It is longer where
+/// `away_seconds` is.
+pub(crate) const UNKNOWN_PATIENCE: Duration = Duration::from_secs(600);
 /// Interval before the second attempt for an absent item; it doubles with every
 /// further one.
 pub(crate) const FIRST_RETRY: Duration = Duration::from_secs(1);

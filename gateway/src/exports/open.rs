@@ -134,7 +134,8 @@ impl Opener {
         let namespace = Namespace::new(present, generation).map_err(invalid)?;
         let namespace = namespace.with_absent(absent).map_err(invalid)?;
         let others = clients::rules(&exports.pattern_clients, &hosts);
-        Ok(Opened { namespace: namespace.with_absent_clients(others), stores: now, absent: items })
+        let namespace = namespace.with_absent_clients(others).with_incomplete(exports.incomplete);
+        Ok(Opened { namespace, stores: now, absent: items })
     }
 
     /// Puts the limits of an export before its store. They outlive a reload: what was

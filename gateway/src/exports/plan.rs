@@ -43,7 +43,7 @@ pub(crate) struct Plan {
     exports: Vec<ExportPattern>,
     volumes: Vec<VolumePattern>,
     parents: Vec<ParentPlan>,
-    away: Duration,
+    pub away: Duration,
     pub rescan: Duration,
 }
 
@@ -60,6 +60,8 @@ pub(crate) struct Inventory<'a> {
     /// Volumes that the API made.
     pub made: &'a [VolumeRecord],
     pub pools: &'a BTreeSet<PoolName>,
+    /// Set while a pool has not told its datasets yet.
+    pub incomplete: bool,
     pub now: Instant,
 }
 
@@ -225,7 +227,8 @@ impl Plan {
         let (granted, awaited) = self.granted(memory, inventory);
         memory.granted = granted.iter().map(|disk| (disk.guid, disk.clone())).collect();
         let pending = pending || awaited;
-        Outcome { exports: self.arrange(memory), volumes, granted, pending }
+        let exports = ExportSet { incomplete: inventory.incomplete, ..self.arrange(memory) };
+        Outcome { exports, volumes, granted, pending }
     }
 
     /// Adds the exports of file systems that the API made. Their keys follow
@@ -335,7 +338,7 @@ impl Plan {
         }
         exports.extend(tops.into_iter().cloned());
         let clients = self.exports.iter().flat_map(|pattern| &pattern.template.clients);
-        ExportSet { exports, pattern_clients: clients.cloned().collect() }
+        ExportSet { exports, pattern_clients: clients.cloned().collect(), incomplete: false }
     }
 
     fn volumes(&self, memory: &Memory, inventory: &Inventory<'_>) -> (Vec<Volume>, bool) {

@@ -23,6 +23,12 @@ fn datasets(lines: &[&str]) -> Vec<Dataset> {
     zgate_control::datasets::parse(OutputForm::Columns, &text).unwrap()
 }
 
+/// Returns an inventory without datasets, of pools that have all answered.
+fn inventory(now: Instant) -> Inventory<'static> {
+    const NONE: &BTreeSet<PoolName> = &BTreeSet::new();
+    Inventory { datasets: &[], made: &[], pools: NONE, incomplete: false, now }
+}
+
 struct Fixture {
     plan: Plan,
     memory: Memory,
@@ -39,8 +45,7 @@ impl Fixture {
     /// Returns `pseudo path` of every export, followed by `away` if it is.
     fn see(&mut self, lines: &[&str]) -> Vec<String> {
         let found = datasets(lines);
-        let inventory =
-            Inventory { datasets: &found, made: &[], pools: &self.pools, now: self.now };
+        let inventory = Inventory { datasets: &found, pools: &self.pools, ..inventory(self.now) };
         let outcome = self.plan.apply(&mut self.memory, &inventory);
         let show = |export: &ExportSettings| {
             let away = export.dataset.as_ref().is_some_and(|dataset| dataset.away);
@@ -136,7 +141,7 @@ fn zvols_wait_for_their_devices() {
     let line = "zfast/vm/d\tvolume\t8\t1\t10\t90\t10\t-\t16384\t65536\talways\tlatency\toff\t0\t-\t-\t0\t0\toff\t-\toff\t-\t-\t-\t-\n";
     let found = zgate_control::datasets::parse(OutputForm::Columns, line).unwrap();
     let pools = BTreeSet::new();
-    let inventory = Inventory { datasets: &found, made: &[], pools: &pools, now: Instant::now() };
+    let inventory = Inventory { datasets: &found, pools: &pools, ..inventory(Instant::now()) };
     let mut memory = Memory::default();
     let outcome = plan.apply(&mut memory, &inventory);
     assert!(outcome.pending && outcome.volumes.is_empty());

@@ -27,6 +27,9 @@ pub(crate) struct ExportSet {
     /// Client entries of patterns of datasets: these hosts are clients while no
     /// dataset matches, too, and are told that a file handle is stale.
     pub pattern_clients: Vec<ExportClient>,
+    /// Set while there may be others that are not known yet: clients are told to retry
+    /// instead.
+    pub incomplete: bool,
 }
 
 impl std::ops::Deref for ExportSet {

@@ -33,6 +33,7 @@ pub(crate) mod shared;
 pub(crate) mod status;
 pub(crate) mod systemd;
 pub(crate) mod throughput;
+mod unknown_pools;
 pub(crate) mod verdict;
 pub(crate) mod volumes;
 mod watch;

@@ -24,15 +24,17 @@ use zgate_iscsi::names::IscsiName;
 const LATE_POOL_SECONDS: u64 = 2;
 /// Pause between questions with the full time limit to such a pool: one whose answer
 /// takes longer as a rule comes back by them.
-const LATE_POOL_PAUSE: Duration = Duration::from_secs(60);
+pub(super) const LATE_POOL_PAUSE: Duration = Duration::from_secs(60);
 
 /// Followed datasets and their known state.
 pub(crate) struct Reconciler {
-    discovery: Discovery,
+    pub(super) discovery: Discovery,
     /// The same with a short time limit, for pools that did not answer.
-    hasty: Discovery,
+    pub(super) hasty: Discovery,
     /// Answers of each pool.
     answers: Mutex<BTreeMap<PoolName, PoolAnswers>>,
+    /// When this gateway began to follow datasets.
+    pub(super) started: Instant,
     /// Serializes changes of what is served.
     pub(super) changing: Mutex<()>,
     state: Mutex<State>,
@@ -51,6 +53,8 @@ pub(super) struct State {
 #[derive(Default, PartialEq)]
 pub(super) struct Shown {
     pub(super) exports: Vec<ShownExport>,
+    /// Set while clients are told to retry, because there may be other exports.
+    pub(super) incomplete: bool,
     pub(super) volumes: Vec<Volume>,
     pub(super) granted: Vec<GrantedDisk>,
 }
@@ -79,6 +83,7 @@ impl Shown {
         };
         Self {
             exports: outcome.exports.iter().map(export).collect(),
+            incomplete: outcome.exports.incomplete,
             volumes: outcome.volumes.clone(),
             granted: outcome.granted.clone(),
         }
@@ -94,20 +99,24 @@ pub(super) struct Found {
     pools: BTreeSet<PoolName>,
     /// Pools that did not answer in time: what is found of them may be old.
     pub(super) late: BTreeSet<PoolName>,
+    /// Set while a pool has never answered, for as long as clients wait for it.
+    incomplete: bool,
 }
 
 /// Datasets of one pool, as it told them last.
 #[derive(Clone, Default)]
-struct PoolAnswers {
+pub(super) struct PoolAnswers {
     datasets: Vec<Dataset>,
     made: Vec<VolumeRecord>,
+    /// Set once it has answered: until then nobody knows what it has.
+    pub(super) is_known: bool,
     /// Set if it did not answer the last time: what is here may be old. Time of the
     /// next question with the full time limit.
-    patient_at: Option<Instant>,
+    pub(super) patient_at: Option<Instant>,
 }
 
 impl PoolAnswers {
-    fn is_late(&self) -> bool {
+    pub(super) fn is_late(&self) -> bool {
         self.patient_at.is_some()
     }
 }
@@ -141,6 +150,7 @@ impl Reconciler {
             discovery,
             hasty,
             answers: Mutex::default(),
+            started: Instant::now(),
             changing: Mutex::default(),
             state: Mutex::new(state),
         })
@@ -156,7 +166,7 @@ impl Reconciler {
         self.state.try_lock().is_ok()
     }
 
-    fn answers(&self) -> MutexGuard<'_, BTreeMap<PoolName, PoolAnswers>> {
+    pub(super) fn answers(&self) -> MutexGuard<'_, BTreeMap<PoolName, PoolAnswers>> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -242,24 +252,29 @@ impl Reconciler {
         if bases.is_empty() {
             return Ok(Found::default());
         }
-        let listed = self.discovery.tool().run("zpool", &["list", "-H", "-o", "name"])?;
-        let listed: BTreeSet<&str> = listed.lines().collect();
-        let (mut datasets, mut made) = (Vec::new(), Vec::new());
         let mut pools: BTreeSet<PoolName> = bases.iter().map(|base| base.pool()).collect();
-        let mut late = BTreeSet::new();
+        let listed = self.list_pools(&pools)?;
+        let listed: Option<BTreeSet<&str>> = listed.as_ref().map(|text| text.lines().collect());
+        let (mut datasets, mut made) = (Vec::new(), Vec::new());
+        let (mut late, mut incomplete) = (BTreeSet::new(), false);
         for pool in &pools {
-            let answers = self.answers_of(pool, &bases, plan)?;
+            let answers = match &listed {
+                Some(_) => self.answers_of(pool, &bases, plan)?,
+                None => self.last_answers(pool),
+            };
             late.extend(answers.is_late().then(|| pool.clone()));
+            incomplete |= !answers.is_known;
             datasets.extend(answers.datasets);
             made.extend(answers.made);
         }
         // Last: while a pool is being exported, the pool is listed but some or
         // all of its datasets are not. If the pool's root can be opened
         // afterwards, datasets that were not listed do not exist.
-        pools.retain(|pool| {
-            listed.contains(pool.as_str()) && !late.contains(pool) && self.is_open(pool)
-        });
-        Ok(Found { datasets, made, pools, late })
+        let is_listed =
+            |pool: &PoolName| listed.as_ref().is_some_and(|all| all.contains(pool.as_str()));
+        pools.retain(|pool| is_listed(pool) && !late.contains(pool) && self.is_open(pool));
+        let incomplete = incomplete && self.has_patience(plan, Instant::now());
+        Ok(Found { datasets, made, pools, late, incomplete })
     }
 
     /// Asks a pool for its datasets. One that does not answer in time has those of
@@ -276,10 +291,7 @@ impl Reconciler {
         match ask(discovery, pool, bases, plan) {
             Err(error) if error.is_late() => {
                 tracing::warn!(%pool, %error, "the pool does not answer: its datasets stay as they were");
-                let mut all = self.answers();
-                let last = all.entry(pool.clone()).or_default();
-                last.patient_at.get_or_insert_with(|| Instant::now() + LATE_POOL_PAUSE);
-                Ok(last.clone())
+                Ok(self.last_answers(pool))
             }
             answers => {
                 let answers = answers?;
@@ -291,7 +303,8 @@ impl Reconciler {
 
     /// Returns whether an evaluation is due at `now` although nothing has happened.
     pub(super) fn is_due(&self, now: Instant) -> bool {
-        self.state().memory.is_due(now) || !self.pools_due(now).is_empty()
+        let is_due = self.state().memory.is_due(now);
+        is_due || !self.pools_due(now).is_empty() || self.gives_up(now)
     }
 
     /// Returns the late pools that are to be asked with the full time limit.
@@ -347,7 +360,7 @@ fn ask(
     bases: &[DatasetName],
     plan: &Plan,
 ) -> Result<PoolAnswers, ToolError> {
-    let mut answers = PoolAnswers::default();
+    let mut answers = PoolAnswers { is_known: true, ..PoolAnswers::default() };
     for base in bases.iter().filter(|base| base.pool() == *pool) {
         answers.datasets.extend(discovery.datasets_below(base)?);
     }
@@ -362,7 +375,8 @@ fn ask(
 
 impl Found {
     pub(super) fn inventory(&self, now: Instant) -> Inventory<'_> {
-        Inventory { datasets: &self.datasets, made: &self.made, pools: &self.pools, now }
+        let Self { datasets, made, pools, incomplete, .. } = self;
+        Inventory { datasets, made, pools, incomplete: *incomplete, now }
     }
 }
 

@@ -241,7 +241,8 @@ impl Reconciler {
         let mut state = self.state();
         let outcome = plan.apply(&mut state.memory, &found.inventory(Instant::now()));
         let shown = Shown::of(&outcome);
-        let exports_differ = shown.exports != state.shown.exports;
+        let exports_differ =
+            shown.exports != state.shown.exports || shown.incomplete != state.shown.incomplete;
         let volumes_differ = shown.volumes != state.shown.volumes;
         let granted_differ = shown.granted != state.shown.granted;
         if exports_differ {

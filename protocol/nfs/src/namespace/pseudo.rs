@@ -47,6 +47,8 @@ pub struct Namespace {
     root_export: Option<ExportId>,
     /// Client rules of configured exports that are absent now.
     absent_clients: Vec<ClientRule>,
+    /// Set while there may be exports that are not known yet.
+    incomplete: bool,
     /// Number of reloads; the `change` of every pseudo directory.
     pub generation: u64,
 }
@@ -86,6 +88,7 @@ impl Namespace {
             directories: HashMap::from_iter([(ROOT, Directory::default())]),
             root_export: None,
             absent_clients: Vec::new(),
+            incomplete: false,
             generation,
         };
         for export in exports {
@@ -207,12 +210,35 @@ impl Namespace {
         Self { absent_clients, ..self }
     }
 
+    /// Says whether there may be exports that are not known yet, because a pool has
+    /// not told its datasets. Until it has, nobody can say that a file handle is
+    /// stale, or that no export names a host: clients take both for final.
+    #[must_use]
+    pub fn with_incomplete(self, incomplete: bool) -> Self {
+        Self { incomplete, ..self }
+    }
+
+    /// True while there may be exports that are not known yet.
+    #[must_use]
+    pub fn is_incomplete(&self) -> bool {
+        self.incomplete
+    }
+
+    /// True if the number may be that of an export that is not known yet: the client
+    /// is to retry.
+    #[must_use]
+    pub fn may_appear(&self, id: ExportId) -> bool {
+        self.incomplete && !self.exports.contains_key(&id) && !self.absent.contains_key(&id)
+    }
+
     /// True if any export names the host, regardless of protocol version,
-    /// transport, port and flavour. A host that none names may connect, but has
-    /// no access. IPv4-mapped IPv6 addresses count as IPv4.
+    /// transport, port and flavour, or one that is not known yet may name it. A host
+    /// that none names may connect, but has no access. IPv4-mapped IPv6 addresses
+    /// count as IPv4.
     #[must_use]
     pub fn names_host(&self, address: IpAddr) -> bool {
-        self.exports.values().any(|export| export.names_host(address))
+        self.incomplete
+            || self.exports.values().any(|export| export.names_host(address))
             || self.absent.values().any(|export| export.names_host(address))
             || self.absent_clients.iter().any(|rule| rule.matches(address))
     }
@@ -343,6 +369,29 @@ mod tests {
             none.with_absent_clients(vec![ClientRule::open_to_all()])
                 .names_host([127, 0, 0, 1].into())
         );
+    }
+
+    #[test]
+    fn while_exports_may_be_unknown_no_number_and_no_host_is_refused_for_good() {
+        use crate::v3::proc::rig::{a_call, an_export};
+        let absent = AbsentExport {
+            id: ExportId(77),
+            pseudo_path: "/gone".to_owned(),
+            clients: Vec::new(),
+            versions: an_export().versions,
+            tcp: true,
+            rdma: true,
+        };
+        let namespace = Namespace::new(vec![Arc::new(an_export())], 1).unwrap();
+        let namespace = namespace.with_absent(vec![absent]).unwrap().with_incomplete(true);
+        assert!(namespace.may_appear(ExportId(78)));
+        assert!(!namespace.may_appear(ExportId(77)) && !namespace.may_appear(an_export().id));
+        let none = || Namespace::new(Vec::new(), 1).unwrap();
+        let host = [192, 0, 2, 1].into();
+        assert!(none().with_incomplete(true).names_host(host));
+        assert!(!none().names_host(host) && !none().may_appear(ExportId(78)));
+        // It is known by no export; whoever keeps state for it has to wait.
+        assert!(!none().with_incomplete(true).names(&a_call().peer));
     }
 
     #[test]

@@ -44,15 +44,16 @@ impl Cx<'_> {
     /// [`Status::BadHandle`] if this server cannot have issued the handle,
     /// [`Status::Stale`] for an export that was removed, is closed to the
     /// caller or not offered over NFSv3, [`Status::Jukebox`] for one whose tree
-    /// cannot be opened now, [`Status::Acces`] for a refused flavour or a
-    /// connection without the required TLS.
+    /// cannot be opened now, or that may not be known yet, [`Status::Acces`] for a
+    /// refused flavour or a connection without the required TLS.
     pub fn enter(&self, fh: &Fh3) -> Result<Object, Status> {
         let Some(FileHandle::Node(export, node)) = FileHandle::parse(&fh.0) else {
             return Err(Status::BadHandle);
         };
         let Some(export) = self.namespace.export(export) else {
             let away = self.namespace.away(export, &self.call.peer);
-            let returns = away.is_some_and(|export| export.versions.v3);
+            let returns =
+                away.is_some_and(|export| export.versions.v3) || self.namespace.may_appear(export);
             return Err(if returns { Status::Jukebox } else { Status::Stale });
         };
         if !export.versions.v3 {

@@ -170,6 +170,14 @@ impl Harness {
         self.server().replace_namespace(namespace);
     }
 
+    /// The server has not found any export yet, or has found all of them.
+    pub fn exports_unknown(&self, unknown: bool) {
+        self.generation.set(self.generation.get() + 1);
+        let known = if unknown { Vec::new() } else { self.exports.to_vec() };
+        let namespace = Namespace::new(known, self.generation.get()).unwrap();
+        self.server().replace_namespace(namespace.with_incomplete(unknown));
+    }
+
     /// Exports from now on to all hosts but those of other networks than these;
     /// none: to all.
     pub fn admit_only(&self, networks: &[ipnet::IpNet]) {

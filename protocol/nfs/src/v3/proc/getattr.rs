@@ -41,6 +41,7 @@ mod tests {
         assert_eq!(status(Rig::new().away(Versions::ALL)), Status::Jukebox);
         let closed = Versions { v3: false, ..Versions::ALL };
         assert_eq!(status(Rig::new().away(closed)), Status::Stale);
+        assert_eq!(status(Rig::new().unknown()), Status::Jukebox);
     }
 
     #[test]

@@ -152,6 +152,14 @@ impl Rig {
         self
     }
 
+    /// The same server before it knows any export.
+    pub(crate) fn unknown(mut self) -> Self {
+        let namespace = Namespace::new(Vec::new(), 1).unwrap().with_incomplete(true);
+        let namespace = Arc::new(namespace);
+        self.server.namespace = Arc::new(move || Arc::clone(&namespace));
+        self
+    }
+
     /// The same tree while NFSv4 clients hold everything.
     pub(crate) fn held(mut self) -> Self {
         self.server.guard = Arc::new(Held(None));

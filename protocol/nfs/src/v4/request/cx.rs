@@ -140,16 +140,19 @@ impl Cx<'_> {
     /// # Errors
     /// [`Status::Badhandle`] if this server cannot have issued the handle,
     /// [`Status::Stale`] for an export that was removed or is closed to the
-    /// caller, [`Status::Delay`] for one whose tree cannot be opened now,
-    /// [`Status::Wrongsec`].
+    /// caller, [`Status::Delay`] for one whose tree cannot be opened now, or that may
+    /// not be known yet, [`Status::Wrongsec`].
     pub fn enter(&self, handle: FileHandle) -> Result<Current, Status> {
         match handle {
             FileHandle::Pseudo(id) if self.namespace.contains(id) => Ok(Current::Pseudo(id)),
+            // It leads to an export that is not known yet.
+            FileHandle::Pseudo(_) if self.namespace.is_incomplete() => Err(Status::Delay),
             FileHandle::Pseudo(_) => Err(Status::Stale),
             FileHandle::Node(export, node) => {
                 let Some(export) = self.namespace.export(export) else {
                     let away = self.namespace.away(export, &self.call.peer);
-                    let returns = away.is_some_and(|export| export.versions.has_minor(self.minor));
+                    let returns = away.is_some_and(|export| export.versions.has_minor(self.minor))
+                        || self.namespace.may_appear(export);
                     return Err(if returns { Status::Delay } else { Status::Stale });
                 };
                 self.enter_export(Arc::clone(export), node).map_err(|status| match status {
@@ -239,9 +242,13 @@ impl Cx<'_> {
     ///
     /// # Errors
     /// [`Status::Perm`]; see docs/spec-exceptions/clients-in-no-export.md.
+    /// [`Status::Delay`] while there may be exports that are not known yet.
     pub fn require_named_host(&self) -> Result<(), Status> {
         if self.namespace.names(&self.call.peer) {
             return Ok(());
+        }
+        if self.namespace.is_incomplete() {
+            return Err(Status::Delay);
         }
         let reason = "no export names this host over its transport";
         self.call.refused.set(Refused { export: None, reason });

@@ -120,8 +120,11 @@ fn a_host_that_no_export_names_leaves_no_trace() {
         harness.reload(|path| path == "/closed");
         let c = harness.stranger("c", minor);
         let refused =
-            if minor == 0 { c.set_clientid(false).err() } else { c.exchange_id().err() };
-        assert_eq!(refused, Some(Status::Perm));
+            || if minor == 0 { c.set_clientid(false).err() } else { c.exchange_id().err() };
+        assert_eq!(refused(), Some(Status::Perm));
+        // One that is not known yet may name it.
+        harness.exports_unknown(true);
+        assert_eq!(refused(), Some(Status::Delay));
         harness.reload(|path| path == "/export");
         c.introduce(false);
         assert!(c.lookup(&c.export(), "nothing").is_err());

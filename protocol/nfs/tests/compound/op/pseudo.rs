@@ -114,6 +114,21 @@ fn an_export_taken_away_is_stale_until_it_is_back() {
 }
 
 #[test]
+fn nothing_is_final_before_all_exports_are_known() {
+    every_minor(|s| {
+        let harness: &Harness = &s.harness;
+        let dir = s.c.run(Ops::new().root().lookup("dir").getfh()).ok().get::<Getfh>();
+        harness.exports_unknown(true);
+        s.c.check("a file", Ops::new().at(&s.file).getattr(&[1]), Status::Delay);
+        s.c.check("a pseudo directory", Ops::new().at(&dir).getattr(&[1]), Status::Delay);
+        s.c.check("the root", Ops::new().root().getattr(&[1]), Status::Ok);
+        harness.exports_unknown(false);
+        s.c.check("a file", Ops::new().at(&s.file).getattr(&[1]), Status::Ok);
+        s.c.check("a pseudo directory", Ops::new().at(&dir).getattr(&[1]), Status::Ok);
+    });
+}
+
+#[test]
 fn listings_of_the_pseudo_file_system_notice_a_reload() {
     every_minor(|s| {
         let list = |cookie, verifier, maxcount| {

@@ -1,0 +1,116 @@
+//! Pools that have not answered since the start, as after a takeover while ZFS is
+//! blocked: nobody knows what they have, and their clients wait.
+
+use super::reconcile::{LATE_POOL_PAUSE, PoolAnswers, Reconciler};
+use crate::exports::limits::UNKNOWN_PATIENCE;
+use crate::exports::plan::Plan;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use zgate_control::{PoolName, ToolError};
+
+/// Pause before such a pool is asked with the full time limit.
+const UNKNOWN_POOL_PAUSE: Duration = Duration::from_secs(10);
+
+impl Reconciler {
+    /// Lists the imported pools. None: it takes too long while one of these has never
+    /// answered, as at a start while ZFS is blocked. All of them are late then.
+    pub(super) fn list_pools(
+        &self,
+        pools: &BTreeSet<PoolName>,
+    ) -> Result<Option<String>, ToolError> {
+        let (is_late, is_unknown) = {
+            let all = self.answers();
+            let is_late = |pool: &PoolName| all.get(pool).is_some_and(PoolAnswers::is_late);
+            let is_known = |pool: &PoolName| all.get(pool).is_some_and(|last| last.is_known);
+            (pools.iter().all(is_late), !pools.iter().all(is_known))
+        };
+        let discovery = if is_late { &self.hasty } else { &self.discovery };
+        match discovery.tool().run("zpool", &["list", "-H", "-o", "name"]) {
+            Err(error) if error.is_late() && is_unknown => {
+                tracing::warn!(%error, "the pools are not listed: clients of their datasets wait");
+                Ok(None)
+            }
+            listed => listed.map(Some),
+        }
+    }
+
+    /// Returns the last answers of a pool that is late now.
+    pub(super) fn last_answers(&self, pool: &PoolName) -> PoolAnswers {
+        let mut all = self.answers();
+        let last = all.entry(pool.clone()).or_default();
+        let pause = if last.is_known { LATE_POOL_PAUSE } else { UNKNOWN_POOL_PAUSE };
+        last.patient_at.get_or_insert_with(|| Instant::now() + pause);
+        last.clone()
+    }
+
+    /// Returns whether clients wait for a pool that has never answered, and have done so
+    /// for long enough.
+    pub(super) fn gives_up(&self, now: Instant) -> bool {
+        let state = self.state();
+        state.shown.incomplete && !self.has_patience(&state.plan, now)
+    }
+
+    /// Returns whether clients may wait at `now` for pools that have never answered.
+    pub(super) fn has_patience(&self, plan: &Plan, now: Instant) -> bool {
+        now.saturating_duration_since(self.started) < plan.away.max(UNKNOWN_PATIENCE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exports::open::Opening;
+    use crate::nfs::tcp::tests::gateway_with;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use zgate_control::volume::model::Model;
+    use zgate_control::{Discovery, Tool};
+    use zgate_nfs::namespace::ExportId;
+
+    /// A pool with one dataset, of which one of the programs does not answer.
+    struct Late {
+        model: Model,
+        program: &'static str,
+        is_late: AtomicBool,
+    }
+
+    impl Tool for Late {
+        fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
+            if self.is_late.load(Ordering::Relaxed) && program == self.program {
+                return Err(ToolError::TimedOut { command: program.to_owned(), seconds: 30 });
+            }
+            self.model.run(program, arguments)
+        }
+    }
+
+    #[test]
+    fn what_a_pool_has_that_was_late_from_the_start_on_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let gateway = gateway_with(dir.path(), "");
+        let config = "[[export]]\ndataset = \"tank/m/*\"\npseudo = \"/m\"\n";
+        let config = zgate_config::parse(config, std::path::Path::new("x")).unwrap();
+        for program in ["zfs", "zpool"] {
+            let model = Model::with(&["tank", "tank/m", "tank/m/a"]);
+            let tool = Arc::new(Late { model, program, is_late: AtomicBool::new(true) });
+            let discovery = || Discovery::new(Arc::<Late>::clone(&tool));
+            let follow = Reconciler::with(discovery(), discovery());
+            let prepared = follow.prepare(&config).unwrap();
+            gateway.replace_exports(&prepared.outcome.exports, Opening::Scan).unwrap();
+            follow.adopt(prepared);
+            // The number of any dataset that the pool may have.
+            let waits = || gateway.shared.nfs.v4.namespace().may_appear(ExportId(4711));
+            assert!(waits(), "{program}");
+            let now = Instant::now();
+            assert!(!follow.gives_up(now) && follow.gives_up(now + UNKNOWN_PATIENCE));
+            follow.scan(&gateway).unwrap();
+            assert!(waits(), "{program}");
+            tool.is_late.store(false, Ordering::Relaxed);
+            follow.scan(&gateway).unwrap();
+            assert!(!waits(), "{program}");
+            // What is known by now is not taken for unknown.
+            tool.is_late.store(true, Ordering::Relaxed);
+            assert_eq!(follow.scan(&gateway).is_err(), program == "zpool");
+            assert!(!waits(), "{program}");
+        }
+    }
+}
