@@ -91,7 +91,11 @@ pub(crate) struct Outcome {
     pub volumes: Vec<Volume>,
     /// Disks that the API made and gave nodes access to.
     pub granted: Vec<GrantedDisk>,
-    /// Set if a zvol has no device yet, which appears a moment later.
+    /// Guids of those of these zvols and disks that have no device yet, as for a moment
+    /// after the import of their pool. Initiators may know them.
+    pub missing: BTreeSet<u64>,
+    /// Set if a zvol has no device yet, or still has that of its old name: it appears a
+    /// moment later.
     pub pending: bool,
 }
 
@@ -222,13 +226,17 @@ impl Plan {
             }
         }
         memory.served = served;
-        let (volumes, pending) = self.volumes(memory, inventory);
-        memory.volumes = volumes.iter().map(|volume| (volume.guid, volume.clone())).collect();
-        let (granted, awaited) = self.granted(memory, inventory);
-        memory.granted = granted.iter().map(|disk| (disk.guid, disk.clone())).collect();
+        let mut missing = BTreeSet::new();
+        let (volumes, pending) = self.volumes(memory, inventory, &mut missing);
+        let (granted, awaited) = self.granted(memory, inventory, &mut missing);
+        let has_device = |guid: u64| !missing.contains(&guid);
+        let found = volumes.iter().filter(|volume| has_device(volume.guid));
+        memory.volumes = found.map(|volume| (volume.guid, volume.clone())).collect();
+        let found = granted.iter().filter(|disk| has_device(disk.guid));
+        memory.granted = found.map(|disk| (disk.guid, disk.clone())).collect();
         let pending = pending || awaited;
         let exports = ExportSet { incomplete: inventory.incomplete, ..self.arrange(memory) };
-        Outcome { exports, volumes, granted, pending }
+        Outcome { exports, volumes, granted, missing, pending }
     }
 
     /// Adds the exports of file systems that the API made. Their keys follow
@@ -267,7 +275,14 @@ impl Plan {
         })
     }
 
-    fn granted(&self, memory: &Memory, inventory: &Inventory<'_>) -> (Vec<GrantedDisk>, bool) {
+    /// Returns the disks of the API, and whether one waits for its device. Adds those
+    /// without any to `missing`.
+    fn granted(
+        &self,
+        memory: &Memory,
+        inventory: &Inventory<'_>,
+        missing: &mut BTreeSet<u64>,
+    ) -> (Vec<GrantedDisk>, bool) {
         let mut pending = false;
         let mut found = Vec::new();
         for (parent, volume, dataset) in self.made(inventory) {
@@ -281,8 +296,14 @@ impl Plan {
             }
             pending = true;
             // After a rename the device has the old name for a moment.
-            let before = memory.granted.get(&disk.guid);
-            found.extend(before.map(|known| GrantedDisk { grants: disk.grants, ..known.clone() }));
+            let known = memory.granted.get(&disk.guid);
+            found.push(match known {
+                Some(known) => GrantedDisk { grants: disk.grants, ..known.clone() },
+                None => {
+                    missing.insert(disk.guid);
+                    disk
+                }
+            });
         }
         (found, pending)
     }
@@ -341,7 +362,14 @@ impl Plan {
         ExportSet { exports, pattern_clients: clients.cloned().collect(), incomplete: false }
     }
 
-    fn volumes(&self, memory: &Memory, inventory: &Inventory<'_>) -> (Vec<Volume>, bool) {
+    /// Returns the zvols, and whether one waits for its device. Adds those without any
+    /// to `missing`.
+    fn volumes(
+        &self,
+        memory: &Memory,
+        inventory: &Inventory<'_>,
+        missing: &mut BTreeSet<u64>,
+    ) -> (Vec<Volume>, bool) {
         let mut pending = false;
         let mut found: Vec<Volume> = Vec::new();
         for entry in &self.volumes {
@@ -357,8 +385,11 @@ impl Plan {
                     // After a rename the device has the old name for a moment,
                     // and initiators use it.
                     let before = memory.volumes.get(&dataset.guid);
-                    found.extend(before.filter(|v| v.template == entry.template).cloned());
-                    continue;
+                    if let Some(known) = before.filter(|v| v.template == entry.template) {
+                        found.push(known.clone());
+                        continue;
+                    }
+                    missing.insert(dataset.guid);
                 }
                 found.push(Volume {
                     target: entry.target,

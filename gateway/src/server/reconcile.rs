@@ -47,6 +47,8 @@ pub(super) struct State {
     pub(super) memory: Memory,
     /// State put into effect last.
     pub(super) shown: Shown,
+    /// Set if a device was awaited when the configuration came into effect.
+    pub(super) pending: bool,
 }
 
 /// State from which a change is detected.
@@ -55,8 +57,9 @@ pub(super) struct Shown {
     pub(super) exports: Vec<ShownExport>,
     /// Set while clients are told to retry, because there may be other exports.
     pub(super) incomplete: bool,
-    pub(super) volumes: Vec<Volume>,
-    pub(super) granted: Vec<GrantedDisk>,
+    /// With whether it has no device yet.
+    pub(super) volumes: Vec<(Volume, bool)>,
+    pub(super) granted: Vec<(GrantedDisk, bool)>,
 }
 
 /// Parts of an export that datasets change.
@@ -81,11 +84,14 @@ impl Shown {
             rates: export.rates,
             clients: export.clients.clone(),
         };
+        let is_missing = |guid: u64| outcome.missing.contains(&guid);
+        let volume = |volume: &Volume| (volume.clone(), is_missing(volume.guid));
+        let disk = |disk: &GrantedDisk| (disk.clone(), is_missing(disk.guid));
         Self {
             exports: outcome.exports.iter().map(export).collect(),
             incomplete: outcome.exports.incomplete,
-            volumes: outcome.volumes.clone(),
-            granted: outcome.granted.clone(),
+            volumes: outcome.volumes.iter().map(volume).collect(),
+            granted: outcome.granted.iter().map(disk).collect(),
         }
     }
 }
@@ -145,6 +151,7 @@ impl Reconciler {
             block: Arc::default(),
             memory: Memory::default(),
             shown: Shown::default(),
+            pending: false,
         };
         Arc::new(Self {
             discovery,
@@ -229,6 +236,7 @@ impl Reconciler {
     pub(crate) fn adopt(&self, prepared: Prepared) {
         let mut state = self.state();
         state.shown = Shown::of(&prepared.outcome);
+        state.pending = prepared.outcome.pending;
         state.plan = prepared.plan;
         state.block = prepared.block;
         // Not the holds of the preparation: a dataset was released or resumed since, and

@@ -95,7 +95,9 @@ impl Runner {
         self.begin_watch();
         let mut next_look = Instant::now() + LOOK;
         let mut next_scan = Instant::now() + self.rescan();
-        let mut wanted: Option<Wanted> = None;
+        // The start has found zvols whose devices come a moment after their pool.
+        let is_pending = self.follow.state().pending;
+        let mut wanted: Option<Wanted> = is_pending.then(|| Wanted::again(None));
         while !self.stop.load(Ordering::Acquire) {
             let now = Instant::now();
             let due = wanted.as_ref().map_or(next_look, |wanted| wanted.due().min(next_look));

@@ -19,7 +19,9 @@ const DERIVED_NAA: [u8; 4] = [0x60, 0x25, 0xa4, 0x70];
 /// Numbers assigned so far, by the zvols' guids.
 type Numbers = BTreeMap<u64, u16>;
 
-/// Adds the zvols to the settings as logical units.
+/// Adds the zvols to the settings as logical units. One without a device is one only
+/// if it has a number: initiators know it then, and its device appears a moment after
+/// the import of its pool. Others may never have one (`volmode=none`).
 ///
 /// # Errors
 /// If the numbers cannot be stored.
@@ -49,7 +51,9 @@ fn number(
         return Ok(Vec::new());
     }
     let known = read(&state_dir.lun_numbers(target.as_str())?);
-    let numbers = assign(&known, volumes, fixed);
+    let is_served = |volume: &&&Volume| known.contains_key(&volume.guid) || volume.device.exists();
+    let volumes: Vec<&Volume> = volumes.iter().filter(is_served).copied().collect();
+    let numbers = assign(&known, &volumes, fixed);
     if numbers != known {
         state_dir.put_lun_numbers(target.as_str(), &write(&numbers))?;
     }
@@ -115,6 +119,9 @@ fn write(numbers: &Numbers) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exports::open::Opening;
+    use crate::iscsi::luns::catalog::Catalog;
+    use zgate_scsi::Lun;
 
     fn volume(guid: u64, first_number: u16) -> Volume {
         let template = format!("dataset = \"llm/vm/*\"\nfirst_number = {first_number}\n");
@@ -150,6 +157,41 @@ mod tests {
         assert_ne!(identity(7).1, identity(8).1);
         assert!(identity(7).1.to_string().starts_with("6025a47"));
         assert_eq!(identity(0xabc).0, "0000000000000abc");
+    }
+
+    #[test]
+    fn a_zvol_without_a_device_is_a_unit_if_initiators_know_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        let name = IscsiName::parse("iqn.2026-11.io.zgate:vm").unwrap();
+        let found = |volume: &Volume| number(&name, &[volume], &BTreeSet::new(), &state).unwrap();
+        let missing = |guid| Volume { device: "/nosuch/zvol".into(), ..volume(guid, 4) };
+        assert!(found(&missing(9)).is_empty());
+        assert_eq!(found(&volume(9, 4))[0].number, 4);
+        let again = found(&missing(9));
+        assert_eq!((again[0].number, again[0].path.to_str()), (4, Some("/nosuch/zvol")));
+        assert!(found(&missing(8)).is_empty());
+    }
+
+    #[test]
+    fn a_zvol_that_waits_for_its_device_at_the_start_is_becoming_ready() {
+        let dir = tempfile::tempdir().unwrap();
+        let gateway = crate::nfs::tcp::tests::gateway_with(dir.path(), "");
+        let state = StateDir::open(&dir.path().join("numbers")).unwrap();
+        let text = "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.test:vm\"\n\
+            allow_any_initiator = true\n[[target.volumes]]\ndataset = \"llm/vm/*\"\n";
+        let config = zgate_config::parse(text, std::path::Path::new("x")).unwrap();
+        let settings = crate::iscsi::settings::settings(&config).unwrap();
+        with_volumes(&settings, &[volume(9, 4)], &state).unwrap();
+        let missing = Volume { device: "/nosuch/zvol".into(), ..volume(9, 4) };
+        let settings = with_volumes(&settings, &[missing], &state).unwrap();
+        let iscsi = &gateway.shared.iscsi;
+        let (home, volumes) = (&iscsi.home, &iscsi.volumes);
+        let catalog = Catalog::default().next(&settings, home, volumes, Opening::Start).unwrap();
+        let host = IscsiName::parse("iqn.2026-11.test:host").unwrap();
+        let seen = catalog.targets.values().next().unwrap().lun_map(&host, None);
+        // The SCSI layer answers for these that they are becoming ready.
+        assert_eq!(seen.absent, BTreeSet::from([Lun::new(4).unwrap()]));
     }
 
     #[test]
