@@ -114,3 +114,7 @@ pub const MAX_OUTPUT_BYTES: usize = 64 << 10;
 /// Most children that wait for a dead server at a time; beyond it, the driver
 /// starts no command.
 pub const MAX_STUCK_CHILDREN: usize = 64;
+/// Most commands that read disks for their condition at a time. One of a disk that is gone
+/// may wait for ever; the others of [`MAX_STUCK_CHILDREN`] are for volumes that come and go.
+pub const MAX_PROBES: usize = 16;
+const _: () = assert!(2 * MAX_PROBES <= MAX_STUCK_CHILDREN / 2, "reads and figures leave places");

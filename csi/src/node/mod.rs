@@ -6,6 +6,7 @@ pub mod host;
 mod iscsi;
 mod mount;
 mod nfs;
+mod probes;
 mod publish;
 mod record;
 mod service;
@@ -16,6 +17,7 @@ use crate::locks::Locks;
 use crate::names;
 use crate::{GATEWAY_KEY, ZONE_KEY, proto::Topology};
 use host::Host;
+use probes::Probes;
 use record::{Record, Records};
 use std::io;
 use std::path::PathBuf;
@@ -46,6 +48,7 @@ pub struct Node {
     host: Arc<dyn Host>,
     records: Records,
     locks: Locks,
+    disk_reads: Probes,
     id: names::Node,
     topology: Topology,
     transports: Vec<Transport>,
@@ -71,6 +74,7 @@ impl Node {
             host,
             records: Records::new(&settings.state_dir)?,
             locks: Locks::default(),
+            disk_reads: Probes::new(),
             id: settings.node,
             topology: Topology { segments: gateways.chain([zone]).collect() },
             transports: settings.transports,

@@ -18,6 +18,29 @@ use tonic::Status;
 /// users; inodes in all, free.
 const FORMAT: &str = "%S %b %f %a %c %d";
 
+/// Condition of what a volume is on.
+#[derive(Debug)]
+pub(super) enum Condition {
+    /// It answers.
+    InOrder,
+    /// It has this fault.
+    Fault(String),
+    /// Nobody has looked, for this reason: no fault is claimed.
+    Unknown(String),
+}
+
+impl Condition {
+    /// The condition as it is told; `in_order` are the words if there is no fault.
+    fn told(self, in_order: &str) -> VolumeCondition {
+        let (abnormal, message) = match self {
+            Self::InOrder => (false, in_order.to_owned()),
+            Self::Fault(reason) => (true, reason),
+            Self::Unknown(reason) => (false, reason),
+        };
+        VolumeCondition { abnormal, message }
+    }
+}
+
 fn usage(text: &str) -> Option<Vec<VolumeUsage>> {
     let fields: Option<Vec<i64>> =
         text.split_whitespace().map(|field| field.parse().ok()).collect();
@@ -58,10 +81,12 @@ impl Node {
         let Some(mount) = mounted_at(host, Path::new(&request.volume_path))? else {
             return Ok(abnormal("it is not mounted; delete the pod, so that it is mounted again"));
         };
+        let mut condition = Condition::InOrder;
         // A file system answers from memory when its disk has long been gone.
         if let Some(disk) = &record.disk {
-            if let Err(reason) = iscsi::in_order(host, disk).await {
-                return Ok(abnormal(&reason));
+            condition = iscsi::condition(host, &self.disk_reads, disk).await;
+            if let Condition::Fault(reason) = &condition {
+                return Ok(abnormal(reason));
             }
             if !filesystem::is_of(host, disk, &mount) {
                 return Ok(abnormal(
@@ -74,10 +99,7 @@ impl Node {
         match host.run("stat", &arguments, STATS_SECONDS).await {
             Ok(text) => Ok(NodeGetVolumeStatsResponse {
                 usage: usage(&text).ok_or_else(|| ours("stat", &text))?,
-                volume_condition: Some(VolumeCondition {
-                    abnormal: false,
-                    message: "the server answers".to_owned(),
-                }),
+                volume_condition: Some(condition.told("the server answers")),
             }),
             Err(HostError::TimedOut { .. } | HostError::Stuck) => Ok(abnormal(
                 "the server does not answer; the volume goes on when the gateway is back",
@@ -88,18 +110,16 @@ impl Node {
 
     async fn disk_stats(&self, record: &Record) -> Result<NodeGetVolumeStatsResponse, Status> {
         let Some(known) = &record.disk else { return Ok(abnormal("it has no disk")) };
-        let disk = match iscsi::in_order(&*self.host, known).await {
-            Ok(disk) => disk,
-            Err(reason) => return Ok(abnormal(&reason)),
-        };
-        let total = disk.size_bytes.cast_signed();
+        let condition = iscsi::condition(&*self.host, &self.disk_reads, known).await;
+        if let Condition::Fault(reason) = &condition {
+            return Ok(abnormal(reason));
+        }
+        let size_bytes = iscsi::attached(&*self.host, &known.naa).map_or(0, |disk| disk.size_bytes);
+        let total = size_bytes.cast_signed();
         let usage = VolumeUsage { total, unit: Unit::Bytes.into(), ..VolumeUsage::default() };
         Ok(NodeGetVolumeStatsResponse {
             usage: vec![usage],
-            volume_condition: Some(VolumeCondition {
-                abnormal: false,
-                message: "the disk answers".to_owned(),
-            }),
+            volume_condition: Some(condition.told("the disk answers")),
         })
     }
 
