@@ -109,6 +109,8 @@ const _: () = assert!(
 );
 /// Longest time until the figures of a volume are read.
 pub const STATS_SECONDS: Duration = Duration::from_secs(10);
+/// Most volumes whose last figures are remembered.
+pub const MAX_KNOWN_USAGES: usize = 1024;
 /// Longest output of a command that is kept, in bytes.
 pub const MAX_OUTPUT_BYTES: usize = 64 << 10;
 /// Most children that wait for a dead server at a time; beyond it, the driver

@@ -586,13 +586,19 @@ async fn one_writer_is_one_path() {
 
 #[tokio::test(start_paused = true)]
 async fn statistics_of_a_dead_server_say_so() {
-    let fixture = Fixture::new();
+    let mut fixture = Fixture::new();
     fixture.stage("nfs").await.unwrap();
     let answer = fixture.stats().await;
     assert!(!answer.volume_condition.unwrap().abnormal && answer.usage.len() == 2);
+    let before = answer.usage;
     fixture.tell(|machine| machine.dead = true);
+    // Without figures, Kubernetes would drop the condition.
     let answer = fixture.stats().await;
-    assert!(answer.volume_condition.unwrap().abnormal && answer.usage.is_empty());
+    assert!(answer.volume_condition.unwrap().abnormal && answer.usage == before);
+    // A driver that was restarted does not know them.
+    fixture.restart();
+    let answer = fixture.stats().await;
+    assert!(answer.volume_condition.unwrap().abnormal && !answer.usage.is_empty());
 }
 
 /// The file system itself would answer from memory.
@@ -609,7 +615,8 @@ async fn a_disk_without_a_session_or_that_cannot_be_read_is_abnormal() {
         let answer = fixture.stats().await;
         assert!(!answer.volume_condition.unwrap().abnormal && answer.usage.len() == 2);
         fixture.tell(fault);
-        assert!(fixture.stats().await.volume_condition.unwrap().abnormal);
+        let answer = fixture.stats().await;
+        assert!(answer.volume_condition.unwrap().abnormal && !answer.usage.is_empty());
     }
 }
 

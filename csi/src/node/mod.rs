@@ -12,6 +12,7 @@ mod record;
 mod service;
 mod stage;
 mod stats;
+mod usage;
 
 use crate::locks::Locks;
 use crate::names;
@@ -23,6 +24,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tonic::Status;
+use usage::LastUsage;
 use zgate_api::Transport;
 
 /// Settings of the node service.
@@ -49,6 +51,8 @@ pub struct Node {
     records: Records,
     locks: Locks,
     disk_reads: Probes,
+    disk_figures: Probes,
+    last_usage: LastUsage,
     id: names::Node,
     topology: Topology,
     transports: Vec<Transport>,
@@ -75,6 +79,8 @@ impl Node {
             records: Records::new(&settings.state_dir)?,
             locks: Locks::default(),
             disk_reads: Probes::new(),
+            disk_figures: Probes::new(),
+            last_usage: LastUsage::default(),
             id: settings.node,
             topology: Topology { segments: gateways.chain([zone]).collect() },
             transports: settings.transports,
