@@ -109,8 +109,14 @@ const _: () = assert!(
 );
 /// Longest time until the figures of a volume are read.
 pub const STATS_SECONDS: Duration = Duration::from_secs(10);
+/// Most volumes whose last figures are remembered.
+pub const MAX_KNOWN_USAGES: usize = 1024;
 /// Longest output of a command that is kept, in bytes.
 pub const MAX_OUTPUT_BYTES: usize = 64 << 10;
 /// Most children that wait for a dead server at a time; beyond it, the driver
 /// starts no command.
 pub const MAX_STUCK_CHILDREN: usize = 64;
+/// Most commands that read disks for their condition at a time. One of a disk that is gone
+/// may wait for ever; the others of [`MAX_STUCK_CHILDREN`] are for volumes that come and go.
+pub const MAX_PROBES: usize = 16;
+const _: () = assert!(2 * MAX_PROBES <= MAX_STUCK_CHILDREN / 2, "reads and figures leave places");

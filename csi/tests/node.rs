@@ -12,9 +12,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Request, Status};
 use zgate_api::Transport;
-use zgate_csi::limits::UNSTAGE_SECONDS;
+use zgate_csi::limits::{MAX_STUCK_CHILDREN, UNSTAGE_SECONDS};
 use zgate_csi::names;
-use zgate_csi::node::host::{Disk, Host, HostError};
+use zgate_csi::node::host::{Disk, Held, Host, HostError};
 use zgate_csi::node::{Node, NodeSettings};
 use zgate_csi::proto::node_server::Node as Service;
 use zgate_csi::proto::volume_capability::access_mode::Mode;
@@ -24,6 +24,7 @@ use zgate_io::mountinfo::MountLine;
 
 const VOLUME: &str = "g:tank/k8s/a";
 const NAA: &str = "naa.60000000000000001";
+const PORTALS: &str = "tcp=10.0.0.9:2049,rdma=10.0.0.9:20049";
 
 #[derive(Default)]
 struct Machine {
@@ -35,6 +36,10 @@ struct Machine {
     kind: Option<&'static str>,
     /// The disk returns errors.
     unreadable: bool,
+    /// A read of the disk never ends, and cannot be killed.
+    hangs: bool,
+    /// What such reads hold.
+    stuck: Vec<Held>,
     /// A signal ends each check of a file system.
     checks_are_killed: bool,
     /// Servers do not answer: only a lazy unmount ends.
@@ -143,6 +148,7 @@ impl Told {
                 done
             }
             ("blkid", _) if machine.unreadable => Some(Err(failed("blkid", 2))),
+            ("dd", _) if machine.hangs => None,
             ("dd" | "head" | "tail", _) if machine.unreadable => Some(Err(failed("head", 1))),
             ("e2fsck", _) if machine.checks_are_killed => Some(Err(failed("e2fsck", -1))),
             ("blkid", _) if machine.formatted => {
@@ -166,7 +172,24 @@ impl Host for Told {
         words: &[&str],
         limit: Duration,
     ) -> Result<String, HostError> {
-        match self.answer(program, words) {
+        self.run_holding(program, words, limit, Box::new(())).await
+    }
+
+    async fn run_holding(
+        &self,
+        program: &str,
+        words: &[&str],
+        limit: Duration,
+        held: Held,
+    ) -> Result<String, HostError> {
+        if self.0.lock().unwrap().stuck.len() >= MAX_STUCK_CHILDREN {
+            return Err(HostError::Stuck);
+        }
+        let answer = self.answer(program, words);
+        if program == "dd" && answer.is_none() {
+            self.0.lock().unwrap().stuck.push(held);
+        }
+        match answer {
             Some(answer) => answer,
             None => {
                 sleep(limit).await;
@@ -265,10 +288,19 @@ impl Fixture {
     }
 
     async fn stage(&self, protocol: &str) -> Result<(), Status> {
-        self.stage_at(protocol, "tcp=10.0.0.9:2049,rdma=10.0.0.9:20049").await
+        self.stage_at(protocol, PORTALS).await
     }
 
     async fn stage_at(&self, protocol: &str, portals: &str) -> Result<(), Status> {
+        self.stage_volume((VOLUME, "staging"), protocol, portals).await
+    }
+
+    async fn stage_volume(
+        &self,
+        (volume, staging): (&str, &str),
+        protocol: &str,
+        portals: &str,
+    ) -> Result<(), Status> {
         let pairs = [
             ("protocol", protocol),
             ("path", "/k8s/a"),
@@ -281,9 +313,9 @@ impl Fixture {
         let context: HashMap<String, String> =
             pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let request = NodeStageVolumeRequest {
-            volume_id: VOLUME.to_owned(),
+            volume_id: volume.to_owned(),
             publish_context: context,
-            staging_target_path: self.path("staging"),
+            staging_target_path: self.path(staging),
             volume_capability: capability(Mode::SingleNodeSingleWriter),
             ..Default::default()
         };
@@ -554,13 +586,19 @@ async fn one_writer_is_one_path() {
 
 #[tokio::test(start_paused = true)]
 async fn statistics_of_a_dead_server_say_so() {
-    let fixture = Fixture::new();
+    let mut fixture = Fixture::new();
     fixture.stage("nfs").await.unwrap();
     let answer = fixture.stats().await;
     assert!(!answer.volume_condition.unwrap().abnormal && answer.usage.len() == 2);
+    let before = answer.usage;
     fixture.tell(|machine| machine.dead = true);
+    // Without figures, Kubernetes would drop the condition.
     let answer = fixture.stats().await;
-    assert!(answer.volume_condition.unwrap().abnormal && answer.usage.is_empty());
+    assert!(answer.volume_condition.unwrap().abnormal && answer.usage == before);
+    // A driver that was restarted does not know them.
+    fixture.restart();
+    let answer = fixture.stats().await;
+    assert!(answer.volume_condition.unwrap().abnormal && !answer.usage.is_empty());
 }
 
 /// The file system itself would answer from memory.
@@ -577,6 +615,27 @@ async fn a_disk_without_a_session_or_that_cannot_be_read_is_abnormal() {
         let answer = fixture.stats().await;
         assert!(!answer.volume_condition.unwrap().abnormal && answer.usage.len() == 2);
         fixture.tell(fault);
+        let answer = fixture.stats().await;
+        assert!(answer.volume_condition.unwrap().abnormal && !answer.usage.is_empty());
+    }
+}
+
+/// Each of them would keep one of the places for commands, until none is left.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_hangs_has_one_read_waiting_and_stops_no_other_volume() {
+    let fixture = Fixture::new();
+    fixture.stage("iscsi").await.unwrap();
+    fixture.tell(|machine| machine.hangs = true);
+    for _ in 0..100 {
         assert!(fixture.stats().await.volume_condition.unwrap().abnormal);
     }
+    assert_eq!(fixture.count("dd status=none"), 1);
+    fixture.stage_volume(("g:tank/k8s/b", "other"), "nfs", PORTALS).await.unwrap();
+    // The read ends after all.
+    fixture.tell(|machine| {
+        machine.hangs = false;
+        machine.stuck.clear();
+    });
+    assert!(!fixture.stats().await.volume_condition.unwrap().abnormal);
+    assert_eq!(fixture.count("dd status=none"), 2);
 }

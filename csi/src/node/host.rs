@@ -71,6 +71,9 @@ pub struct Disk {
     pub size_bytes: u64,
 }
 
+/// What a command holds until its process has ended.
+pub type Held = Box<dyn Send>;
+
 /// A machine.
 #[async_trait]
 pub trait Host: Send + Sync {
@@ -81,6 +84,20 @@ pub trait Host: Send + Sync {
         arguments: &[&str],
         limit: Duration,
     ) -> Result<String, HostError>;
+
+    /// Does what [`Self::run`] does, and drops `held` when the process has ended: that of a
+    /// program which is left behind may go on long after the answer.
+    async fn run_holding(
+        &self,
+        program: &str,
+        arguments: &[&str],
+        limit: Duration,
+        held: Held,
+    ) -> Result<String, HostError> {
+        let ended = self.run(program, arguments, limit).await;
+        drop(held);
+        ended
+    }
 
     /// Reads the table of mounts.
     fn mounts(&self) -> io::Result<Vec<MountLine>>;
@@ -167,6 +184,16 @@ impl Host for System {
         arguments: &[&str],
         limit: Duration,
     ) -> Result<String, HostError> {
+        self.run_holding(program, arguments, limit, Box::new(())).await
+    }
+
+    async fn run_holding(
+        &self,
+        program: &str,
+        arguments: &[&str],
+        limit: Duration,
+        held: Held,
+    ) -> Result<String, HostError> {
         let program = program.to_owned();
         let permit = Arc::clone(&self.free).try_acquire_owned().map_err(|_| HostError::Stuck)?;
         let mut child = self
@@ -184,8 +211,8 @@ impl Host for System {
             if timeout(REAP_SECONDS, child.wait()).await.is_err() {
                 tracing::warn!(%program, ?arguments, "waits for a dead server and is left behind");
                 tokio::spawn(async move {
-                    let _permit = permit;
                     let _ = child.wait().await;
+                    drop((permit, held));
                 });
             }
             return Err(HostError::TimedOut { program, limit });

@@ -4,7 +4,9 @@
 use super::Node;
 use super::host::{Disk, Host, HostError};
 use super::mount::ours;
+use super::probes::{NoPlace, Probes};
 use super::record::DiskRecord;
+use super::stats::Condition;
 use crate::limits::{
     COMMAND_SECONDS, DISK_SECONDS, FIND_SECONDS, FORGET_SECONDS, GROWTH_SECONDS, LOGIN_ATTEMPTS,
     LOGIN_PAUSE, LOGIN_SECONDS, LOGOUT_SECONDS, MULTIPATH_FAIL_SECONDS, MULTIPATH_REMOVE_SECONDS,
@@ -193,28 +195,41 @@ pub(super) fn attached(host: &dyn Host, naa: &str) -> Option<Disk> {
     host.multipath(naa).or_else(|| host.paths(naa).into_iter().next())
 }
 
-/// Returns the disk of a volume if it is in order: a session is logged in, and the disk
-/// answers a read in time.
-///
-/// # Errors
-/// The fault of the disk, for people.
-pub(super) async fn in_order(host: &dyn Host, known: &DiskRecord) -> Result<Disk, String> {
+/// Returns the condition of a volume's disk. It is in order if a session is logged in, and
+/// the disk answers a read in time.
+pub(super) async fn condition(host: &dyn Host, reads: &Probes, known: &DiskRecord) -> Condition {
     let Some(disk) = attached(host, &known.naa) else {
-        return Err("its disk is not attached; delete the pod, so that it is attached again".into());
+        return Condition::Fault(
+            "its disk is not attached; delete the pod, so that it is attached again".to_owned(),
+        );
     };
     if !host.is_logged_in(&known.target) {
-        return Err(format!(
+        return Condition::Fault(format!(
             "no session with {} is logged in; the volume goes on when the gateway is back",
             known.target
         ));
     }
     let device = disk.device.display();
+    let unexamined = || {
+        Condition::Unknown(format!("{device} was not examined: earlier reads of disks still wait"))
+    };
+    let place = match reads.begin(&known.naa).await {
+        Ok(place) => place,
+        Err(NoPlace::Busy) => return unexamined(),
+        Err(NoPlace::Overdue { since }) => {
+            return Condition::Fault(format!(
+                "{device} does not answer a read since {since}; look at the node's kernel log and \
+                 at the gateway"
+            ));
+        }
+    };
     let from = format!("if={device}");
     // Not what this machine remembers of the disk.
     let arguments = ["status=none", "iflag=direct", "bs=4096", "count=1", &from, "of=/dev/null"];
-    match host.run("dd", &arguments, STATS_SECONDS).await {
-        Ok(_) => Ok(disk),
-        Err(error) => Err(format!(
+    match host.run_holding("dd", &arguments, STATS_SECONDS, Box::new(place)).await {
+        Ok(_) => Condition::InOrder,
+        Err(HostError::Stuck) => unexamined(),
+        Err(error) => Condition::Fault(format!(
             "{device} cannot be read: {error}; look at the node's kernel log and at the gateway"
         )),
     }

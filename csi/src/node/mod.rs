@@ -6,21 +6,25 @@ pub mod host;
 mod iscsi;
 mod mount;
 mod nfs;
+mod probes;
 mod publish;
 mod record;
 mod service;
 mod stage;
 mod stats;
+mod usage;
 
 use crate::locks::Locks;
 use crate::names;
 use crate::{GATEWAY_KEY, ZONE_KEY, proto::Topology};
 use host::Host;
+use probes::Probes;
 use record::{Record, Records};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tonic::Status;
+use usage::LastUsage;
 use zgate_api::Transport;
 
 /// Settings of the node service.
@@ -46,6 +50,9 @@ pub struct Node {
     host: Arc<dyn Host>,
     records: Records,
     locks: Locks,
+    disk_reads: Probes,
+    disk_figures: Probes,
+    last_usage: LastUsage,
     id: names::Node,
     topology: Topology,
     transports: Vec<Transport>,
@@ -71,6 +78,9 @@ impl Node {
             host,
             records: Records::new(&settings.state_dir)?,
             locks: Locks::default(),
+            disk_reads: Probes::new(),
+            disk_figures: Probes::new(),
+            last_usage: LastUsage::default(),
             id: settings.node,
             topology: Topology { segments: gateways.chain([zone]).collect() },
             transports: settings.transports,

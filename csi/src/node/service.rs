@@ -75,7 +75,8 @@ impl Service for Node {
         &self,
         request: Request<NodeGetVolumeStatsRequest>,
     ) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
-        self.stats(request.into_inner()).await.map(Response::new)
+        let node = self.clone();
+        to_its_end(async move { node.stats(request.into_inner()).await }).await
     }
 
     async fn node_expand_volume(

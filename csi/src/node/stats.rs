@@ -1,11 +1,10 @@
 //! Statistics, condition and growth of volumes on this node.
 
 use super::mount::{mounted_at, ours};
-use super::record::Record;
-use super::{Node, filesystem, iscsi};
+use super::record::{DiskRecord, Record};
+use super::{Node, filesystem, iscsi, usage};
 use crate::limits::STATS_SECONDS;
 use crate::node::host::HostError;
-use crate::proto::volume_usage::Unit;
 use crate::proto::{
     NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetVolumeStatsRequest,
     NodeGetVolumeStatsResponse, VolumeCondition, VolumeUsage,
@@ -14,25 +13,38 @@ use crate::status::{invalid, needed};
 use std::path::Path;
 use tonic::Status;
 
-/// Fields that `stat -f` prints: size of a block; blocks in all, free, free for
-/// users; inodes in all, free.
-const FORMAT: &str = "%S %b %f %a %c %d";
+/// Condition of what a volume is on.
+#[derive(Debug)]
+pub(super) enum Condition {
+    /// It answers.
+    InOrder,
+    /// It has this fault.
+    Fault(String),
+    /// Nobody has looked, for this reason: no fault is claimed.
+    Unknown(String),
+}
 
-fn usage(text: &str) -> Option<Vec<VolumeUsage>> {
-    let fields: Option<Vec<i64>> =
-        text.split_whitespace().map(|field| field.parse().ok()).collect();
-    let [block, blocks, free, available, inodes, free_inodes] = fields?[..] else { return None };
-    let bytes = |count: i64| count.saturating_mul(block);
-    let one = |unit: Unit, total: i64, used: i64, available: i64| VolumeUsage {
-        unit: unit.into(),
-        total,
-        used: used.max(0),
-        available,
-    };
-    Some(vec![
-        one(Unit::Bytes, bytes(blocks), bytes(blocks.saturating_sub(free)), bytes(available)),
-        one(Unit::Inodes, inodes, inodes.saturating_sub(free_inodes), free_inodes),
-    ])
+impl Condition {
+    fn is_fault(&self) -> bool {
+        matches!(self, Self::Fault(_))
+    }
+
+    /// The condition as it is told; `in_order` are the words if there is no fault.
+    fn told(self, in_order: &str) -> VolumeCondition {
+        let (abnormal, message) = match self {
+            Self::InOrder => (false, in_order.to_owned()),
+            Self::Fault(reason) => (true, reason),
+            Self::Unknown(reason) => (false, reason),
+        };
+        VolumeCondition { abnormal, message }
+    }
+}
+
+/// Figures of a volume, if they can be told now, and its condition.
+type Seen = (Option<Vec<VolumeUsage>>, Condition);
+
+fn not_mounted() -> Condition {
+    Condition::Fault("it is not mounted; delete the pod, so that it is mounted again".to_owned())
 }
 
 impl Node {
@@ -50,57 +62,67 @@ impl Node {
         &self,
         request: NodeGetVolumeStatsRequest,
     ) -> Result<NodeGetVolumeStatsResponse, Status> {
-        let record = self.staged_at(&request.volume_id, &request.volume_path)?;
-        if record.is_raw {
-            return self.disk_stats(&record).await;
-        }
-        let host = &*self.host;
-        let Some(mount) = mounted_at(host, Path::new(&request.volume_path))? else {
-            return Ok(abnormal("it is not mounted; delete the pod, so that it is mounted again"));
+        let NodeGetVolumeStatsRequest { volume_id, volume_path: path, .. } = request;
+        let record = self.staged_at(&volume_id, &path)?;
+        let ((figures, condition), in_order) = match &record.disk {
+            Some(disk) if record.is_raw => (self.see_raw(disk).await, "the disk answers"),
+            Some(disk) => (self.see_filesystem(disk, &path).await?, "the disk answers"),
+            None => (self.see_files(&path).await?, "the server answers"),
         };
-        // A file system answers from memory when its disk has long been gone.
-        if let Some(disk) = &record.disk {
-            if let Err(reason) = iscsi::in_order(host, disk).await {
-                return Ok(abnormal(&reason));
-            }
-            if !filesystem::is_of(host, disk, &mount) {
-                return Ok(abnormal(
-                    "its disk was attached anew since it was mounted; delete the pod, so that it \
-                     is mounted again",
-                ));
-            }
-        }
-        let arguments = ["-f", "-c", FORMAT, &request.volume_path];
-        match host.run("stat", &arguments, STATS_SECONDS).await {
-            Ok(text) => Ok(NodeGetVolumeStatsResponse {
-                usage: usage(&text).ok_or_else(|| ours("stat", &text))?,
-                volume_condition: Some(VolumeCondition {
-                    abnormal: false,
-                    message: "the server answers".to_owned(),
-                }),
-            }),
-            Err(HostError::TimedOut { .. } | HostError::Stuck) => Ok(abnormal(
-                "the server does not answer; the volume goes on when the gateway is back",
-            )),
-            Err(error) => Ok(abnormal(&error.to_string())),
-        }
+        Ok(NodeGetVolumeStatsResponse {
+            usage: self.last_usage.or_last(&volume_id, figures),
+            volume_condition: Some(condition.told(in_order)),
+        })
     }
 
-    async fn disk_stats(&self, record: &Record) -> Result<NodeGetVolumeStatsResponse, Status> {
-        let Some(known) = &record.disk else { return Ok(abnormal("it has no disk")) };
-        let disk = match iscsi::in_order(&*self.host, known).await {
-            Ok(disk) => disk,
-            Err(reason) => return Ok(abnormal(&reason)),
+    /// Looks at a volume over NFS.
+    async fn see_files(&self, path: &str) -> Result<Seen, Status> {
+        let host = &*self.host;
+        if mounted_at(host, Path::new(path))?.is_none() {
+            return Ok((None, not_mounted()));
+        }
+        let fault = match host.run("stat", &figures_at(path), STATS_SECONDS).await {
+            Ok(text) => return Ok((Some(figures(&text)?), Condition::InOrder)),
+            Err(HostError::TimedOut { .. } | HostError::Stuck) => {
+                "the server does not answer; the volume goes on when the gateway is back".to_owned()
+            }
+            Err(error) => error.to_string(),
         };
-        let total = disk.size_bytes.cast_signed();
-        let usage = VolumeUsage { total, unit: Unit::Bytes.into(), ..VolumeUsage::default() };
-        Ok(NodeGetVolumeStatsResponse {
-            usage: vec![usage],
-            volume_condition: Some(VolumeCondition {
-                abnormal: false,
-                message: "the disk answers".to_owned(),
-            }),
-        })
+        Ok((None, Condition::Fault(fault)))
+    }
+
+    /// Looks at a file system on a disk.
+    async fn see_filesystem(&self, disk: &DiskRecord, path: &str) -> Result<Seen, Status> {
+        let host = &*self.host;
+        let Some(mount) = mounted_at(host, Path::new(path))? else {
+            return Ok((None, not_mounted()));
+        };
+        let mut condition = iscsi::condition(host, &self.disk_reads, disk).await;
+        if !condition.is_fault() && !filesystem::is_of(host, disk, &mount) {
+            condition = Condition::Fault(
+                "its disk was attached anew since it was mounted; delete the pod, so that it is \
+                 mounted again"
+                    .to_owned(),
+            );
+        }
+        // A file system answers this from memory, also when its disk has long been gone.
+        let Ok(place) = self.disk_figures.begin(path).await else { return Ok((None, condition)) };
+        let arguments = figures_at(path);
+        match host.run_holding("stat", &arguments, STATS_SECONDS, Box::new(place)).await {
+            Ok(text) => return Ok((Some(figures(&text)?), condition)),
+            Err(HostError::Stuck) => {}
+            Err(error) if !condition.is_fault() => condition = Condition::Fault(error.to_string()),
+            Err(_) => {}
+        }
+        Ok((None, condition))
+    }
+
+    /// Looks at a disk that pods use themselves.
+    async fn see_raw(&self, disk: &DiskRecord) -> Seen {
+        let host = &*self.host;
+        let condition = iscsi::condition(host, &self.disk_reads, disk).await;
+        let attached = iscsi::attached(host, &disk.naa);
+        (attached.map(|disk| usage::of_size(disk.size_bytes)), condition)
     }
 
     pub(super) async fn expand(
@@ -116,22 +138,11 @@ impl Node {
     }
 }
 
-fn abnormal(message: &str) -> NodeGetVolumeStatsResponse {
-    NodeGetVolumeStatsResponse {
-        usage: Vec::new(),
-        volume_condition: Some(VolumeCondition { abnormal: true, message: message.to_owned() }),
-    }
+/// Arguments of `stat` for the figures of a file system.
+fn figures_at(path: &str) -> [&str; 4] {
+    ["-f", "-c", usage::FORMAT, path]
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stat_is_read() {
-        let read = usage("4096 100 60 50 10 4\n").unwrap();
-        assert_eq!((read[0].total, read[0].used, read[0].available), (409_600, 163_840, 204_800));
-        assert_eq!((read[1].total, read[1].used, read[1].available), (10, 6, 4));
-        assert!(usage("1 2").is_none() && usage("a b c d e f").is_none());
-    }
+fn figures(text: &str) -> Result<Vec<VolumeUsage>, Status> {
+    usage::read(text).ok_or_else(|| ours("stat", &text))
 }

@@ -388,18 +388,25 @@ async fn run_out(
     }
     running.unsent_bytes = 0;
     loop {
+        // From before the look at what is aborted, so that none is missed.
+        let aborted = live.aborted();
         running.begin_alone(&live, &block, carrier);
         running.count(&block.stats);
-        while let Some(finished) = running.in_flight.next().await {
-            if let Some((tag, completion)) = finished {
-                live.with(|session| session.complete(tag, completion));
-            }
-            running.begin_alone(&live, &block, carrier);
-            running.count(&block.stats);
+        if running.in_flight.is_empty() {
+            let later = if live.connections().is_empty() { live.take_work() } else { None };
+            let Some(work) = later else { return };
+            run_on(work, &mut running, &live, &block);
+            continue;
         }
-        let later = if live.connections().is_empty() { live.take_work() } else { None };
-        let Some(work) = later else { return };
-        run_on(work, &mut running, &live, &block);
+        tokio::select! {
+            finished = running.in_flight.next() => {
+                if let Some((tag, completion)) = finished.flatten() {
+                    live.with(|session| session.complete(tag, completion));
+                }
+            }
+            // Parked ones end at once, also while storage hangs.
+            () = aborted => {}
+        }
     }
 }
 

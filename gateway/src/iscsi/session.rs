@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
 use zgate_iscsi::directory::SessionKey;
 use zgate_iscsi::login::LoggedIn;
 use zgate_iscsi::names::Tsih;
@@ -85,6 +86,8 @@ pub(crate) struct Inner {
     connections: Vec<(ConnHandle, Arc<ConnectionHandle>)>,
     work: VecDeque<Work>,
     stoppable: Vec<Stoppable>,
+    /// Notified when commands are aborted, for those whose connection is gone.
+    aborted: Arc<Notify>,
 }
 
 /// A session.
@@ -137,6 +140,7 @@ impl LiveSession {
                 connections: Vec::new(),
                 work: VecDeque::new(),
                 stoppable: Vec::new(),
+                aborted: Arc::default(),
             }),
         }
     }
@@ -236,6 +240,11 @@ impl LiveSession {
         self.lock().session.is_aborted(task)
     }
 
+    /// Waits until commands are aborted from now on, also before the first poll.
+    pub(crate) fn aborted(&self) -> OwnedNotified {
+        Arc::clone(&self.lock().aborted).notified_owned()
+    }
+
     /// Returns whether commands of an earlier session of the same host may
     /// still write to a unit.
     pub(crate) fn waits_for_former(&self, unit: &Unit) -> bool {
@@ -284,6 +293,8 @@ impl Inner {
         named.for_each(|one| one.stop.notify_one());
         // A connection that has not begun it ends it at once.
         self.connections.iter().for_each(|(_, connection)| connection.wake.notify_one());
+        // So does what has taken over the commands of a connection that is gone.
+        self.aborted.notify_waiters();
     }
 
     /// Sorts the engine's events: closes go to their connections, aborted

@@ -268,7 +268,7 @@ impl Reconciler {
         for pool in &pools {
             let answers = match &listed {
                 Some(_) => self.answers_of(pool, &bases, plan)?,
-                None => self.last_answers(pool),
+                None => self.last_answers(pool, true),
             };
             late.extend(answers.is_late().then(|| pool.clone()));
             incomplete |= !answers.is_known;
@@ -299,7 +299,9 @@ impl Reconciler {
         match ask(discovery, pool, bases, plan) {
             Err(error) if error.is_late() => {
                 tracing::warn!(%pool, %error, "the pool does not answer: its datasets stay as they were");
-                Ok(self.last_answers(pool))
+                // One that was asked with the short limit may have answered with the full one
+                // meanwhile: the next search asks it so.
+                Ok(self.last_answers(pool, !is_late))
             }
             answers => {
                 let answers = answers?;
@@ -311,8 +313,12 @@ impl Reconciler {
 
     /// Returns whether an evaluation is due at `now` although nothing has happened.
     pub(super) fn is_due(&self, now: Instant) -> bool {
-        let is_due = self.state().memory.is_due(now);
-        is_due || !self.pools_due(now).is_empty() || self.gives_up(now)
+        self.state().memory.is_due(now) || self.gives_up(now)
+    }
+
+    /// Returns whether late pools are to be asked with the full time limit at `now`.
+    pub(super) fn has_pools_due(&self, now: Instant) -> bool {
+        !self.pools_due(now).is_empty()
     }
 
     /// Returns the late pools that are to be asked with the full time limit.
@@ -322,20 +328,32 @@ impl Reconciler {
         due.map(|(pool, _)| pool.clone()).collect()
     }
 
-    /// Asks late pools with the full time limit, each once in [`LATE_POOL_PAUSE`]. The
-    /// next search takes the answer of one that is in time again, and changes of other
-    /// pools do not wait for this: [`Self::changing`] is free.
-    pub(super) fn ask_late_pools(&self, now: Instant) {
+    /// Asks late pools with the full time limit, each once in [`LATE_POOL_PAUSE`]. True: one
+    /// was in time again, and the next search takes its answer. Changes of other pools do
+    /// not wait for this: [`Self::changing`] is free.
+    pub(super) fn ask_late_pools(&self, now: Instant) -> bool {
         let plan = Arc::clone(&self.state().plan);
         let bases = plan.bases();
+        let mut has_answered = false;
         for pool in self.pools_due(now) {
             let asked = ask(&self.discovery, &pool, &bases, &plan);
             let is_late = asked.is_err_and(|error| error.is_late());
+            has_answered |= !is_late;
             if let Some(last) = self.answers().get_mut(&pool) {
                 // It may have answered a search meanwhile.
                 let next = last.patient_at.filter(|_| is_late);
                 last.patient_at = next.map(|_| Instant::now() + LATE_POOL_PAUSE);
             }
+        }
+        has_answered
+    }
+
+    /// Lets the pause between questions to late pools pass.
+    #[cfg(test)]
+    pub(super) fn end_pause(&self) {
+        let now = Instant::now();
+        for last in self.answers().values_mut() {
+            last.patient_at = last.patient_at.map(|_| now);
         }
     }
 
@@ -528,16 +546,16 @@ mod tests {
         assert_eq!(late(), 1);
         tool.hangs.store(false, Relaxed);
         assert_eq!(late(), 1, "the short limit is not enough for it");
-        assert!(!follow.is_due(before));
-        follow.ask_late_pools(before);
+        assert!(!follow.has_pools_due(before));
+        assert!(!follow.ask_late_pools(before));
         assert_eq!(late(), 1, "it was asked with the full limit a moment ago");
         let later = Instant::now() + LATE_POOL_PAUSE;
-        assert!(follow.is_due(later));
-        follow.ask_late_pools(later);
+        assert!(follow.has_pools_due(later));
+        assert!(follow.ask_late_pools(later));
         for _ in 0..2 {
             assert_eq!(late(), 0);
         }
-        assert!(!follow.is_due(later));
+        assert!(!follow.has_pools_due(later));
     }
 
     #[test]

@@ -34,13 +34,17 @@ impl Reconciler {
         }
     }
 
-    /// Returns the last answers of a pool that is late now.
-    pub(super) fn last_answers(&self, pool: &PoolName) -> PoolAnswers {
+    /// Returns the last answers of a pool that is late now. With `counts`, it is late for
+    /// the next searches, too.
+    pub(super) fn last_answers(&self, pool: &PoolName, counts: bool) -> PoolAnswers {
         let mut all = self.answers();
         let last = all.entry(pool.clone()).or_default();
         let pause = if last.is_known { LATE_POOL_PAUSE } else { UNKNOWN_POOL_PAUSE };
-        last.patient_at.get_or_insert_with(|| Instant::now() + pause);
-        last.clone()
+        let patient_at = last.patient_at.or_else(|| Some(Instant::now() + pause));
+        if counts {
+            last.patient_at = patient_at;
+        }
+        PoolAnswers { patient_at, ..last.clone() }
     }
 
     /// Returns whether clients wait for a pool that has never answered, and have done so

@@ -37,6 +37,15 @@ impl DatasetWatcher {
     /// If no thread can be started.
     pub(crate) fn start(follow: &Arc<Reconciler>, gateway: &Arc<Gateway>) -> io::Result<Self> {
         let (changes, happened) = channel();
+        Self::follow_changes(follow, gateway, changes, happened)
+    }
+
+    fn follow_changes(
+        follow: &Arc<Reconciler>,
+        gateway: &Arc<Gateway>,
+        changes: Sender<Change>,
+        happened: Receiver<Change>,
+    ) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let runner = Runner {
             follow: Arc::clone(follow),
@@ -46,6 +55,7 @@ impl DatasetWatcher {
             trouble: None,
             pending: 0,
             watch: None,
+            asking: None,
             changes,
         };
         let builder = std::thread::Builder::new().name("zgate-follow".to_owned());
@@ -85,6 +95,8 @@ struct Runner {
     pending: u32,
     /// Watch of ZFS events; started when there are datasets to follow.
     watch: Option<Watch>,
+    /// Thread that asks late pools, the last one. Nobody waits for its end.
+    asking: Option<JoinHandle<()>>,
     /// Keeps the channel open while there is no watch.
     changes: Sender<Change>,
 }
@@ -113,6 +125,7 @@ impl Runner {
             if now >= next_look {
                 next_look = now + LOOK;
                 self.begin_watch();
+                self.ask_late_pools(now);
                 for (_, store) in self.gateway.followed() {
                     store.look();
                 }
@@ -144,6 +157,26 @@ impl Runner {
         }
     }
 
+    /// Asks late pools with the full time limit, in a thread of its own: neither changes of
+    /// other pools nor the stop of the gateway wait for a pool that hangs.
+    fn ask_late_pools(&mut self, now: Instant) {
+        let is_asking = self.asking.as_ref().is_some_and(|asking| !asking.is_finished());
+        if is_asking || !self.follow.has_pools_due(now) {
+            return;
+        }
+        let (follow, changes) = (Arc::clone(&self.follow), self.changes.clone());
+        let ask = move || {
+            if follow.ask_late_pools(now) {
+                // Its events were missed. The receiver may have ended.
+                let _ = changes.send(Change::Restarted);
+            }
+        };
+        match std::thread::Builder::new().name("zgate-late".to_owned()).spawn(ask) {
+            Ok(asking) => self.asking = Some(asking),
+            Err(error) => tracing::warn!(%error, "cannot ask the pools that were late"),
+        }
+    }
+
     fn rescan(&self) -> Duration {
         self.follow.state().plan.rescan
     }
@@ -163,7 +196,6 @@ impl Runner {
     }
 
     fn scan(&mut self) {
-        self.follow.ask_late_pools(Instant::now());
         let outcome = self.follow.scan(&self.gateway);
         self.pending = match &outcome {
             Ok(scanned) if scanned.pending && self.pending < PENDING.1 => self.pending + 1,
@@ -306,11 +338,14 @@ fn report(before: &Shown, now: &Shown) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exports::open::Opening;
     use crate::exports::plan::Volume;
     use crate::iscsi::luns::catalog::Catalog;
     use crate::iscsi::service::Rules;
     use crate::iscsi::tests::gate::hold_open;
     use crate::nfs::tcp::tests::gateway_with;
+    use std::path::PathBuf;
+    use std::sync::Mutex;
     use zgate_control::{Discovery, Tool, ToolError};
 
     /// A pool with one zvol.
@@ -331,6 +366,49 @@ mod tests {
             Ok("tank/vm/a\tvolume\t7\t40\t5000\t1000000\t4096\t-\t16384\t1048576\talways\t\
                 latency\toff\t-\t-\t-\t0\t1048576\toff\t-\toff\t-\t-\t-\t-\n"
                 .to_owned())
+        }
+    }
+
+    /// Time limit for expected events.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// Two pools: `tank`, and `slow`, whose listings are late.
+    struct TwoPools {
+        /// Where the datasets of `tank` are mounted, by their last names.
+        dir: PathBuf,
+        names: Mutex<Vec<&'static str>>,
+        /// Told when a listing of `slow` begins that waits, and what it waits for.
+        waits: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+    }
+
+    impl Tool for TwoPools {
+        fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
+            let command = program.to_owned();
+            if arguments.contains(&"-j") {
+                let said = "invalid option 'j'".to_owned();
+                return Err(ToolError::Failed { command, status: Some(2), said });
+            }
+            if !arguments.contains(&"-r") {
+                return Ok("slow\ntank\n".to_owned());
+            }
+            if arguments.last().is_some_and(|asked| asked.starts_with("slow")) {
+                let waits = self.waits.lock().unwrap().take();
+                if let Some((begins, ends)) = waits {
+                    begins.send(()).unwrap();
+                    // The other end is dropped when the test has ended.
+                    let _ = ends.recv();
+                }
+                return Err(ToolError::TimedOut { command, seconds: 2 });
+            }
+            let line = |(guid, name): (usize, &&str)| {
+                let path = self.dir.join(name);
+                format!(
+                    "tank/m/{name}\tfilesystem\t{}\t1\t1\t1\t1\t131072\t-\t-\tstandard\tlatency\toff\t0\t0\t0\t0\t0\toff\thidden\toff\t-\ton\tyes\t{}\n",
+                    guid + 1,
+                    path.display()
+                )
+            };
+            Ok(self.names.lock().unwrap().iter().enumerate().map(line).collect())
         }
     }
 
@@ -366,5 +444,43 @@ mod tests {
             scan.join().unwrap().unwrap();
         });
         assert_eq!(iscsi.rules().catalog.units().count(), 1);
+    }
+
+    #[test]
+    fn a_late_pool_that_is_asked_delays_neither_another_one_nor_the_stop() {
+        let dir = tempfile::tempdir().unwrap();
+        let gateway = Arc::new(gateway_with(dir.path(), ""));
+        for name in ["a", "b"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let names = Mutex::new(vec!["a"]);
+        let tool = Arc::new(TwoPools { dir: dir.path().into(), names, waits: Mutex::default() });
+        let discovery = || Discovery::new(Arc::<TwoPools>::clone(&tool));
+        let follow = Reconciler::with(discovery(), discovery());
+        let config = "[[export]]\ndataset = \"slow/m/*\"\npseudo = \"/s\"\n\
+            [[export]]\ndataset = \"tank/m/*\"\npseudo = \"/t\"\n";
+        let config = zgate_config::parse(config, std::path::Path::new("x")).unwrap();
+        follow
+            .replace(&config, |prepared| {
+                gateway.replace_exports(&prepared.outcome.exports, Opening::Reload)
+            })
+            .unwrap();
+        assert_eq!(gateway.followed().len(), 1);
+        let ((begins, has_begun), (end, ends)) = (channel(), channel());
+        *tool.waits.lock().unwrap() = Some((begins, ends));
+        follow.end_pause();
+        let (changes, happened) = channel();
+        let watcher =
+            DatasetWatcher::follow_changes(&follow, &gateway, changes.clone(), happened).unwrap();
+        has_begun.recv_timeout(PATIENCE).unwrap();
+        tool.names.lock().unwrap().push("b");
+        changes.send(Change::Restarted).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while gateway.followed().len() < 2 {
+            assert!(Instant::now() < deadline, "the change of the other pool is not in effect");
+            std::thread::yield_now();
+        }
+        drop(watcher);
+        assert!(end.send(()).is_ok(), "the late pool has been waiting all the time");
     }
 }

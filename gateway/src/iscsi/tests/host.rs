@@ -55,6 +55,13 @@ impl Host {
         }
     }
 
+    /// The same over TCP, at error recovery level 2: its commands outlive their connection.
+    pub(super) fn login_recovering(to: SocketAddr, name: &str) -> Self {
+        let script = LoginScript::normal(&format!("iqn.2026-11.test.zgate:{name}"), TARGET);
+        let script = script.with("ErrorRecoveryLevel", "2");
+        Self::Tcp(Box::new(Session::login(to, &script).unwrap()))
+    }
+
     /// Logs a connection in with the CID of this one, which it replaces.
     pub(super) fn rejoin(&self, to: SocketAddr, name: &str, tsih: Tsih) -> io::Result<Self> {
         let Self::Tcp(session) = self else { panic!("a session over TCP") };

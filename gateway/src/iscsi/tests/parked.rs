@@ -8,9 +8,13 @@ use bytes::Bytes;
 use std::time::Duration;
 use zgate_scsi::limits::MAX_TRANSFER_BYTES;
 use zgate_test_initiator::pdu::{Itt, TaskFunction, TaskResult};
-use zgate_test_initiator::{Lun, read16};
+use zgate_test_initiator::{Lun, read16, write16};
 
 const LUN: Lun = Lun(0);
+/// First block of a write that waits, its blocks and its bytes.
+const LBA: u64 = 8;
+const BLOCKS: u32 = 512;
+const BYTES: usize = BLOCKS as usize * BLOCK;
 /// Commands that may run at the same time if each may read the most.
 const RUNNING: usize = MAX_RUNNING_BYTES / MAX_TRANSFER_BYTES as usize;
 /// Memory of all requests together, more than the test needs.
@@ -63,4 +67,57 @@ fn what_waits_behind_a_disk_that_hangs_ends_with_its_session() {
     fixture.until("all is given back", || quota.held() == 0);
     let mut other = fixture.host(Over::Tcp, "other");
     assert_eq!(other.read(0).len(), BLOCK);
+}
+
+/// A host at error recovery level 2 whose reads hang, and its write that waits behind them.
+fn recovering(fixture: &Fixture) -> (Host, Itt) {
+    let mut host = Host::login_recovering(fixture.tcp, "one");
+    assert_eq!(host.run(&[0; 6], &Bytes::new()).status, 0);
+    fixture.gate.hold_reads();
+    (0..RUNNING).for_each(|_| {
+        start_read(&mut host);
+    });
+    let waiting = host.start(&write16(LBA, BLOCKS, false), &Bytes::from(vec![7; BYTES]));
+    // The first round brings the request for the rest of its data, the second one follows
+    // that data.
+    for _ in 0..2 {
+        let answer = host.function(TaskFunction::ABORT_TASK, Itt(0xdead));
+        assert_eq!(answer, TaskResult::TASK_DOES_NOT_EXIST);
+    }
+    fixture.until("the reads hang", || fixture.gate.held_reads() == RUNNING);
+    (host, waiting)
+}
+
+#[test]
+fn what_waits_after_its_connection_is_lost_can_be_aborted() {
+    let fixture = Fixture::with_memory(Timeouts::default(), MEMORY);
+    let (host, waiting) = recovering(&fixture);
+    let mut again = fixture.rejoin(&host, "one").unwrap();
+    drop(host);
+    let connections = || fixture.gateway.shared.iscsi.sessions()[0].connections().len();
+    fixture.until("the first connection ends", || connections() == 1);
+    let Host::Tcp(session) = &mut again else { unreachable!("the hosts of this test use TCP") };
+    // Tags of the session, not of the connection.
+    session.initiator.start_tags_at(Itt(0x1000));
+    let aborted = again.function(TaskFunction::ABORT_TASK, waiting);
+    assert_eq!(aborted, TaskResult::COMPLETE, "it has not begun");
+    assert_eq!(fixture.gate.held_reads(), RUNNING);
+    fixture.gate.open();
+    assert_eq!(again.read(LBA)[0], 0, "it never begins");
+}
+
+#[test]
+fn what_waits_gives_its_memory_back_when_its_session_expires() {
+    let fixture = Fixture::with_memory(Timeouts::default(), MEMORY);
+    let (host, _) = recovering(&fixture);
+    let shared = &fixture.gateway.shared;
+    let before = shared.network.quota.held();
+    drop(host);
+    let live = shared.iscsi.sessions().remove(0);
+    fixture.until("the connection ends", || live.connections().is_empty());
+    let late = shared.iscsi.now().after(Duration::from_secs(3600));
+    live.with(|session| session.handle_timeout(late));
+    let held = || shared.network.quota.held();
+    fixture.until("its data is given back", || held() + BYTES / 2 <= before);
+    assert_eq!(fixture.gate.held_reads(), RUNNING, "the reads still hang");
 }
