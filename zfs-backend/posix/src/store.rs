@@ -52,6 +52,22 @@ impl PosixStore {
         PosixFile::of(file).and_then(stat).is_ok_and(|stat| stat.stx_nlink == 0)
     }
 
+    /// Opens a regular file for `who` once more: the access was granted before,
+    /// and a later change of the file's owner or mode does not revoke it. What is
+    /// lent is this right alone: changes of the data remain those of `who`.
+    ///
+    /// # Errors
+    /// If there is no such file, or it cannot be opened.
+    pub async fn open_granted(
+        &self,
+        who: &Caller,
+        node: &NodeHandle,
+        access: OpenAccess,
+    ) -> StoreResult<OpenFile> {
+        let (who, node) = (who.clone(), *node);
+        self.by_itself(&node, move |tree| tree.open_granted(&who, &node, access)).await
+    }
+
     /// Returns the cached object, if attributes may be read on this thread.
     fn at_hand(&self, node: &NodeHandle) -> Option<Arc<Entry>> {
         if self.tree.inline_metadata { self.tree.cached(node) } else { None }
