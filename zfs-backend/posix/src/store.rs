@@ -10,7 +10,10 @@ use crate::ranges;
 use crate::statfs::statfs;
 use crate::tree::Tree;
 use bytes::Bytes;
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use zgate_io::{IoEngine, on_a_worker};
 use zgate_store::attr::FsId;
@@ -71,6 +74,12 @@ impl PosixStore {
     /// Returns the cached object, if attributes may be read on this thread.
     fn at_hand(&self, node: &NodeHandle) -> Option<Arc<Entry>> {
         if self.tree.inline_metadata { self.tree.cached(node) } else { None }
+    }
+
+    /// Returns the path that it was opened at, free of symbolic links.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.tree.root_path))
     }
 
     /// Returns the engine for the storage of the root.
