@@ -33,6 +33,7 @@ mod server;
 mod state_dir;
 mod state_writer;
 
+pub use exports::overlap::sharing;
 pub use net::interfaces::Interface;
 pub use nfs::rpcbind::PORT as RPCBIND_PORT;
 pub use observe::printable::printable;

@@ -175,6 +175,8 @@ pub(crate) struct ExportFacts {
     pub(crate) pseudo: String,
     /// Directory, if it is configured or its dataset is mounted.
     pub(crate) path: Option<PathBuf>,
+    /// The same directory, free of symbolic links.
+    pub(crate) real_path: Option<PathBuf>,
     /// Dataset or pattern in the configuration.
     pub(crate) dataset: Option<String>,
     /// Reason for which the directory cannot be used.

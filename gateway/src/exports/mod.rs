@@ -9,6 +9,7 @@ pub(crate) mod granted;
 pub(crate) mod hosts;
 pub(crate) mod limits;
 pub(crate) mod open;
+pub(crate) mod overlap;
 pub(crate) mod place;
 pub(crate) mod plan;
 pub(crate) mod settings;

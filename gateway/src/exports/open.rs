@@ -7,6 +7,7 @@ use super::clients;
 use super::dataset::known::DatasetExport;
 use super::hosts::{self, HostTable, Hosts};
 use super::limits::{OPEN_PATIENCE, RELOAD_PATIENCE, START_PATIENCE};
+use super::overlap;
 use super::settings::{ExportSet, ExportSettings};
 use super::stores::{OpenStore, OpenStores, open_store};
 use crate::qos::{Limiter, limited_files};
@@ -57,6 +58,8 @@ pub(crate) struct Opener {
     stores: Attempts<OpenStore>,
     /// Limiters of exports, by their numbers.
     limiters: Mutex<BTreeMap<u32, Arc<Limiter>>>,
+    /// Exports that were said to share files, each with another one.
+    sharing: Mutex<BTreeMap<String, String>>,
 }
 
 /// Exports that were opened, not yet in service.
@@ -72,7 +75,7 @@ impl Opener {
     pub(crate) fn new(options: PosixOptions, wake: &Wake) -> Self {
         let hosts = Hosts::new(wake.clone());
         let stores = Attempts::new(wake.clone());
-        Self { options, hosts, stores, limiters: Mutex::default() }
+        Self { options, hosts, stores, limiters: Mutex::default(), sharing: Mutex::default() }
     }
 
     fn job(&self, exports: &ExportSet, export: &ExportSettings, begins: bool) -> Job<OpenStore> {
@@ -108,24 +111,25 @@ impl Opener {
         let results = self.stores.attempt(jobs.collect(), how.patience());
         let (mut now, mut present) = (OpenStores::default(), Vec::new());
         let (mut absent, mut items) = (Vec::new(), Vec::new());
-        let mut serve = |export: &ExportSettings, store: &OpenStore| {
-            now.add(export.number(), export, store);
-            let store = self.limited(export, store.files());
-            present.push(Arc::new(protocol_export(export, &hosts, store)));
-        };
-        for export in exports.iter() {
-            if let Some(store) = kept.find(export.number(), export) {
-                serve(export, &store);
-            }
-        }
+        let mut served: Vec<(&ExportSettings, OpenStore)> =
+            exports.iter().filter_map(|one| Some((one, kept.find(one.number(), one)?))).collect();
         for (export, result) in closed.into_iter().zip(results) {
             match result {
-                Ok(store) => serve(export, &store),
+                Ok(store) => served.push((export, store)),
                 Err(fault) => {
                     absent.push(absent_export(export, &hosts));
                     items.push(absent_item(export, fault));
                 }
             }
+        }
+        let sharing = self.sharing(&served, how);
+        for (export, store) in &served {
+            now.add(export.number(), export, store);
+            let store = self.limited(export, store.files());
+            let is_alone = !sharing.contains_key(&export.pseudo_path);
+            let delegations = export.delegations && is_alone;
+            let export = Export { delegations, ..protocol_export(export, &hosts, store) };
+            present.push(Arc::new(export));
         }
         items.extend(self.hosts.absent(&names));
         let invalid = |error: zgate_nfs::namespace::pseudo::PathConflict| {
@@ -136,6 +140,40 @@ impl Opener {
         let others = clients::rules(&exports.pattern_clients, &hosts);
         let namespace = namespace.with_absent_clients(others).with_incomplete(exports.incomplete);
         Ok(Opened { namespace, stores: now, absent: items })
+    }
+
+    /// Returns the exports that share files with others. Names them in the log at
+    /// a start and reload, and those that have begun to.
+    fn sharing(
+        &self,
+        served: &[(&ExportSettings, OpenStore)],
+        how: Opening,
+    ) -> BTreeMap<String, String> {
+        let sources = served.iter().map(|(export, store)| {
+            let path = match store {
+                OpenStore::Fixed(store, _) => store.path(),
+                OpenStore::Dataset(_) => export.path.as_path(),
+            };
+            (export.pseudo_path.as_str(), path)
+        });
+        let sources: Vec<_> = sources.collect();
+        let found: BTreeMap<String, String> = overlap::sharing(&sources)
+            .into_iter()
+            .map(|(name, other)| (name.to_owned(), other.to_owned()))
+            .collect();
+        let mut known = self.sharing.lock().unwrap_or_else(PoisonError::into_inner);
+        for (export, other) in &found {
+            if how.attempts_all() || !known.contains_key(export) {
+                tracing::warn!(
+                    export,
+                    other,
+                    "two exports share files: they give no delegations, and do not see each \
+                     other's locks; export the files once, or let one client use one export"
+                );
+            }
+        }
+        known.clone_from(&found);
+        found
     }
 
     /// Puts the limits of an export before its store. They outlive a reload: what was
@@ -246,4 +284,42 @@ pub(crate) fn place_datasets(
         }
     }
     views
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use zgate_store::BufferPool;
+
+    #[test]
+    fn exports_that_share_files_give_no_delegations() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a/deep", "b", "c"] {
+            std::fs::create_dir_all(dir.path().join(name)).unwrap();
+        }
+        std::os::unix::fs::symlink(dir.path().join("b"), dir.path().join("link")).unwrap();
+        let entry = |name: &str| {
+            let path = dir.path().join(name);
+            let path = path.display();
+            format!("[[export]]\npath = \"{path}\"\npseudo = \"/{}\"\n", name.replace('/', "-"))
+        };
+        let text: String = ["a", "a/deep", "b", "link", "c"].into_iter().map(entry).collect();
+        let config = zgate_config::parse(&text, Path::new("x")).unwrap();
+        let exports = config.exports.iter().map(crate::exports::settings::export).collect();
+        let exports = ExportSet { exports, pattern_clients: Vec::new() };
+        let engine = zgate_io::IoEngine::new(zgate_io::EngineChoice::Threads, 2).unwrap();
+        let options = PosixOptions::new(engine, BufferPool::new(1 << 20));
+        let opener = Opener::new(options, &Wake::default());
+        let opened = opener.open(&exports, 1, &OpenStores::default(), Opening::Start).unwrap();
+        assert!(opened.absent.is_empty());
+        let given: BTreeMap<&str, bool> = opened
+            .namespace
+            .exports()
+            .map(|export| (export.pseudo_path.as_str(), export.delegations))
+            .collect();
+        let expected =
+            [("/a", false), ("/a-deep", false), ("/b", false), ("/link", false), ("/c", true)];
+        assert_eq!(given, BTreeMap::from(expected));
+    }
 }

@@ -155,6 +155,11 @@ fn wear(who: &Caller) -> io::Result<()> {
     if who.uid == u32::MAX || who.gid == u32::MAX || who.groups.contains(&u32::MAX) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
+    // With user 0 the kernel gives CAP_FSETID back to a thread of another user,
+    // but not to one of user 0 that only takes on other groups.
+    if who.uid == 0 {
+        set_id::take_back();
+    }
     set_id::identity_changed();
     // SAFETY: setgroups reads `len` group ids from a live slice; the bare
     // system call changes this thread only.

@@ -205,6 +205,20 @@ mod tests {
     }
 
     #[test]
+    fn root_of_another_group_keeps_them_after_a_change_that_could_not() {
+        if !can_switch() {
+            return;
+        }
+        let fd = program();
+        SetIdBits::Cleared.during(&fd, || ()).unwrap();
+        let other_group = Caller { uid: 0, gid: 2345, groups: Arc::from([7]) };
+        as_caller(&other_group, || write(&fd)).unwrap();
+        assert_eq!(mode(&fd), 0o6777);
+        SetIdBits::Kept.during(&fd, || write(&fd)).unwrap();
+        assert_eq!(mode(&fd), 0o6777);
+    }
+
+    #[test]
     fn by_hand_the_same_bits_go() {
         for (before, after) in [(0o6777, 0o777), (0o6766, 0o2766), (0o1755, 0o1755)] {
             let fd = OwnedFd::from(tempfile::tempfile().unwrap());

@@ -159,6 +159,28 @@ impl MountTable {
             return Ok(mount);
         }
         self.wake(key);
+        self.refresh_if_due()?;
+        self.find(|mount| mount.key == key).ok_or(StoreError::Stale)
+    }
+
+    /// Returns the other mounts of the file system of `mount`: directories of it
+    /// that are mounted below the root. Refreshes the table if none is known.
+    pub(crate) fn others_of(&self, mount: &Mount) -> StoreResult<Vec<Arc<Mount>>> {
+        let others = || -> Vec<Arc<Mount>> {
+            let children = self.children.read().unwrap_or_else(PoisonError::into_inner);
+            let same = |child: &&Arc<Mount>| child.key == mount.key && child.id != mount.id;
+            children.iter().filter(same).cloned().collect()
+        };
+        let known = others();
+        if !known.is_empty() {
+            return Ok(known);
+        }
+        self.refresh_if_due()?;
+        Ok(others())
+    }
+
+    /// Refreshes the table for a handle of a peer, not too often.
+    fn refresh_if_due(&self) -> StoreResult<()> {
         // Another thread may be refreshing, and waiting for a mount that hangs.
         let mut refreshed = match self.refreshed.try_lock() {
             Ok(refreshed) => refreshed,
@@ -169,8 +191,7 @@ impl MountTable {
             self.refresh();
             *refreshed = Some(Instant::now());
         }
-        drop(refreshed);
-        self.find(|mount| mount.key == key).ok_or(StoreError::Stale)
+        Ok(())
     }
 
     /// Mounts a released snapshot again.

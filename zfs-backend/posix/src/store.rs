@@ -10,7 +10,10 @@ use crate::ranges;
 use crate::statfs::statfs;
 use crate::tree::Tree;
 use bytes::Bytes;
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use zgate_io::{IoEngine, on_a_worker};
 use zgate_store::attr::FsId;
@@ -52,9 +55,31 @@ impl PosixStore {
         PosixFile::of(file).and_then(stat).is_ok_and(|stat| stat.stx_nlink == 0)
     }
 
+    /// Opens a regular file for `who` once more: the access was granted before,
+    /// and a later change of the file's owner or mode does not revoke it. What is
+    /// lent is this right alone: changes of the data remain those of `who`.
+    ///
+    /// # Errors
+    /// If there is no such file, or it cannot be opened.
+    pub async fn open_granted(
+        &self,
+        who: &Caller,
+        node: &NodeHandle,
+        access: OpenAccess,
+    ) -> StoreResult<OpenFile> {
+        let (who, node) = (who.clone(), *node);
+        self.by_itself(&node, move |tree| tree.open_granted(&who, &node, access)).await
+    }
+
     /// Returns the cached object, if attributes may be read on this thread.
     fn at_hand(&self, node: &NodeHandle) -> Option<Arc<Entry>> {
         if self.tree.inline_metadata { self.tree.cached(node) } else { None }
+    }
+
+    /// Returns the path that it was opened at, free of symbolic links.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.tree.root_path))
     }
 
     /// Returns the engine for the storage of the root.

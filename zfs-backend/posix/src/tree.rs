@@ -1,6 +1,6 @@
 //! The exported tree: conversion between handles and objects.
 
-use crate::attributes::{birth_of, device_of};
+use crate::attributes::{birth_of, device_of, kind_of};
 use crate::descriptors::DescriptorBudget;
 use crate::entry::Entry;
 use crate::entry_cache::EntryCache;
@@ -165,12 +165,8 @@ impl Tree {
         handle: &KernelHandle,
         proven: bool,
     ) -> StoreResult<Arc<Entry>> {
-        let mount = self.mounts.by_key(key)?;
         let claim = self.descriptors.claim()?;
-        let fd = open_kernel_handle(&mount.root, handle)?;
-        if !proven && !mount.whole && !self.lies_below_root(&fd) {
-            return Err(StoreError::Stale);
-        }
+        let (fd, mount) = self.open_below_root(key, handle, proven)?;
         let now = Instant::now();
         let stat = syscall::stat(&fd)?;
         if stat.stx_nlink == 0 {
@@ -180,9 +176,40 @@ impl Tree {
         Ok(self.keep(entry).0)
     }
 
-    /// Returns whether the kernel's path of the object leads through the root.
+    /// Opens an object through a mount in which it lies below the root.
+    fn open_below_root(
+        &self,
+        key: u64,
+        handle: &KernelHandle,
+        proven: bool,
+    ) -> StoreResult<(OwnedFd, Arc<Mount>)> {
+        let mount = self.mounts.by_key(key)?;
+        let fd = open_kernel_handle(&mount.root, handle)?;
+        // A signature may be older than the place of the export: through a
+        // directory outside, everything below it would be reached. The kernel
+        // knows the path of every directory, but not of every file.
+        let is_directory =
+            || -> StoreResult<bool> { Ok(kind_of(&syscall::stat(&fd)?) == FileKind::Directory) };
+        if mount.whole || (proven && !is_directory()?) || self.lies_below_root(&fd) {
+            return Ok((fd, mount));
+        }
+        // A directory of the same file system may be mounted below the root.
+        for other in self.mounts.others_of(&mount)? {
+            if let Ok(fd) = open_kernel_handle(&other.root, handle)
+                && self.lies_below_root(&fd)
+            {
+                return Ok((fd, other));
+            }
+        }
+        Err(StoreError::Stale)
+    }
+
+    /// Returns whether the kernel's path of the object leads through the root,
+    /// which may have been moved since it was opened.
     fn lies_below_root(&self, fd: &OwnedFd) -> bool {
-        syscall::path_of(fd).is_ok_and(|path| is_below(&path, &self.root_path))
+        let Ok(path) = syscall::path_of(fd) else { return false };
+        let root_now = || syscall::path_of(&self.root.fd);
+        is_below(&path, &self.root_path) || root_now().is_ok_and(|root| is_below(&path, &root))
     }
 
     fn find_by_place(&self, node: &NodeHandle, object: InTreeHandle) -> StoreResult<Arc<Entry>> {

@@ -189,6 +189,7 @@ fn export_facts(export: &ExportConfig, mounts: &[Mount], zfs: &ZfsFacts) -> Expo
     ExportFacts {
         pseudo: export.pseudo.clone(),
         mount: path.as_ref().and_then(|path| mounts::of(mounts, path).cloned()),
+        real_path: path.as_ref().and_then(|path| fs::canonicalize(path).ok()),
         path,
         dataset: export.dataset.clone(),
         path_problem,

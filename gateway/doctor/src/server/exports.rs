@@ -2,6 +2,7 @@
 
 use crate::Verdict;
 use crate::facts::{ExportFacts, ServerFacts, mount_point};
+use std::path::Path;
 use zgate_control::{Dataset, DatasetKind};
 
 /// Record size below which large transfers become many small ones, in bytes.
@@ -112,6 +113,38 @@ fn mounted(facts: &ServerFacts, export: &ExportFacts) -> Vec<Verdict> {
         }
         _ => missing,
     }
+}
+
+/// Checks that no file is reached through two exports. Those that the API makes
+/// are named after their parent.
+pub(super) fn shared_files(facts: &ServerFacts) -> Vec<Verdict> {
+    let mut sources: Vec<(String, &Path)> = Vec::new();
+    for export in &facts.exports {
+        if let Some(path) = &export.real_path {
+            sources.push((export.pseudo.clone(), path.as_path()));
+        } else if export.path.is_none() {
+            let datasets = facts.zfs.of_export(export).into_iter();
+            let mounted = datasets.filter_map(Dataset::mounted_at);
+            sources.extend(mounted.map(|path| (export.pseudo.clone(), path)));
+        }
+    }
+    for parent in facts.config.volumes.parents.iter().filter(|parent| parent.pseudo.is_some()) {
+        let made = facts.zfs.datasets.iter().filter(|dataset| {
+            dataset.name.parent().is_some_and(|above| above.as_str() == parent.dataset)
+        });
+        let name = format!("volumes of {}", parent.dataset);
+        sources.extend(made.filter_map(Dataset::mounted_at).map(|path| (name.clone(), path)));
+    }
+    let named: Vec<_> = sources.iter().map(|(name, path)| (name.as_str(), *path)).collect();
+    let verdict = |(name, other): (&str, &str)| {
+        Verdict::warning(
+            format!("{name}: shares files with {other}"),
+            "both give no delegations, and neither sees locks and share reservations of the other: \
+             clients of different exports can lose each other's changes",
+            "export each file once, or let all clients of a file use the same export",
+        )
+    };
+    zgate_gateway::sharing(&named).into_iter().map(verdict).collect()
 }
 
 /// Checks that writable exports can be written.
@@ -241,6 +274,29 @@ mod tests {
         unmount(&mut facts, 1);
         facts.zfs.datasets[1].keystatus = zgate_control::properties::KeyStatus::Unavailable;
         assert!(worst(&dataset_mounted(&facts)).1.contains("zfs load-key tank/data &&"));
+    }
+
+    #[test]
+    fn files_of_two_exports_are_found() {
+        let mut facts = server();
+        assert!(shared_files(&facts).is_empty());
+        let mut above = facts.exports[0].clone();
+        (above.pseudo, above.real_path) = ("/all".into(), Some("/tank".into()));
+        facts.exports.push(above);
+        let told: Vec<_> = shared_files(&facts).into_iter().map(|one| one.what).collect();
+        assert_eq!(told, ["/all: shares files with /data", "/data: shares files with /all"]);
+        // By a pattern, and by the API.
+        facts.exports.pop();
+        let mut pattern = facts.exports[0].clone();
+        (pattern.pseudo, pattern.dataset) = ("/p".into(), Some("tank/**".into()));
+        (pattern.path, pattern.real_path, pattern.mount) = (None, None, None);
+        facts.exports.push(pattern);
+        assert_eq!(shared_files(&facts).len(), 2);
+        facts.exports.pop();
+        let text = "[[volumes.parent]]\ndataset = \"tank\"\npseudo = \"/v\"\n";
+        facts.config.volumes = zgate_config::parse(text, Path::new("x")).unwrap().volumes;
+        let told = shared_files(&facts).remove(0).what;
+        assert_eq!(told, "/data: shares files with volumes of tank");
     }
 
     #[test]

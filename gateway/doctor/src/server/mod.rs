@@ -30,6 +30,7 @@ pub(crate) const CHECKS: &[Check<ServerFacts>] = &[
     Check { name: "tls-certificate", run: certificates::certificates },
     Check { name: "export-path", run: exports::path },
     Check { name: "dataset-mounted", run: exports::dataset_mounted },
+    Check { name: "shared-files", run: exports::shared_files },
     Check { name: "read-only", run: exports::read_only },
     Check { name: "export-sync", run: exports::sync },
     Check { name: "recordsize", run: exports::record_size },
@@ -126,6 +127,7 @@ tank/vol\tvolume\t3\t3\t9\t9\t9\t-\t16384\t1073741824\tstandard\tlatency\toff\t-
             exports: vec![ExportFacts {
                 pseudo: "/data".into(),
                 path: Some("/tank/data".into()),
+                real_path: Some("/tank/data".into()),
                 dataset: None,
                 path_problem: None,
                 mount: Some(Mount {

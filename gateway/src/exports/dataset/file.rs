@@ -62,8 +62,8 @@ impl DatasetFile {
     }
 
     /// Returns the store's file, and opens it again if necessary. Rights were
-    /// granted when the client opened it; a later change of the mode does not
-    /// revoke them.
+    /// granted when the client opened it; a later change of the owner or mode
+    /// does not revoke them, nor does it make its writes those of root.
     pub(super) async fn opened(&self, store: &PosixStore) -> StoreResult<OpenFile> {
         if let Some(file) = &*self.slot() {
             return Ok(Arc::clone(file));
@@ -71,7 +71,7 @@ impl DatasetFile {
         let access = OpenAccess { stateless: true, ..self.access };
         let file = match store.open(&self.who, &self.node, access).await {
             Err(StoreError::AccessDenied) => {
-                store.open(&Caller::root(), &self.node, access).await?
+                store.open_granted(&self.who, &self.node, access).await?
             }
             opened => opened?,
         };

@@ -3,7 +3,9 @@
 use super::forward::DatasetStore;
 use super::store::DatasetTree;
 use bytes::Bytes;
+use std::fs::Permissions;
 use std::future::Future;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,10 +39,14 @@ impl Fixture {
     }
 
     fn create(&self, name: &str) -> (NodeHandle, OpenFile) {
-        let (who, root) = (Caller::root(), self.files.root());
+        self.create_as(&Caller::root(), name)
+    }
+
+    fn create_as(&self, who: &Caller, name: &str) -> (NodeHandle, OpenFile) {
+        let root = self.files.root();
         let attrs = SetAttr { mode: Some(0o600), ..SetAttr::default() };
         let made =
-            run(self.files.create_file(&who, &root, name.as_bytes(), CreateMode::Guarded, &attrs));
+            run(self.files.create_file(who, &root, name.as_bytes(), CreateMode::Guarded, &attrs));
         let made = made.unwrap();
         (made.node.handle, made.open.unwrap())
     }
@@ -128,6 +134,28 @@ fn a_closed_file_is_opened_before_its_name_goes() {
     run(fixture.files.rename(&who, &root, b"other", &root, b"covered")).unwrap();
     assert_eq!(fixture.read(&removed).unwrap(), b"r");
     assert_eq!(fixture.read(&covered).unwrap(), b"c");
+}
+
+#[test]
+fn a_file_opened_again_by_a_right_from_before_keeps_no_set_id_bits() {
+    let Some(fixture) = Fixture::new() else { return };
+    if !zgate_io::credentials::can_switch() {
+        return;
+    }
+    let alice = Caller { uid: 1234, gid: 2345, groups: Arc::from([]) };
+    let exported = fixture.dir.path().join("a");
+    chown(&exported, Some(alice.uid), Some(alice.gid)).unwrap();
+    let (_, file) = fixture.create_as(&alice, "program");
+    fixture.write(&file, "one").unwrap();
+    fixture.grow_idle();
+    // Root takes it over, and lets everybody run it as root.
+    let program = exported.join("program");
+    chown(&program, Some(0), Some(0)).unwrap();
+    std::fs::set_permissions(&program, Permissions::from_mode(0o4755)).unwrap();
+    fixture.write(&file, "two").unwrap();
+    let mode = std::fs::metadata(&program).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o755);
+    assert_eq!(fixture.read(&file).unwrap(), b"two");
 }
 
 #[test]

@@ -180,8 +180,8 @@ impl Server {
     }
 
     /// Replaces the exports; COMPOUNDs in progress keep the old ones. The open
-    /// files of removed exports are closed: their file systems can be
-    /// unmounted.
+    /// files of exports that were removed, or have another root now, are
+    /// closed: their file systems can be unmounted.
     pub fn replace_namespace(&self, namespace: Namespace) {
         let namespace = Arc::new(namespace);
         let before = {
@@ -190,7 +190,7 @@ impl Server {
         };
         self.replacements.fetch_add(1, Ordering::Release);
         let now_seconds = self.runtime.now().seconds();
-        self.state.close_vanished(&namespace, now_seconds);
+        self.state.close_vanished(&before, &namespace, now_seconds);
         self.state.close_excluded(&before, &namespace, now_seconds);
     }
 

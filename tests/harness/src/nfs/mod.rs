@@ -42,6 +42,9 @@ pub const LEASE: u64 = 20;
 /// Grace period in seconds; at most three times that.
 pub const GRACE: u64 = 30;
 
+/// Number of the tree that [`Harness::move_export`] puts in the place of another.
+const ELSEWHERE: u64 = 99;
+
 /// A server, its stores and the simulation around it.
 pub struct Harness {
     pub simulation: Arc<Simulation>,
@@ -148,6 +151,16 @@ impl Harness {
         self.generation.set(self.generation.get() + 1);
         let kept = self.exports.iter().filter(|e| keep(&e.pseudo_path)).cloned().collect();
         let namespace = Namespace::new(kept, self.generation.get()).unwrap();
+        self.server().replace_namespace(namespace);
+    }
+
+    /// The export with this pseudo path has another, empty tree from now on.
+    pub fn move_export(&self, path: &str) {
+        self.generation.set(self.generation.get() + 1);
+        let (_, mut exports): (Vec<_>, Vec<_>) =
+            self.exports.iter().cloned().partition(|export| export.pseudo_path == path);
+        exports.push(Arc::new(export(path, store(ELSEWHERE))));
+        let namespace = Namespace::new(exports, self.generation.get()).unwrap();
         self.server().replace_namespace(namespace);
     }
 

@@ -1,6 +1,8 @@
 //! Lifetime of handles, and objects they must not reach.
 
 use crate::fixture::*;
+use std::path::Path;
+use std::sync::Arc;
 use zgate_posix::{HandleMode, PosixOptions, PosixStore};
 use zgate_store::{FileStore, NodeHandle, StoreError};
 
@@ -127,6 +129,49 @@ fn signed_handles_cannot_be_made_up() {
         return;
     }
     assert_eq!(error_of(block_on(narrow.getattr(&wide.root()))), StoreError::BadHandle);
+}
+
+fn signed(path: &Path) -> Arc<PosixStore> {
+    let options = PosixOptions { handle_secret: Some([3; 16]), ..options(HandleMode::Auto) };
+    PosixStore::open(path, options).unwrap()
+}
+
+#[test]
+fn a_signature_from_before_reaches_no_directory_outside_the_new_place() {
+    let outer = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(outer.path().join("public/in")).unwrap();
+    std::fs::create_dir_all(outer.path().join("private/deep")).unwrap();
+    let before = signed(outer.path());
+    if !before.traits().persistent_handles {
+        return;
+    }
+    block_on(async {
+        let public = before.lookup(&root(), &before.root(), b"public").await.unwrap();
+        let inside = before.lookup(&root(), &public.handle, b"in").await.unwrap();
+        let private = before.lookup(&root(), &before.root(), b"private").await.unwrap();
+        let now = signed(&outer.path().join("public"));
+        for handle in [before.root(), private.handle] {
+            assert_eq!(error_of(now.getattr(&handle).await), StoreError::Stale);
+            let found = now.lookup(&root(), &handle, b"deep").await;
+            assert_eq!(error_of(found), StoreError::Stale);
+        }
+        assert_eq!(now.root(), public.handle);
+        assert_eq!(now.getattr(&inside.handle).await.unwrap().fileid, inside.attr.fileid);
+    });
+}
+
+#[test]
+fn signed_handles_survive_a_rename_above_the_export() {
+    let outer = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(outer.path().join("a/export/in")).unwrap();
+    let store = signed(&outer.path().join("a/export"));
+    if !store.traits().persistent_handles {
+        return;
+    }
+    let inside = block_on(store.lookup(&root(), &store.root(), b"in")).unwrap();
+    std::fs::rename(outer.path().join("a"), outer.path().join("b")).unwrap();
+    store.release();
+    assert_eq!(block_on(store.getattr(&inside.handle)).unwrap().fileid, inside.attr.fileid);
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use crate::fixture::*;
 use bytes::Bytes;
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use zgate_posix::HandleMode;
+use zgate_posix::{HandleMode, PosixOptions, PosixStore};
 use zgate_store::file_store::Stability;
 use zgate_store::{FileStore, StoreError};
 
@@ -68,6 +68,29 @@ fn child_mounts_are_crossed_both_ways() {
             assert_eq!(error_of(store.getattr(&f.handle).await), StoreError::Stale);
             let uncovered = store.lookup(&root(), &a.handle, b"child").await.unwrap();
             assert_eq!((uncovered.attr.fileid, uncovered.attr.fsid), (covered, a.attr.fsid));
+        });
+    }
+}
+
+#[test]
+fn directories_of_the_same_file_system_mounted_below_are_found_by_their_handles() {
+    let outer = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(outer.path().join("elsewhere/in")).unwrap();
+    let at = outer.path().join("export/bound");
+    std::fs::create_dir_all(&at).unwrap();
+    if mount_bind(outer.path().join("elsewhere"), &at).is_err() {
+        return;
+    }
+    let _bound = Small(at);
+    for handle_secret in [None, Some([5; 16])] {
+        let options = PosixOptions { handle_secret, ..options(HandleMode::Auto) };
+        let store = PosixStore::open(&outer.path().join("export"), options).unwrap();
+        block_on(async {
+            let bound = store.lookup(&root(), &store.root(), b"bound").await.unwrap();
+            let inside = store.lookup(&root(), &bound.handle, b"in").await.unwrap();
+            store.release();
+            let found = store.getattr(&inside.handle).await.unwrap();
+            assert_eq!(found.fileid, inside.attr.fileid);
         });
     }
 }

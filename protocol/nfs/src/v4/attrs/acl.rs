@@ -102,6 +102,9 @@ fn write_entries(
 ) {
     let mask = entries.iter().find(|e| e.tag == PosixAclTag::Mask).map_or(7, |e| e.perms);
     let all = mask_of(7, is_dir);
+    // A user may be in several groups: what one of them allows comes before what
+    // another one refuses.
+    let mut refused_to_groups = Vec::new();
     for entry in entries {
         let (who, group, perms, extra) = match entry.tag {
             PosixAclTag::UserObj => ("OWNER@".to_owned(), 0, entry.perms, OWNER_ALWAYS),
@@ -116,11 +119,16 @@ fn write_entries(
         let who = Opaque(who.into_bytes());
         let allowed = mask_of(perms, is_dir);
         let ace = |kind, mask| Ace { kind, flags: flags | group, mask, who: who.clone() };
+        if entry.tag == PosixAclTag::Other {
+            aces.append(&mut refused_to_groups);
+        }
         aces.push(ace(ALLOW, allowed | ALWAYS | extra));
         if entry.tag != PosixAclTag::Other && all & !allowed != 0 {
-            aces.push(ace(DENY, all & !allowed));
+            let refused = if group == 0 { &mut *aces } else { &mut refused_to_groups };
+            refused.push(ace(DENY, all & !allowed));
         }
     }
+    aces.append(&mut refused_to_groups);
 }
 
 /// Reads an ACL from the wire.
@@ -169,9 +177,28 @@ pub fn to_posix(aces: &[Ace], principals: &mut Principals) -> Result<PosixAcl, S
     })
 }
 
+/// What the entries so far say about the rights of one tag.
+struct Verdict {
+    tag: PosixAclTag,
+    allowed: u32,
+    decided: u32,
+}
+
+/// Returns whether somebody whose rights are those of `tag` may be refused
+/// something by an entry about `about`: any user may be in any group, and any
+/// user may be the owner.
+fn may_refuse(about: PosixAclTag, tag: PosixAclTag) -> bool {
+    match about {
+        PosixAclTag::Group(_) | PosixAclTag::GroupObj => tag != PosixAclTag::Other,
+        PosixAclTag::User(_) => tag == PosixAclTag::UserObj,
+        PosixAclTag::UserObj | PosixAclTag::Mask | PosixAclTag::Other => false,
+    }
+}
+
 /// Evaluates the entries in order; the first one with a right decides about it
-/// (RFC 8881 §6.2.1).
-fn entries_of(aces: &[(&Ace, PosixAclTag)]) -> Vec<PosixAclEntry> {
+/// (RFC 8881 §6.2.1). POSIX takes one entry for a user, NFSv4 all that match: so
+/// a refusal to a group holds for everybody who may be in it.
+fn verdicts(aces: &[(&Ace, PosixAclTag)]) -> Vec<Verdict> {
     let mut tags = vec![PosixAclTag::UserObj, PosixAclTag::GroupObj, PosixAclTag::Other];
     for (_, tag) in aces {
         if !tags.contains(tag) {
@@ -179,20 +206,36 @@ fn entries_of(aces: &[(&Ace, PosixAclTag)]) -> Vec<PosixAclEntry> {
         }
     }
     tags.sort();
-    let mut entries = Vec::new();
-    for tag in tags {
-        let (mut allowed, mut decided) = (0, 0);
-        for (ace, about) in aces {
-            if *about == tag || *about == PosixAclTag::Other {
-                let fresh = ace.mask & !decided;
-                decided |= fresh;
-                if ace.kind == ALLOW {
-                    allowed |= fresh;
-                }
+    let mut verdicts: Vec<_> =
+        tags.into_iter().map(|tag| Verdict { tag, allowed: 0, decided: 0 }).collect();
+    for (ace, about) in aces {
+        // What an earlier entry has allowed to the same group, it refuses to
+        // nobody.
+        let own = verdicts.iter().find(|verdict| verdict.tag == *about);
+        let refused = own.map_or(ace.mask, |own| ace.mask & !own.decided);
+        for verdict in &mut verdicts {
+            let mask = if *about == verdict.tag || *about == PosixAclTag::Other {
+                ace.mask
+            } else if ace.kind == DENY && may_refuse(*about, verdict.tag) {
+                refused
+            } else {
+                continue;
+            };
+            let fresh = mask & !verdict.decided;
+            verdict.decided |= fresh;
+            if ace.kind == ALLOW {
+                verdict.allowed |= fresh;
             }
         }
-        entries.push(PosixAclEntry { tag, perms: perms_of(allowed) });
     }
+    verdicts
+}
+
+/// Returns the entries of a POSIX ACL, with a mask if POSIX asks for one.
+fn entries_of(aces: &[(&Ace, PosixAclTag)]) -> Vec<PosixAclEntry> {
+    let entry =
+        |verdict: Verdict| PosixAclEntry { tag: verdict.tag, perms: perms_of(verdict.allowed) };
+    let mut entries: Vec<_> = verdicts(aces).into_iter().map(entry).collect();
     let named = |e: &PosixAclEntry| matches!(e.tag, PosixAclTag::User(_) | PosixAclTag::Group(_));
     if entries.iter().any(named) {
         let in_group_class = |e: &&PosixAclEntry| named(e) || e.tag == PosixAclTag::GroupObj;
@@ -227,11 +270,108 @@ mod tests {
                 entry(PosixAclTag::Mask, 5),
                 entry(PosixAclTag::Other, 4),
             ],
+            vec![
+                entry(PosixAclTag::UserObj, 7),
+                entry(PosixAclTag::User(7), 6),
+                entry(PosixAclTag::User(8), 1),
+                entry(PosixAclTag::GroupObj, 1),
+                entry(PosixAclTag::Group(9), 6),
+                entry(PosixAclTag::Mask, 7),
+                entry(PosixAclTag::Other, 7),
+            ],
         ] {
             let mut aces = Vec::new();
             write_entries(&mut aces, &access, (false, 0), |id| id.number().to_string());
             assert_eq!(to_posix(&aces, &mut Principals::numbers()).unwrap().access, access);
         }
+    }
+
+    /// Returns the POSIX ACL of `(kind, group, rights as rwx, who)`.
+    fn posix_of(aces: &[(u32, bool, u8, &str)]) -> Vec<PosixAclEntry> {
+        let ace = |&(kind, group, perms, who): &(u32, bool, u8, &str)| Ace {
+            kind,
+            flags: if group { FLAG_GROUP } else { 0 },
+            mask: mask_of(perms, false),
+            who: Opaque(who.as_bytes().to_vec()),
+        };
+        let aces: Vec<Ace> = aces.iter().map(ace).collect();
+        to_posix(&aces, &mut Principals::numbers()).unwrap().access
+    }
+
+    fn perms(entries: &[PosixAclEntry], tag: PosixAclTag) -> u8 {
+        entries.iter().find(|entry| entry.tag == tag).unwrap().perms
+    }
+
+    #[test]
+    fn what_a_group_is_refused_nobody_gets_who_may_be_in_it() {
+        let posix = posix_of(&[
+            (DENY, true, 4, "77"),
+            (ALLOW, false, 6, "OWNER@"),
+            (ALLOW, false, 4, "1001"),
+            (ALLOW, true, 6, "GROUP@"),
+            (ALLOW, true, 6, "78"),
+            (ALLOW, false, 4, "EVERYONE@"),
+        ]);
+        for tag in [PosixAclTag::UserObj, PosixAclTag::GroupObj, PosixAclTag::Group(78)] {
+            assert_eq!(perms(&posix, tag), 2, "{tag:?}");
+        }
+        assert_eq!(perms(&posix, PosixAclTag::User(1001)), 0);
+        assert_eq!(perms(&posix, PosixAclTag::Group(77)), 0);
+        assert_eq!(perms(&posix, PosixAclTag::Other), 4, "others are in no group");
+        let posix = posix_of(&[(DENY, true, 2, "GROUP@"), (ALLOW, false, 6, "EVERYONE@")]);
+        assert_eq!(perms(&posix, PosixAclTag::UserObj), 4);
+        assert_eq!(perms(&posix, PosixAclTag::Other), 6);
+    }
+
+    #[test]
+    fn what_a_user_is_refused_the_owner_does_not_get() {
+        let posix = posix_of(&[
+            (DENY, false, 2, "1000"),
+            (ALLOW, false, 6, "OWNER@"),
+            (ALLOW, false, 6, "1001"),
+        ]);
+        assert_eq!(perms(&posix, PosixAclTag::UserObj), 4);
+        assert_eq!(perms(&posix, PosixAclTag::User(1001)), 6, "another user");
+    }
+
+    #[test]
+    fn what_was_allowed_before_is_refused_to_nobody() {
+        let posix = posix_of(&[
+            (ALLOW, true, 4, "77"),
+            (DENY, true, 6, "77"),
+            (ALLOW, false, 6, "OWNER@"),
+            (ALLOW, true, 4, "GROUP@"),
+        ]);
+        assert_eq!(perms(&posix, PosixAclTag::UserObj), 4);
+        assert_eq!(perms(&posix, PosixAclTag::GroupObj), 4);
+        assert_eq!(perms(&posix, PosixAclTag::Group(77)), 4);
+    }
+
+    /// The order of Linux's server, which `nfs4_getfacl` may have saved.
+    #[test]
+    fn the_order_of_other_servers_is_understood() {
+        let posix = posix_of(&[
+            (DENY, false, 1, "OWNER@"),
+            (ALLOW, false, 6, "OWNER@"),
+            (DENY, false, 2, "7"),
+            (ALLOW, false, 5, "7"),
+            (ALLOW, true, 4, "GROUP@"),
+            (ALLOW, true, 6, "9"),
+            (DENY, true, 1, "GROUP@"),
+            (DENY, true, 1, "9"),
+            (ALLOW, false, 1, "EVERYONE@"),
+        ]);
+        assert_eq!(
+            posix,
+            [
+                entry(PosixAclTag::UserObj, 6),
+                entry(PosixAclTag::User(7), 5),
+                entry(PosixAclTag::GroupObj, 4),
+                entry(PosixAclTag::Group(9), 6),
+                entry(PosixAclTag::Mask, 7),
+                entry(PosixAclTag::Other, 1),
+            ]
+        );
     }
 
     #[test]

@@ -69,14 +69,17 @@ impl State {
 }
 
 impl State {
-    /// Removes state of clients in exports that `namespace` no longer has. They
+    /// Removes state of clients in exports that `new` no longer has, or whose
+    /// root is another directory now: what was open may lie outside. They
     /// learn of it at the next use: the file handle is stale. Exports that
     /// cannot be opened now keep theirs: their clients are told to wait, and
     /// expect to go on.
-    pub(crate) fn close_vanished(&self, namespace: &Namespace, now_seconds: u64) {
+    pub(crate) fn close_vanished(&self, old: &Namespace, new: &Namespace, now_seconds: u64) {
         let mut tables = self.lock();
-        let vanished = |file: &FileKey| {
-            namespace.export(file.export).is_none() && !namespace.is_absent(file.export)
+        let vanished = |file: &FileKey| match (old.export(file.export), new.export(file.export)) {
+            (Some(before), Some(now)) => before.store.root() != now.store.root(),
+            (None, Some(_)) => false,
+            (_, None) => !new.is_absent(file.export),
         };
         let (opens, delegations): (Vec<_>, Vec<_>) = tables
             .files

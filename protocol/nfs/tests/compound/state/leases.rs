@@ -233,6 +233,23 @@ fn exports_that_go_take_their_state_with_them() {
 }
 
 #[test]
+fn exports_that_move_to_another_directory_lose_their_state() {
+    for minor in 0..=2 {
+        let harness = Harness::new();
+        let (a, b) = (harness.client("a", minor), harness.client("b", 2));
+        let root = a.export();
+        a.file(&root, "f", b"content");
+        let opened = a.open(&OpenRequest::name(&root, "f").deny(2)).unwrap();
+        harness.move_export("/dir/second");
+        assert!(b.open(&OpenRequest::name(&root, "f")).is_err(), "another export has moved");
+        harness.move_export("/export");
+        harness.reload(|_| true);
+        assert_eq!(a.read(&opened.fh, opened.stateid, 0, 7).unwrap_err(), Status::BadStateid);
+        b.open(&OpenRequest::name(&root, "f")).unwrap();
+    }
+}
+
+#[test]
 fn exports_that_cannot_be_opened_for_a_while_keep_their_state() {
     for minor in 0..=2 {
         let harness = Harness::new();
