@@ -307,7 +307,7 @@ mod tests {
         let text: String = ["a", "a/deep", "b", "link", "c"].into_iter().map(entry).collect();
         let config = zgate_config::parse(&text, Path::new("x")).unwrap();
         let exports = config.exports.iter().map(crate::exports::settings::export).collect();
-        let exports = ExportSet { exports, pattern_clients: Vec::new() };
+        let exports = ExportSet { exports, pattern_clients: Vec::new(), incomplete: false };
         let engine = zgate_io::IoEngine::new(zgate_io::EngineChoice::Threads, 2).unwrap();
         let options = PosixOptions::new(engine, BufferPool::new(1 << 20));
         let opener = Opener::new(options, &Wake::default());

@@ -44,7 +44,9 @@ impl Reconciler {
         if counts {
             last.patient_at = patient_at;
         }
-        PoolAnswers { patient_at, ..last.clone() }
+        let mut answers = last.clone();
+        answers.patient_at = patient_at;
+        answers
     }
 
     /// Returns whether clients wait for a pool that has never answered, and have done so
