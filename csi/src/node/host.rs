@@ -71,7 +71,7 @@ pub struct Disk {
     pub size_bytes: u64,
 }
 
-/// What a command holds until its process has ended.
+/// A place that a command holds until its process has ended.
 pub type Held = Box<dyn Send>;
 
 /// A machine.

@@ -73,7 +73,7 @@ pub(crate) type Flush = Box<dyn Fn(&dyn Tool, &Policy) -> Result<(), String> + S
 /// Last and next run of each schedule, for display.
 pub(crate) type Views = Arc<Mutex<Vec<View>>>;
 
-/// What the threads share.
+/// Tool, flush and views, which the threads share.
 struct Means {
     tool: Arc<dyn Tool>,
     flush: Flush,

@@ -3,6 +3,7 @@
 
 pub(crate) mod catalog;
 pub(super) mod found;
+pub(crate) mod late_flush;
 pub(crate) mod numbers;
 pub(crate) mod reservations;
 pub(crate) mod unit;

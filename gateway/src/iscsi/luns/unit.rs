@@ -1,10 +1,10 @@
 //! One logical unit: a volume, its disk, its statistics.
 
+use super::late_flush::LateFlush;
 use super::reservations::DirReservations;
 use super::watch::watch;
 use crate::exports::absent::Fault;
 use crate::exports::stores::in_time;
-use crate::iscsi::flush::LateFlush;
 use crate::iscsi::limits::{BACKGROUND_BYTES_PER_SECOND, BACKGROUND_SECONDS};
 use crate::iscsi::port_groups::PortGroups;
 use crate::iscsi::settings::{IscsiSettings, identity};

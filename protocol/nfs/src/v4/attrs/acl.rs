@@ -177,7 +177,7 @@ pub fn to_posix(aces: &[Ace], principals: &mut Principals) -> Result<PosixAcl, S
     })
 }
 
-/// What the entries so far say about the rights of one tag.
+/// Rights of one tag by the entries so far.
 struct Verdict {
     tag: PosixAclTag,
     allowed: u32,
