@@ -9,10 +9,13 @@ use super::limits::{
 use super::record::Mark;
 use crate::net::connection_end::Slow;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Progress seen on one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
+    /// Time of the last check.
+    checked: Option<Instant>,
     seen: Mark,
     /// Checks in a row without a further record.
     same: u32,
@@ -25,6 +28,21 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
+    /// Of a connection that begins at `now`.
+    pub(crate) fn begun(now: Instant) -> Self {
+        Self { checked: Some(now), ..Self::default() }
+    }
+
+    /// Returns whether a check is due at `now`, which counts as its time then. Checks in a
+    /// row mean time: a connection that waits for memory is looked at much more often.
+    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.checked.is_none_or(|at| now.duration_since(at) >= CHECK_PERIOD);
+        if is_due {
+            self.checked = Some(now);
+        }
+        is_due
+    }
+
     /// Checks a connection; the next check is due after [`Self::period`].
     /// `is_wanted`: it holds memory for an unfinished record, and others wait for
     /// memory.
@@ -99,6 +117,17 @@ mod tests {
     fn checks_of(mut at: impl FnMut(u32) -> Mark, is_named: bool, is_wanted: bool) -> Option<u32> {
         let mut patience = Patience::default();
         (1..1000).find(|count| patience.check(at(*count), is_named, is_wanted).is_err())
+    }
+
+    #[test]
+    fn looks_in_between_are_no_checks() {
+        let begin = Instant::now();
+        let mut patience = Patience::begun(begin);
+        let after = |millis| begin + Duration::from_millis(millis);
+        assert!((0..500).all(|look| !patience.is_due(after(look * 10))));
+        assert!(patience.is_due(begin + CHECK_PERIOD));
+        assert!(!patience.is_due(begin + CHECK_PERIOD));
+        assert!(patience.is_due(begin + 3 * CHECK_PERIOD));
     }
 
     #[test]

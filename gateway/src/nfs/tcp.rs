@@ -26,6 +26,7 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use zgate_nfs::dispatch::serves;
 
 /// Most running requests of one connection; further ones stay in the socket.
@@ -77,7 +78,7 @@ pub(crate) async fn serve(stream: TcpStream, peer: Peer, slot: Slot, service: Rc
         start_tls: StartTls::default(),
         peer,
         host,
-        patience: Patience::default(),
+        patience: Patience::begun(Instant::now()),
         awaits_memory: false,
         is_held_back: false,
         is_held: false,
@@ -207,6 +208,9 @@ impl event_loop::Connection for Connection {
         let is_named = self.host.is_named();
         if self.awaits_memory && self.is_abandoned() {
             return Err(Closed::ByPeer.into());
+        }
+        if !self.patience.is_due(Instant::now()) {
+            return Ok(());
         }
         if is_named && (self.awaits_memory || !self.may_read(self.requests.load())) {
             self.patience.excuse();

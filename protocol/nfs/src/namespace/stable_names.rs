@@ -222,12 +222,19 @@ impl FileStore for StableNames {
         self.inner.sync_objects(nodes)
     }
 
+    // No client asks for these two by COMMIT.
     fn allocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()> {
-        self.inner.allocate(file, offset, len)
+        Box::pin(async move {
+            self.inner.allocate(file, offset, len).await?;
+            self.inner.commit(file).await
+        })
     }
 
     fn deallocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()> {
-        self.inner.deallocate(file, offset, len)
+        Box::pin(async move {
+            self.inner.deallocate(file, offset, len).await?;
+            self.inner.commit(file).await
+        })
     }
 
     fn seek<'a>(&'a self, file: &'a OpenFile, offset: u64, what: SeekWhat) -> StoreFuture<'a, u64> {
@@ -365,6 +372,25 @@ mod tests {
         let found = block_on(store.create_file(&who, &root, b"f", CreateMode::Unchecked, &attrs));
         assert!(!found.unwrap().created);
         assert_eq!(synced(), 8, "nothing changed");
+    }
+
+    #[test]
+    fn room_and_holes_are_made_stable() {
+        let memory = MemoryStore::builder().root_mode(0o777).build();
+        let store = StableNames::over(Arc::new(memory.clone()));
+        let (who, root, attrs) = (Caller::root(), store.root(), SetAttr::default());
+        let created = block_on(store.create_file(&who, &root, b"f", CreateMode::Guarded, &attrs));
+        let node = created.unwrap().node.handle;
+        let access =
+            OpenAccess { read: false, write: true, stateless: false, read_by_execute: false };
+        let file = block_on(store.open(&who, &node, access)).unwrap();
+        let committed = || memory.faults().calls(FileOp::Commit);
+        block_on(store.allocate(&file, 0, 4096)).unwrap();
+        assert_eq!(committed(), 1);
+        block_on(store.deallocate(&file, 0, 4096)).unwrap();
+        assert_eq!(committed(), 2);
+        memory.faults().fail_next(FileOp::Commit, StoreError::Io);
+        assert_eq!(block_on(store.deallocate(&file, 0, 4096)), Err(StoreError::Io));
     }
 
     #[test]

@@ -43,7 +43,12 @@ impl Rule for Clone {
             return Err(Status::Inval.into());
         }
         let (from_offset, to_offset) = (args.from_offset, args.to_offset);
-        let clone = store.clone_range(&source, from_offset, &target, to_offset, args.count);
+        let clone = async {
+            store.clone_range(&source, from_offset, &target, to_offset, args.count).await?;
+            // The reply has neither a verifier nor a degree of stability, as COPY's has: no
+            // client asks for it by COMMIT, not even at fsync.
+            store.commit(&target).await
+        };
         Ok(changing.in_store(clone).await?)
     }
 }

@@ -66,7 +66,10 @@ fn blocks_are_shared() {
         let from = s.c.file(&s.root, "from", &[7; 10_000]);
         let to = s.c.file(&s.root, "to", b"");
         let run = |args| s.c.run(between(&from, &to).op::<CloneOp>(&args)).status;
+        let commits = || s.harness.store.faults().calls(zgate_memory::FileOp::Commit);
+        let before = commits();
         assert_eq!(run(clone_args(0, 4096, 0)), Status::Ok);
+        assert_eq!(commits() - before, 1, "nobody will ask for it");
         assert_eq!(s.c.number(&to, 4), 14_096);
         assert_eq!(&s.c.content(&to)[4096..], &[7; 10_000]);
         assert_eq!(run(clone_args(4096, 0, 4096)), Status::Ok);
