@@ -1,5 +1,5 @@
 # title: the Debian package: install, serve, upgrade under a writer, remove, purge
-# seconds: 420
+# seconds: 540
 # ci: no
 # Three packages are in the machine: the second has the program of the first, that
 # of the third differs. The unit runs under systemd, with all of its sandbox.
