@@ -112,6 +112,7 @@ mod tests {
     use super::*;
     use crate::exports::open::Opening;
     use crate::nfs::tcp::tests::gateway_with;
+    use crate::server::watch::without_json;
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use zgate_control::{Discovery, Tool, ToolError};
@@ -125,11 +126,7 @@ mod tests {
     impl Tool for Moves {
         fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
             if arguments.contains(&"-j") {
-                return Err(ToolError::Failed {
-                    command: program.to_owned(),
-                    status: Some(2),
-                    said: "invalid option 'j'".to_owned(),
-                });
+                return Err(without_json(program));
             }
             if !arguments.contains(&"-r") {
                 return Ok("tank\n".to_owned());

@@ -335,6 +335,13 @@ fn report(before: &Shown, now: &Shown) {
     }
 }
 
+/// Answer of ZFS programs without JSON, as tests' tools give it.
+#[cfg(test)]
+pub(super) fn without_json(program: &str) -> zgate_control::ToolError {
+    let said = "invalid option 'j'".to_owned();
+    zgate_control::ToolError::Failed { command: program.to_owned(), status: Some(2), said }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -354,11 +361,7 @@ mod tests {
     impl Tool for OneZvol {
         fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
             if arguments.contains(&"-j") {
-                return Err(ToolError::Failed {
-                    command: program.to_owned(),
-                    status: Some(2),
-                    said: "invalid option 'j'".to_owned(),
-                });
+                return Err(without_json(program));
             }
             if !arguments.contains(&"-r") {
                 return Ok("tank\n".to_owned());
@@ -385,8 +388,7 @@ mod tests {
         fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
             let command = program.to_owned();
             if arguments.contains(&"-j") {
-                let said = "invalid option 'j'".to_owned();
-                return Err(ToolError::Failed { command, status: Some(2), said });
+                return Err(without_json(program));
             }
             if !arguments.contains(&"-r") {
                 return Ok("slow\ntank\n".to_owned());
