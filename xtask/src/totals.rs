@@ -39,6 +39,9 @@ impl Outcome {
     }
 }
 
+/// Work of a suite that runs beside others.
+pub(crate) type Work<'a> = Box<dyn FnOnce(&mut Outcome) -> std::io::Result<()> + Send + 'a>;
+
 /// Results of all suites of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
@@ -59,6 +62,31 @@ impl Totals {
             outcome.failed.push(format!("{suite}: {error}"));
         }
         self.add(outcome, begun.elapsed());
+    }
+
+    /// Runs suites that wait for clocks most of the time, all at once, and prints their
+    /// results in their order. An error is a failure, never a skip.
+    pub(crate) fn run_at_once(&mut self, suites: Vec<(&str, Work<'_>)>) {
+        let begin = |suite: &str, work: Work<'_>| {
+            let (begun, mut outcome) = (Instant::now(), Outcome::new(suite));
+            if let Err(error) = work(&mut outcome) {
+                outcome.failed.push(format!("{suite}: {error}"));
+            }
+            (outcome, begun.elapsed())
+        };
+        std::thread::scope(|scope| {
+            let mut running = Vec::new();
+            for (suite, work) in suites {
+                eprintln!("== {suite}, beside others");
+                running.push((suite, scope.spawn(move || begin(suite, work))));
+            }
+            for (suite, thread) in running {
+                match thread.join() {
+                    Ok((outcome, took)) => self.add(outcome, took),
+                    Err(_) => self.run(suite, |_| Err(std::io::Error::other("it panicked"))),
+                }
+            }
+        });
     }
 
     /// Adds the result of a suite that ran elsewhere.
@@ -127,5 +155,26 @@ mod tests {
         totals.skip("absent", "not here");
         assert!(!totals.all_passed());
         assert_eq!(totals.line(), "total: 3 suites, 1 passed, 1 failed, 1 skipped");
+    }
+
+    #[test]
+    fn suites_beside_each_other_keep_their_order_and_their_errors() {
+        let (send, wait) = std::sync::mpsc::channel();
+        let mut totals = Totals::default();
+        totals.run_at_once(vec![
+            (
+                "waits for the second",
+                Box::new(move |outcome| {
+                    wait.recv().map_err(std::io::Error::other)?;
+                    outcome.check("one", Ok(()));
+                    Ok(())
+                }),
+            ),
+            ("second", Box::new(move |_| send.send(()).map_err(std::io::Error::other))),
+            ("bad", Box::new(|_| Err(std::io::Error::other("did not start")))),
+        ]);
+        let names: Vec<_> = totals.outcomes.iter().map(|one| one.suite.as_str()).collect();
+        assert_eq!(names, ["waits for the second", "second", "bad"]);
+        assert_eq!(totals.line(), "total: 3 suites, 1 passed, 1 failed, 0 skipped");
     }
 }

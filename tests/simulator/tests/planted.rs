@@ -11,57 +11,61 @@ use zgate_simulator::shrink::{Kept, shrink};
 /// first seed of a fault, and says nothing about the checks.
 const SEEDS: u64 = 600;
 
-/// The seed that finds a planted fault, and the invariant that it violates.
-fn found(mutant: Mutant) -> (u64, Invariant) {
-    let (limit, mutant) = (None, Some(mutant));
-    let request =
-        Campaign { first: 1, count: SEEDS, limit, jobs: 2, failures: 1, mutant, progress: false };
-    let done = campaign(&request);
-    let (seed, violation) =
-        done.failed.first().unwrap_or_else(|| panic!("{mutant:?} is not found by {SEEDS} seeds"));
-    (*seed, violation.invariant)
+/// The seed that finds a planted fault, and the invariant that it violates. `likely` found it
+/// when the schedule was last changed: where it still does, no other seed is run.
+fn found(mutant: Mutant, likely: u64) -> (u64, Invariant) {
+    let (limit, planted) = (None, Some(mutant));
+    let seeds = |first, count| {
+        let (jobs, failures, progress) = (2, 1, false);
+        let done = Campaign { first, count, limit, jobs, failures, mutant: planted, progress };
+        campaign(&done).failed.into_iter().next()
+    };
+    let (seed, violation) = seeds(likely, 1)
+        .or_else(|| seeds(1, SEEDS))
+        .unwrap_or_else(|| panic!("{mutant:?} is not found by {SEEDS} seeds"));
+    (seed, violation.invariant)
 }
 
-/// Those that a few seeds find: without optimisation a seed takes a quarter of a second.
-/// `cargo xtask simulate --mutants` has all.
+/// Those that a few seeds find, each with the first one that does: without optimisation a seed
+/// takes a quarter of a second. `cargo xtask simulate --mutants` has all.
 #[test]
 fn planted_faults_are_found() {
     silence_panics();
-    for mutant in [
-        Mutant::StableWriteUnstable,
-        Mutant::VerifierKeptAtStart,
-        Mutant::ClockRunsFast,
-        Mutant::ReplyLost,
-        Mutant::NoRecallByV3,
-        Mutant::NoTick,
-        Mutant::EpochReused,
-        Mutant::NamesNotSynced,
-        Mutant::ReservationIgnored,
-        Mutant::FlushIgnored,
-        Mutant::DenyIgnored,
-        Mutant::FenceIgnored,
-        Mutant::KeyReused,
-        Mutant::CreditsDoubled,
-        Mutant::ReplySentTwice,
-        Mutant::ReadAfterAbort,
-        Mutant::LostDataNotMissed,
-        Mutant::WindowBeforeMic,
-        Mutant::ReplayServed,
-        Mutant::ContextOfAnother,
-        Mutant::ReplyOfAnother,
-        Mutant::ContextsKept,
-        Mutant::OffsetAfterReconnect,
-        Mutant::DelegationKept,
-        Mutant::LeavesWithoutAWord,
-        Mutant::PlainServed,
-        Mutant::CertificateIgnored,
-        Mutant::TagNotChecked,
-        Mutant::RecordReplayed,
-        Mutant::InjectedBeforeTls,
-        Mutant::StallKept,
-        Mutant::RevokedServes,
+    for (mutant, likely) in [
+        (Mutant::StableWriteUnstable, 1),
+        (Mutant::VerifierKeptAtStart, 1),
+        (Mutant::ClockRunsFast, 2),
+        (Mutant::ReplyLost, 1),
+        (Mutant::NoRecallByV3, 10),
+        (Mutant::NoTick, 1),
+        (Mutant::EpochReused, 17),
+        (Mutant::NamesNotSynced, 1),
+        (Mutant::ReservationIgnored, 3),
+        (Mutant::FlushIgnored, 5),
+        (Mutant::DenyIgnored, 1),
+        (Mutant::FenceIgnored, 6),
+        (Mutant::KeyReused, 1),
+        (Mutant::CreditsDoubled, 34),
+        (Mutant::ReplySentTwice, 1),
+        (Mutant::ReadAfterAbort, 12),
+        (Mutant::LostDataNotMissed, 19),
+        (Mutant::WindowBeforeMic, 2),
+        (Mutant::ReplayServed, 2),
+        (Mutant::ContextOfAnother, 2),
+        (Mutant::ReplyOfAnother, 2),
+        (Mutant::ContextsKept, 2),
+        (Mutant::OffsetAfterReconnect, 1),
+        (Mutant::DelegationKept, 1),
+        (Mutant::LeavesWithoutAWord, 1),
+        (Mutant::PlainServed, 3),
+        (Mutant::CertificateIgnored, 4),
+        (Mutant::TagNotChecked, 41),
+        (Mutant::RecordReplayed, 5),
+        (Mutant::InjectedBeforeTls, 3),
+        (Mutant::StallKept, 4),
+        (Mutant::RevokedServes, 4),
     ] {
-        found(mutant);
+        found(mutant, likely);
     }
 }
 
@@ -69,7 +73,7 @@ fn planted_faults_are_found() {
 fn a_failing_seed_is_cut_and_still_fails() {
     silence_panics();
     let mutant = Mutant::StableWriteUnstable;
-    let (seed, invariant) = found(mutant);
+    let (seed, invariant) = found(mutant, 1);
     let plan = Plan::new(seed);
     let (all, kept) = (Kept::all(&plan), shrink(&plan, invariant, Some(mutant)));
     assert!(kept.steps.len() < all.steps.len() / 4, "{kept:?} of {all:?}");

@@ -10,7 +10,7 @@ mod sessions;
 
 pub(crate) use disks::{Backing, Rig, Transport};
 
-use crate::totals::Totals;
+use crate::totals::{Outcome, Totals, Work};
 use std::io;
 use std::path::Path;
 
@@ -19,19 +19,21 @@ use std::path::Path;
 /// # Errors
 /// A message naming what is missing.
 pub(crate) fn run(binary: &Path, totals: &mut Totals) -> io::Result<()> {
-    totals.run("libiscsi suite, file LUN", |outcome| {
-        libiscsi::run(&Rig::start(binary, Backing::File, Transport::Tcp)?, outcome)
-    });
-    totals.run("libiscsi suite, file LUN, over iSER", |outcome| {
-        libiscsi::run(&Rig::start(binary, Backing::File, Transport::Iser)?, outcome)
-    });
+    let mut suites = vec![
+        ("libiscsi suite, file LUN", Backing::File, Transport::Tcp),
+        ("libiscsi suite, file LUN, over iSER", Backing::File, Transport::Iser),
+    ];
     if rustix::process::geteuid().is_root() {
-        totals.run("libiscsi suite, loop device", |outcome| {
-            libiscsi::run(&Rig::start(binary, Backing::Loop, Transport::Tcp)?, outcome)
-        });
+        suites.push(("libiscsi suite, loop device", Backing::Loop, Transport::Tcp));
     } else {
         totals.skip("libiscsi suite, loop device", "only root may make loop devices");
     }
+    // Started one after the other: each looks for free ports.
+    let started = suites.into_iter().map(|(suite, backing, over)| {
+        let rig = Rig::start(binary, backing, over);
+        (suite, Box::new(move |outcome: &mut Outcome| libiscsi::run(&rig?, outcome)) as Work<'_>)
+    });
+    totals.run_at_once(started.collect());
     totals.run("iSCSI tools, sessions and reservations", |outcome| {
         let rig = Rig::start(binary, Backing::File, Transport::Tcp)?;
         checks::run(&rig, outcome);
