@@ -236,10 +236,11 @@ impl Tree {
 
     fn find_by_place(&self, node: &NodeHandle, object: InTreeHandle) -> StoreResult<Arc<Entry>> {
         for known in self.known_names.of(node) {
-            if let Ok(entry) = self.climb(known.parent, &known.name)
-                && entry.handle == *node
-            {
-                return Ok(entry);
+            match self.climb(known.parent, &known.name) {
+                Ok(entry) if entry.handle == *node => return Ok(entry),
+                // The name may lead to it: it is not known to be gone.
+                Err(StoreError::OutOfResources) => return Err(StoreError::OutOfResources),
+                Ok(_) | Err(_) => {}
             }
         }
         tracing::trace!(?object, "no name leads to the object any more");
