@@ -145,6 +145,16 @@ impl IoEngine {
         Self { inner: Arc::clone(&self.inner), store, demand: Demand::Refusable, cached_reads }
     }
 
+    /// Returns the same engine for calls that may wait for this store and for that
+    /// of `other`. A pair of stores has workers of its own: the one that hangs keeps
+    /// none of the other's.
+    #[must_use]
+    pub fn between(&self, other: &Self) -> Self {
+        let name = |engine: &Self| engine.inner.stores.name(engine.store);
+        let (one, two) = (name(self), name(other));
+        if one == two { self.clone() } else { self.for_store(&StoreName::of_pair(&one, &two)) }
+    }
+
     /// Returns the same engine for requests that wait as long as the store
     /// takes: requests of a disk, because initiators treat a refusal as a
     /// failed disk and have time limits of their own, and operations that
@@ -514,6 +524,17 @@ mod tests {
                 assert_eq!(count.unwrap(), 0);
             });
         }
+    }
+
+    #[test]
+    fn a_pair_of_stores_has_workers_of_its_own() {
+        let engine = IoEngine::new(EngineChoice::Threads, 1).unwrap();
+        let [one, two, near] = [&b"one"[..], b"two", b"one/below"]
+            .map(|name| engine.for_store(&StoreName::of_dataset(name)));
+        let pair = one.between(&two);
+        assert!(![one.store, two.store, OWN].contains(&pair.store));
+        assert_eq!(pair.store, two.between(&one).store);
+        assert_eq!(one.between(&near).store, one.store);
     }
 
     #[test]

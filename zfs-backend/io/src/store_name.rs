@@ -52,6 +52,14 @@ impl StoreName {
         (!name.is_empty()).then(|| Self::of_dataset(name.as_bytes()))
     }
 
+    /// Names the storage of calls that may wait for either of two stores; their
+    /// order makes no difference.
+    #[must_use]
+    pub(crate) fn of_pair(one: &Self, other: &Self) -> Self {
+        let (first, second) = if one.0 <= other.0 { (one, other) } else { (other, one) };
+        Self(format!("copies between {first} and {second}"))
+    }
+
     /// Names the file system that a file lies in. May wait for that file
     /// system.
     ///

@@ -70,7 +70,7 @@ impl Tree {
             }
             Ok::<(), StoreError>(())
         };
-        group.join(steps, sync).await
+        group.join(steps, sync).await.map_err(after_a_change)
     }
 
     /// Syncs objects beside each other: a file system combines syncs that come together.
@@ -95,7 +95,7 @@ impl Tree {
             // Recorded at once: for a file, the error may be the only report of
             // a lost write.
             let synced = match object {
-                Object::Node(node) => self.entry(node).and_then(|entry| self.sync_entry(&entry)),
+                Object::Node(node) => self.sync_node(mount, node),
                 Object::Any => self.losses.note(rustix::fs::fsync(&mount.root).or_store()),
             };
             match synced {
@@ -107,6 +107,23 @@ impl Tree {
         Ok(())
     }
 
+    fn sync_node(&self, mount: &Mount, node: &NodeHandle) -> StoreResult<()> {
+        match self.entry(node) {
+            Ok(entry) => self.sync_entry(&entry),
+            // It has left the cache since it was changed, and no descriptor is free
+            // for it. The mount keeps one, by which the whole file system is synced.
+            Err(StoreError::OutOfResources) if self.lies_in(mount, node) => {
+                self.losses.note(rustix::fs::syncfs(&mount.root).or_store())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn lies_in(&self, mount: &Mount, node: &NodeHandle) -> bool {
+        let key = self.file_system_of(node);
+        key.map_or_else(|| self.mounts.is_single(), |key| key == mount.key)
+    }
+
     fn sync_entry(&self, entry: &Entry) -> StoreResult<()> {
         // Writes of a file that sync themselves use the same descriptor.
         let report = (entry.kind == FileKind::Regular).then(|| entry.syncs().reports.begin());
@@ -115,6 +132,15 @@ impl Tree {
             report.end(synced.err());
         }
         synced
+    }
+}
+
+/// Maps the error of a sync: its change is made. A client that is told to try again
+/// would repeat its CREATE, REMOVE or RENAME, and find that the name exists or is gone.
+fn after_a_change(error: StoreError) -> StoreError {
+    match error {
+        StoreError::OutOfResources | StoreError::Busy => StoreError::Io,
+        other => other,
     }
 }
 
@@ -137,5 +163,18 @@ fn descriptor(entry: &Entry) -> Option<Arc<OwnedFd>> {
             credentials::as_process(|| syscall::reopen(&entry.fd, flags)).ok().map(Arc::new)
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_is_made_is_never_to_be_tried_again() {
+        for error in [StoreError::OutOfResources, StoreError::Busy, StoreError::Io] {
+            assert_eq!(after_a_change(error), StoreError::Io);
+        }
+        assert_eq!(after_a_change(StoreError::NoSpace), StoreError::NoSpace);
     }
 }

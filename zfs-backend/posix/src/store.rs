@@ -142,11 +142,12 @@ impl PosixStore {
     }
 
     /// Runs a change of a range of an open file on a data worker: ALLOCATE,
-    /// DEALLOCATE, COPY and CLONE. Some file systems do not clear set-id bits
-    /// for all of them.
+    /// DEALLOCATE, COPY and CLONE, the latter two from a range of `source`. Some
+    /// file systems do not clear set-id bits for all of them.
     async fn change_range<T: Send + 'static>(
         &self,
         file: &PosixFile,
+        source: Option<&PosixFile>,
         work: impl FnOnce(&OwnedFd) -> StoreResult<T> + Send + 'static,
     ) -> StoreResult<T> {
         let (fd, set_id) = (file.writer().ok_or(StoreError::AccessDenied)?, file.set_id);
@@ -154,7 +155,10 @@ impl PosixStore {
             set_id.clear(&fd).or_store()?;
             set_id.during(&fd, || work(&fd)).or_store()?
         };
-        let result = self.long(&file.entry.mount.engine, change).await;
+        let own = &file.entry.mount.engine;
+        // Between two pools it may wait for either of them.
+        let both = source.map(|source| own.between(&source.entry.mount.engine));
+        let result = self.long(both.as_ref().unwrap_or(own), change).await;
         file.entry.mark_modified();
         if let Err(StoreError::Io) = result {
             // Write-back of the range, which may precede the operation, may
@@ -330,6 +334,7 @@ impl FileStore for PosixStore {
         to_name: &'a [u8],
     ) -> StoreFuture<'a, (DirChange, DirChange)> {
         Box::pin(async move {
+            self.tree.refuse_crossing(from_dir, to_dir)?;
             let (from_dir, from_name) = (*from_dir, from_name.to_vec());
             let (to_dir, to_name) = (*to_dir, to_name.to_vec());
             self.change(who, &from_dir, move |tree, who| {
@@ -347,6 +352,7 @@ impl FileStore for PosixStore {
         name: &'a [u8],
     ) -> StoreFuture<'a, DirChange> {
         Box::pin(async move {
+            self.tree.refuse_crossing(node, dir)?;
             let (node, dir, name) = (*node, *dir, name.to_vec());
             self.change(who, &node, move |tree, who| tree.link(who, &node, &dir, &name)).await
         })
@@ -409,14 +415,14 @@ impl FileStore for PosixStore {
     fn allocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let file = PosixFile::of(file)?;
-            self.change_range(file, move |fd| ranges::allocate(fd, offset, len)).await
+            self.change_range(file, None, move |fd| ranges::allocate(fd, offset, len)).await
         })
     }
 
     fn deallocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let file = PosixFile::of(file)?;
-            self.change_range(file, move |fd| ranges::deallocate(fd, offset, len)).await
+            self.change_range(file, None, move |fd| ranges::deallocate(fd, offset, len)).await
         })
     }
 
@@ -437,9 +443,10 @@ impl FileStore for PosixStore {
         len: u64,
     ) -> StoreFuture<'a, u64> {
         Box::pin(async move {
-            let source = PosixFile::of(from)?.reader().ok_or(StoreError::AccessDenied)?;
+            let (from, to) = (PosixFile::of(from)?, PosixFile::of(to)?);
+            let source = from.reader().ok_or(StoreError::AccessDenied)?;
             let copy = move |fd: &OwnedFd| ranges::copy(&source, from_offset, fd, to_offset, len);
-            self.change_range(PosixFile::of(to)?, copy).await
+            self.change_range(to, Some(from), copy).await
         })
     }
 
@@ -452,9 +459,10 @@ impl FileStore for PosixStore {
         len: u64,
     ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
-            let source = PosixFile::of(from)?.reader().ok_or(StoreError::AccessDenied)?;
+            let (from, to) = (PosixFile::of(from)?, PosixFile::of(to)?);
+            let source = from.reader().ok_or(StoreError::AccessDenied)?;
             let clone = move |fd: &OwnedFd| ranges::clone(&source, from_offset, fd, to_offset, len);
-            self.change_range(PosixFile::of(to)?, clone).await
+            self.change_range(to, Some(from), clone).await
         })
     }
 

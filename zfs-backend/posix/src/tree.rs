@@ -112,6 +112,28 @@ impl Tree {
         mount.unwrap_or_else(|| Arc::clone(root))
     }
 
+    /// Returns the key of the file system that an object lies in, as far as this
+    /// is known without access to it.
+    pub(crate) fn file_system_of(&self, node: &NodeHandle) -> Option<u64> {
+        if let Some(entry) = self.cached(node) {
+            return Some(entry.mount.key);
+        }
+        match self.codec.parse(node) {
+            Ok(Parsed::Kernel { key, .. }) => Some(key),
+            _ => None,
+        }
+    }
+
+    /// Refuses a change of names between two file systems that are known to
+    /// differ, without access to either: on a worker of the one it would wait for
+    /// the other's disk.
+    pub(crate) fn refuse_crossing(&self, one: &NodeHandle, other: &NodeHandle) -> StoreResult<()> {
+        match (self.file_system_of(one), self.file_system_of(other)) {
+            (Some(one), Some(other)) if one != other => Err(StoreError::CrossDevice),
+            _ => Ok(()),
+        }
+    }
+
     /// Caches an entry, or returns the existing one, and whether it was added.
     fn keep(&self, entry: Entry) -> (Arc<Entry>, bool) {
         let (entry, new, evicted) = self.cache.insert(entry);
@@ -214,10 +236,11 @@ impl Tree {
 
     fn find_by_place(&self, node: &NodeHandle, object: InTreeHandle) -> StoreResult<Arc<Entry>> {
         for known in self.known_names.of(node) {
-            if let Ok(entry) = self.climb(known.parent, &known.name)
-                && entry.handle == *node
-            {
-                return Ok(entry);
+            match self.climb(known.parent, &known.name) {
+                Ok(entry) if entry.handle == *node => return Ok(entry),
+                // The name may lead to it: it is not known to be gone.
+                Err(StoreError::OutOfResources) => return Err(StoreError::OutOfResources),
+                Ok(_) | Err(_) => {}
             }
         }
         tracing::trace!(?object, "no name leads to the object any more");

@@ -1,19 +1,21 @@
 //! A disk that does not answer, as a frozen loop-mounted file system: calls
 //! that change it do not return until it is thawed. Needs root, loop devices
-//! and ext4's tools, and passes silently where these are missing.
+//! and ext4's tools, and passes silently where these are missing. Where only the
+//! workers matter, a call that does not return stands for the disk.
 
 use crate::bad_disk::{Disk, EXT4, let_anyone_in, run};
 use crate::fixture::*;
+use crate::mounts::Small;
 use bytes::Bytes;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use zgate_io::{EngineChoice, IoEngine};
-use zgate_posix::{PosixOptions, PosixStore};
+use zgate_posix::{HandleMode, PosixOptions, PosixStore};
 use zgate_store::file_store::{CreateMode, NewNode, Stability};
-use zgate_store::{BufferPool, FileStore, SetAttr};
+use zgate_store::{BufferPool, FileStore, SetAttr, StoreError};
 
 /// Workers per store in these tests.
 const WORKERS: usize = 2;
@@ -105,4 +107,75 @@ async fn use_it(store: &Arc<PosixStore>, name: &str) {
     store.sync_objects(&[top, made.node.handle]).await.unwrap();
     drop(file);
     store.remove(&who, &top, name.as_bytes(), None).await.unwrap();
+}
+
+/// Returns the result of a request that waits for nothing.
+fn at_once<T>(request: impl Future<Output = T>) -> Option<T> {
+    let mut task = Context::from_waker(Waker::noop());
+    match std::pin::pin!(request).poll(&mut task) {
+        Poll::Ready(result) => Some(result),
+        Poll::Pending => None,
+    }
+}
+
+/// Opens a tree whose file systems have one worker of each kind.
+fn with_one_worker(root: &std::path::Path, handle_mode: HandleMode) -> Arc<PosixStore> {
+    let engine = IoEngine::new(EngineChoice::Threads, 1).unwrap();
+    let options = PosixOptions::new(engine, BufferPool::new(16 << 20));
+    PosixStore::open(root, PosixOptions { handle_mode, ..options }).unwrap()
+}
+
+#[test]
+fn names_that_would_cross_file_systems_are_refused_without_a_worker() {
+    for handle_mode in [HandleMode::Auto, HandleMode::InTree] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(_child) = Small::mount(dir.path().join("child"), c"size=1m") else { return };
+        std::fs::write(dir.path().join("f"), b"above").unwrap();
+        let store = with_one_worker(dir.path(), handle_mode);
+        block_on(async {
+            let (who, top) = (root(), store.root());
+            let child = store.lookup(&who, &top, b"child").await.unwrap().handle;
+            let file = store.lookup(&who, &top, b"f").await.unwrap().handle;
+            let (stuck, gate) = std::sync::mpsc::channel::<()>();
+            store.engine().detach(move || {
+                let _ = gate.recv();
+            });
+            let refused = Some(StoreError::CrossDevice);
+            let renamed = at_once(store.rename(&who, &top, b"f", &child, b"f"));
+            assert_eq!(renamed.map(error_of), refused);
+            assert_eq!(at_once(store.link(&who, &file, &child, b"f")).map(error_of), refused);
+            if store.traits().persistent_handles {
+                // The handles tell it, too.
+                store.release();
+                let renamed = at_once(store.rename(&who, &child, b"f", &top, b"g"));
+                assert_eq!(renamed.map(error_of), refused);
+                assert_eq!(at_once(store.link(&who, &file, &child, b"f")).map(error_of), refused);
+            }
+            drop(stuck);
+        });
+    }
+}
+
+#[test]
+fn a_copy_between_file_systems_takes_no_worker_of_its_target() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(small) = Small::mount(dir.path().join("child"), c"size=1m") else { return };
+    std::fs::write(small.0.join("f"), b"inside").unwrap();
+    let store = with_one_worker(dir.path(), HandleMode::Auto);
+    block_on(async {
+        let (who, top) = (root(), store.root());
+        let child = store.lookup(&who, &top, b"child").await.unwrap().handle;
+        let source = store.lookup(&who, &child, b"f").await.unwrap().handle;
+        let from = store.open(&who, &source, READ).await.unwrap();
+        let made = store.create_file(&who, &top, b"to", CreateMode::Guarded, &mode(0o600)).await;
+        let to = made.unwrap().open.unwrap();
+        let (stuck, gate) = std::sync::mpsc::channel::<()>();
+        let mut waits = Box::pin(store.engine().run_long(move || gate.recv().is_err()));
+        assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let copied = tokio::time::timeout(PATIENCE, store.copy_range(&from, 0, &to, 0, 6)).await;
+        assert_eq!(copied.expect("it waits for the target's worker"), Ok(6));
+        drop(stuck);
+        assert!(waits.await.unwrap());
+        assert_eq!(std::fs::read(dir.path().join("to")).unwrap(), b"inside");
+    });
 }

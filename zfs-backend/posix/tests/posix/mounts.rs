@@ -10,10 +10,10 @@ use zgate_store::file_store::Stability;
 use zgate_store::{FileStore, StoreError};
 
 /// A small memory file system, unmounted when dropped.
-struct Small(PathBuf);
+pub(crate) struct Small(pub(crate) PathBuf);
 
 impl Small {
-    fn mount(at: PathBuf, size: &std::ffi::CStr) -> Option<Self> {
+    pub(crate) fn mount(at: PathBuf, size: &std::ffi::CStr) -> Option<Self> {
         std::fs::create_dir_all(&at).unwrap();
         mount("none", &at, "tmpfs", MountFlags::empty(), size).ok()?;
         Some(Self(at))

@@ -1,7 +1,8 @@
 //! Creation, lookup, renaming, linking and removal of names.
 
 use crate::fixture::*;
-use zgate_store::file_store::{CreateMode, NewNode};
+use zgate_posix::{DescriptorBudget, HandleMode, PosixOptions, PosixStore};
+use zgate_store::file_store::{CreateMode, NamedObject, NewNode};
 use zgate_store::{FileKind, FileStore, SetAttr, StoreError};
 
 #[test]
@@ -264,4 +265,34 @@ fn anything_can_be_brought_to_stable_storage() {
         s.store.remove(&who, &s.root(), b"d", None).await.unwrap();
         s.store.sync_objects(&nodes).await.unwrap();
     });
+}
+
+#[test]
+fn a_change_that_is_made_is_synced_without_a_free_descriptor() {
+    for handle_mode in [HandleMode::Auto, HandleMode::InTree] {
+        // On a disk: names of a memory file system need no sync.
+        let at = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let descriptors = DescriptorBudget::new(8);
+        let options = PosixOptions { descriptors, ..options(handle_mode) };
+        let store = PosixStore::open(at.path(), options).unwrap();
+        block_on(async {
+            let (who, top, bits) = (root(), store.root(), mode(0o755));
+            let made = store.create_node(&who, &top, b"dir", &NewNode::Directory, &bits).await;
+            let dir = made.unwrap().0.handle;
+            store.release();
+            let mut held = Vec::new();
+            let refused = loop {
+                let name = format!("f{}", held.len()).into_bytes();
+                match store.create_file(&who, &top, &name, CreateMode::Guarded, &bits).await {
+                    Ok(made) => held.push(made),
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(refused, StoreError::OutOfResources);
+            // Nor is it taken for gone.
+            assert_eq!(error_of(store.getattr(&dir).await), StoreError::OutOfResources);
+            assert_eq!(store.sync_names(NamedObject::Unchanged, &[dir]).await, Ok(()));
+            assert_eq!(store.sync_objects(&[dir]).await, Ok(()));
+        });
+    }
 }
