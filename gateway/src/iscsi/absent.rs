@@ -68,9 +68,8 @@ impl IscsiService {
                         target.units.insert(config.number, unit);
                     }
                     Err(fault) => {
-                        target
-                            .absent
-                            .insert(config.number, AbsentLun { config: config.clone(), fault });
+                        let absent = AbsentLun::new(&self.home, name, config.clone(), fault);
+                        target.absent.insert(config.number, absent);
                     }
                 }
                 Ok(())

@@ -2,7 +2,9 @@
 //! the session's requests and counts running commands.
 
 use super::execute::{execute, weight};
-use super::limits::{MAX_QUEUED_BYTES, MAX_RUNNING, MAX_RUNNING_BYTES, SEND_BATCH_BYTES};
+use super::limits::{
+    MAX_QUEUED_BYTES, MAX_RUNNING, MAX_RUNNING_BYTES, RESERVED_BYTES, SEND_BATCH_BYTES,
+};
 use super::login::Admitted;
 use super::service::IscsiService;
 use super::session::{ConnectionHandle, LiveSession, Work};
@@ -28,6 +30,15 @@ use zgate_store::Payload;
 
 /// A command's result; `None` after a task management function.
 pub(crate) type Finished = Option<(TaskTag, Completion)>;
+
+/// The PDUs that a connection may take in; each kind includes the ones before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Intake {
+    Nothing,
+    /// Those without data: they need no memory beyond the reserve of the connection.
+    WithoutData,
+    All,
+}
 
 /// A connection that has logged in.
 pub(crate) struct InitiatorConnection {
@@ -228,11 +239,20 @@ impl InitiatorConnection {
         carrier(self.admitted.login.transport)
     }
 
-    /// Returns whether requests may be read, with `unsent_bytes` queued for the peer. They
-    /// are while as many commands run as may: the initiator must be able to abort them, to
-    /// ping and to log out when storage hangs. Commands that come then are parked.
-    pub(crate) fn may_read(&self, unsent_bytes: usize) -> bool {
-        !self.is_draining && self.has_memory(unsent_bytes)
+    /// Returns what may be read, with `unsent_bytes` queued for the peer. Requests are while
+    /// as many commands run as may, and those without data while there is no memory: the
+    /// initiator must be able to abort commands, to ping and to log out when storage hangs.
+    /// Commands that come then are parked.
+    pub(crate) fn intake(&self, unsent_bytes: usize) -> Intake {
+        if self.is_draining {
+            Intake::Nothing
+        } else if self.has_memory(unsent_bytes) {
+            Intake::All
+        } else if unsent_bytes + self.left_bytes < RESERVED_BYTES {
+            Intake::WithoutData
+        } else {
+            Intake::Nothing
+        }
     }
 
     /// Returns whether another command may begin.

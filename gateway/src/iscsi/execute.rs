@@ -72,7 +72,9 @@ pub(crate) async fn execute(
         data_out_offered_bytes: expected_write_bytes.into(),
     };
     // The future of a command has kilobytes, and each move would copy them.
-    let run = Box::pin(lun_map.luns.execute_task(wire_lun, command, &own));
+    let luns =
+        if unit.is_none() && block.awaits_pools() { &lun_map.awaiting } else { &lun_map.luns };
+    let run = Box::pin(luns.execute_task(wire_lun, command, &own));
     let run = async {
         let done = boundary::caught("SCSI command", run).await;
         done.unwrap_or_else(|| {

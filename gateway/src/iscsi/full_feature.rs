@@ -1,6 +1,6 @@
 //! One connection in full feature phase, over any transport.
 
-use super::connection::{Finished, InitiatorConnection, carrier};
+use super::connection::{Finished, InitiatorConnection, Intake, carrier};
 use super::limits::LAST_WORDS_TIMEOUT;
 use super::login::{self, LoginWire};
 use super::logins::Ticket;
@@ -23,8 +23,8 @@ pub(crate) trait Wire: LoginWire {
     type Event;
 
     /// Waits for the next event. If the transport can hold back data, it
-    /// receives only if `may_read`. Cancel safe.
-    async fn event(&mut self, may_read: bool) -> Result<Self::Event, ConnectionEnd>;
+    /// receives only what may be taken in. Cancel safe.
+    async fn event(&mut self, intake: Intake) -> Result<Self::Event, ConnectionEnd>;
 
     /// Handles an event; returns whether it may allow progress.
     fn handle(
@@ -34,8 +34,12 @@ pub(crate) trait Wire: LoginWire {
     ) -> Result<bool, ConnectionEnd>;
 
     /// Gives the next PDU that has come to the session; returns false if there
-    /// is none.
-    fn take_pdu(&mut self, initiator: &mut InitiatorConnection) -> Result<bool, ConnectionEnd>;
+    /// is none, or it may not be taken in. Not called for [`Intake::Nothing`].
+    fn take_pdu(
+        &mut self,
+        initiator: &mut InitiatorConnection,
+        intake: Intake,
+    ) -> Result<bool, ConnectionEnd>;
 
     /// Queues a PDU of the session.
     fn send(&mut self, pdu: Outgoing, initiator: &InitiatorConnection)
@@ -113,11 +117,11 @@ impl<W: Wire> event_loop::Connection for Connection<W> {
     async fn advance(&mut self) -> Result<(), ConnectionEnd> {
         loop {
             self.initiator.work(self.wire.unsent_bytes()).await;
-            let is_held_back = self.take_pdus().await?;
+            let taken_in = self.take_pdus().await?;
             self.transmit()?;
             // There is no other notification of the end of the transmission.
             let may_go_on = self.initiator.may_go_on(self.wire.unsent_bytes());
-            if !(may_go_on || (is_held_back && self.may_read())) {
+            if !(may_go_on || self.intake() > taken_in) {
                 break;
             }
         }
@@ -128,11 +132,11 @@ impl<W: Wire> event_loop::Connection for Connection<W> {
     }
 
     async fn event(&mut self) -> Result<Self::Event, ConnectionEnd> {
-        let may_read = self.may_read();
+        let intake = self.intake();
         tokio::select! {
             biased;
             finished = self.initiator.finished() => Ok(Event::Finished(finished)),
-            event = self.wire.event(may_read) => event.map(Event::Transport),
+            event = self.wire.event(intake) => event.map(Event::Transport),
             () = self.wake.as_mut() => Ok(Event::Outside(())),
         }
     }
@@ -179,20 +183,20 @@ impl<W: Wire> event_loop::Connection for Connection<W> {
 }
 
 impl<W: Wire> Connection<W> {
-    fn may_read(&self) -> bool {
-        self.initiator.may_read(self.wire.unsent_bytes())
+    fn intake(&self) -> Intake {
+        self.initiator.intake(self.wire.unsent_bytes())
     }
 
-    /// Takes in the PDUs that have come. True: there may be others, which have
-    /// to wait.
-    async fn take_pdus(&mut self) -> Result<bool, ConnectionEnd> {
-        while self.may_read() {
-            if !self.wire.take_pdu(&mut self.initiator)? {
-                return Ok(false);
+    /// Takes in the PDUs that have come. There are no others of the kind that it
+    /// returns.
+    async fn take_pdus(&mut self) -> Result<Intake, ConnectionEnd> {
+        loop {
+            let intake = self.intake();
+            if intake == Intake::Nothing || !self.wire.take_pdu(&mut self.initiator, intake)? {
+                return Ok(intake);
             }
             self.initiator.work(self.wire.unsent_bytes()).await;
         }
-        Ok(true)
     }
 
     /// Sends the session's PDUs for this connection, as far as the transport
@@ -216,7 +220,7 @@ impl<W: Wire> Connection<W> {
     async fn close(&mut self, reason: CloseReason) -> ConnectionEnd {
         let send_all = async {
             while self.transmit().is_ok() && self.wire.has_unsent() {
-                if self.wire.event(false).await.is_err() {
+                if self.wire.event(Intake::Nothing).await.is_err() {
                     return;
                 }
             }

@@ -52,6 +52,7 @@ fn target(disk: &GrantedDisk) -> Option<TargetSettings> {
         rules: disk.grants.iter().filter_map(rule).collect(),
         luns: vec![disk.unit.unit(LUN, disk.device.clone(), serial, naa)],
         followed: BTreeSet::from([LUN]),
+        unseen: BTreeSet::new(),
         granted: true,
     })
 }
@@ -91,7 +92,7 @@ impl IscsiService {
                 }
                 Err(fault) => {
                     settings.luns.clear();
-                    absent.insert(LUN, AbsentLun { config: lun, fault });
+                    absent.insert(LUN, AbsentLun::new(&self.home, &name, lun, fault));
                 }
             }
             targets.insert(name, Arc::new(Target { settings, units, absent }));

@@ -6,9 +6,13 @@
 //! connection [`MAX_RUNNING_BYTES`] that commands read or write and
 //! [`MAX_QUEUED_BYTES`] in the transmit queue. All sessions and NFS together:
 //! the memory quota (`server.buffers`), and beyond it the oldest write of each
-//! session and one command of each connection.
+//! session, one command of each connection, [`RESERVED_BYTES`] of answers, and the
+//! headers of a session's command window ([`RESERVED_HEADER_BYTES`]).
 
 use std::time::Duration;
+use zgate_iscsi::limits::{
+    BHS_BYTES, MAX_AHS_BYTES, MAX_COMMAND_WINDOW, MAX_IMMEDIATE_TASKS, MAX_TASK_MANAGEMENT,
+};
 
 /// Time limit of a login.
 pub(crate) const LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
@@ -56,6 +60,13 @@ pub(crate) const MAX_RETAINED_TOTAL_BYTES: u64 = 1 << 30;
 /// Most bytes that the peer has not read; no more commands are read until it
 /// reads.
 pub(crate) const MAX_QUEUED_BYTES: usize = 16 << 20;
+/// Bytes that the peer has not read up to which PDUs without data are read although the
+/// memory quota is used up: room for answers to pings, functions and a logout.
+pub(crate) const RESERVED_BYTES: usize = 64 << 10;
+/// Bytes of the headers of all commands that one session may send then, beyond the quota:
+/// the command window does not move without memory.
+pub(crate) const RESERVED_HEADER_BYTES: usize =
+    (MAX_COMMAND_WINDOW as usize + MAX_IMMEDIATE_TASKS) * (BHS_BYTES + MAX_AHS_BYTES);
 /// Most bytes taken from a session to be sent at once, so that its connections
 /// take turns.
 pub(crate) const SEND_BATCH_BYTES: usize = 4 << 20;
@@ -96,3 +107,8 @@ const _: () = assert!(
     MAX_LOGINS * LOGIN_RECEIVES as usize * zgate_iscsi::iser::limits::RECEIVE_BYTES <= 16 << 20,
     "hosts that are not logged in hold little"
 );
+
+const _: () = assert!(RESERVED_BYTES < MAX_QUEUED_BYTES);
+const _: () =
+    assert!((MAX_IMMEDIATE_TASKS + MAX_TASK_MANAGEMENT + 1) * 2 * BHS_BYTES <= RESERVED_BYTES);
+const _: () = assert!(RESERVED_HEADER_BYTES <= 1 << 20);

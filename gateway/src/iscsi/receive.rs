@@ -58,7 +58,9 @@ impl Receiver {
 
     /// Reads the available data without waiting. `Ok(0)`: the peer closed.
     pub(crate) fn fill(&mut self, stream: &TcpStream) -> io::Result<usize> {
-        if let Some(placed) = &mut self.placed {
+        if let Some(placed) = &mut self.placed
+            && placed.filled < placed.buffer.len()
+        {
             let got = read_some(stream, &mut placed.buffer[placed.filled..])?;
             placed.filled += got;
             return Ok(got);
@@ -87,11 +89,17 @@ impl Receiver {
         self.chunk.split_to(len)
     }
 
-    /// Returns the next PDU, if it is complete.
+    /// Returns whether the next bytes are the data of a PDU, of which none has been taken.
+    pub(crate) fn is_before_data(&self) -> bool {
+        self.placed.is_none() && matches!(self.decoder.wants(), Want::Data { taken: 0, .. })
+    }
+
+    /// Returns the next PDU, if it is complete. Unless `begins_data`, it stops before data
+    /// of which none has been taken; a segment that has begun has its memory, and ends.
     ///
     /// # Errors
     /// If the stream is no longer in sync.
-    pub(crate) fn next(&mut self) -> Result<Option<Frame>, FramingError> {
+    pub(crate) fn next(&mut self, begins_data: bool) -> Result<Option<Frame>, FramingError> {
         loop {
             if let Some(placed) = self.placed.take() {
                 if placed.filled < placed.buffer.len() {
@@ -106,6 +114,7 @@ impl Receiver {
             }
             let wanted = match self.decoder.wants() {
                 Want::Bytes(wanted) => wanted,
+                Want::Data { taken: 0, .. } if !begins_data => return Ok(None),
                 Want::Data { remaining, taken: 0, .. } if remaining >= PLACED_BYTES => {
                     self.place(remaining);
                     continue;
@@ -133,5 +142,50 @@ impl Receiver {
         self.copied_bytes += present;
         self.placed = Some(Placed { buffer, filled: present });
         self.after_placed = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pdu(data_bytes: usize) -> Vec<u8> {
+        let mut pdu = vec![0; 48 + data_bytes];
+        pdu[4..8].copy_from_slice(&(data_bytes as u32).to_be_bytes());
+        pdu
+    }
+
+    fn receive(receiver: &mut Receiver, bytes: &[u8]) {
+        receiver.chunk = BytesMut::from(bytes);
+        receiver.filled = bytes.len();
+    }
+
+    fn data_bytes(frame: Option<Frame>) -> Option<usize> {
+        frame.map(|frame| frame.data.iter().map(bytes::Bytes::len).sum())
+    }
+
+    #[test]
+    fn no_data_is_begun_without_memory_and_what_has_begun_ends() {
+        let mut receiver = Receiver::new(BufferPool::new(0));
+        receiver.configure(Digests::default(), 1 << 20);
+        receive(&mut receiver, &[pdu(0), pdu(4096)].concat());
+        assert_eq!(data_bytes(receiver.next(false).unwrap()), Some(0));
+        assert!(!receiver.is_before_data(), "it may be another one without data");
+        assert_eq!(data_bytes(receiver.next(false).unwrap()), None);
+        assert!(receiver.is_before_data());
+        assert_eq!(data_bytes(receiver.next(true).unwrap()), Some(4096));
+        // In the receive buffer.
+        receive(&mut receiver, &pdu(4096)[..1000]);
+        assert_eq!(data_bytes(receiver.next(true).unwrap()), None);
+        assert!(!receiver.is_before_data());
+        receive(&mut receiver, &pdu(4096)[1000..]);
+        assert_eq!(data_bytes(receiver.next(false).unwrap()), Some(4096));
+        // In a buffer of its own.
+        receive(&mut receiver, &pdu(4 * PLACED_BYTES)[..1000]);
+        assert_eq!(data_bytes(receiver.next(true).unwrap()), None);
+        assert!(!receiver.is_before_data());
+        let placed = receiver.placed.as_mut().unwrap();
+        placed.filled = placed.buffer.len();
+        assert_eq!(data_bytes(receiver.next(false).unwrap()), Some(4 * PLACED_BYTES));
     }
 }

@@ -12,6 +12,7 @@ use super::luns::volumes::Volumes;
 use super::session::{ConnectionHandle, LiveSession};
 use super::settings::{IscsiSettings, Portal, TargetSettings, Timeouts};
 use super::stats::Stats;
+use crate::exports::limits::UNKNOWN_PATIENCE;
 use crate::exports::open::Opening;
 use crate::net::accept::is_local;
 use crate::net::memory_quota::MemoryReservation;
@@ -132,6 +133,12 @@ impl IscsiService {
         Timestamp(self.started.elapsed().as_nanos() as u64)
     }
 
+    /// Returns whether a pool may not have told its zvols since the start. Until then, a
+    /// LUN that had a zvol is not said to be gone: hosts would throw the disk away.
+    pub(crate) fn awaits_pools(&self) -> bool {
+        self.started.elapsed() < UNKNOWN_PATIENCE
+    }
+
     /// Returns the present targets and rules.
     pub(crate) fn rules(&self) -> Arc<Rules> {
         Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner))
@@ -185,9 +192,9 @@ impl IscsiService {
         let (old, new) = (live.lun_map(), target.lun_map(&live.key.initiator, Some(live.address)));
         let same = old.units.len() == new.units.len()
             && old.units.iter().zip(&new.units).all(|(a, b)| a.0 == b.0 && Arc::ptr_eq(a.1, b.1));
-        if same {
+        if same && old.absent == new.absent {
             let is_as_before =
-                old.absent == new.absent && old.luns.is_read_only() == new.luns.is_read_only();
+                old.unseen == new.unseen && old.luns.is_read_only() == new.luns.is_read_only();
             if !is_as_before {
                 live.set_lun_map(new);
             }

@@ -85,6 +85,8 @@ pub(crate) struct TargetSettings {
     pub luns: Vec<LunConfig>,
     /// LUNs of zvols found by a pattern.
     pub followed: std::collections::BTreeSet<u16>,
+    /// LUNs that zvols had before, of which none has been found.
+    pub unseen: std::collections::BTreeSet<u16>,
     /// Set for the target of a disk that the API made.
     pub granted: bool,
 }
@@ -154,6 +156,7 @@ fn target(target: &TargetConfig) -> io::Result<TargetSettings> {
         rules: rules.collect::<io::Result<_>>().map_err(named)?,
         luns: target.luns.clone(),
         followed: std::collections::BTreeSet::new(),
+        unseen: std::collections::BTreeSet::new(),
         granted: false,
     })
 }

@@ -1,6 +1,6 @@
 //! iSCSI over TCP.
 
-use super::connection::InitiatorConnection;
+use super::connection::{InitiatorConnection, Intake};
 use super::full_feature::{self, Wire};
 use super::login::{self, LoginWire};
 use super::receive::Receiver;
@@ -74,7 +74,7 @@ impl LoginWire for TcpWire {
 
     async fn next(&mut self) -> Result<Frame, ConnectionEnd> {
         loop {
-            if let Some(frame) = self.receiver.next().map_err(ConnectionEnd::framing)? {
+            if let Some(frame) = self.receiver.next(true).map_err(ConnectionEnd::framing)? {
                 return Ok(frame);
             }
             self.stream.readable().await?;
@@ -103,7 +103,12 @@ impl LoginWire for TcpWire {
 impl Wire for TcpWire {
     type Event = Ready;
 
-    async fn event(&mut self, may_read: bool) -> Result<Ready, ConnectionEnd> {
+    async fn event(&mut self, intake: Intake) -> Result<Ready, ConnectionEnd> {
+        let may_read = match intake {
+            Intake::Nothing => false,
+            Intake::WithoutData => !self.receiver.is_before_data(),
+            Intake::All => true,
+        };
         Ok(ready(&self.stream, !self.sender.is_empty(), may_read).await?)
     }
 
@@ -122,8 +127,12 @@ impl Wire for TcpWire {
         Ok(true)
     }
 
-    fn take_pdu(&mut self, initiator: &mut InitiatorConnection) -> Result<bool, ConnectionEnd> {
-        let frame = match self.receiver.next() {
+    fn take_pdu(
+        &mut self,
+        initiator: &mut InitiatorConnection,
+        intake: Intake,
+    ) -> Result<bool, ConnectionEnd> {
+        let frame = match self.receiver.next(intake == Intake::All) {
             Ok(Some(frame)) => frame,
             Ok(None) => return Ok(false),
             Err(error) => return Err(initiator.framing_error(error)),

@@ -76,7 +76,8 @@ impl IscsiService {
                     target.settings.luns.push((*lun).clone());
                 }
                 Err(fault) => {
-                    target.absent.insert(number, AbsentLun { config: (*lun).clone(), fault });
+                    let absent = AbsentLun::new(&self.home, &name, (*lun).clone(), fault);
+                    target.absent.insert(number, absent);
                 }
             }
         }

@@ -200,7 +200,9 @@ fn a_lun_whose_file_appears_later_is_not_ready_until_then() {
     let mut session = login(portal);
     let data = Bytes::from(vec![7; 4096]);
     session.run(LUN_0, &write16(0, 8, false), 0, &data).unwrap();
-    assert_eq!(reported(&mut session), 1);
+    assert_eq!(reported(&mut session), 2);
+    let names = session.run(LUN_1, &[0x12, 0, 0, 0, 96, 0], 96, &Bytes::new()).unwrap();
+    assert_eq!((names[0], &names[8..13]), (0, &b"ZGATE"[..]), "it says who it is");
     let refused = session.run(LUN_1, &TEST_UNIT_READY, 0, &Bytes::new()).unwrap_err().to_string();
     assert!(refused.contains("\\x04\\x01"), "not NOT READY: {refused}");
     let disks = gateway.dir.path().join("disks");
@@ -378,7 +380,7 @@ fn a_reload_applies_the_rest_and_lists_what_is_absent() {
     assert!(said.contains("absent   export /missing: cannot open "), "{said}");
     lookup(&mut client, &["here"]).unwrap();
     client.write(&file, 0, 2, b"goes on").unwrap();
-    assert_eq!(reported(&mut session), 1);
+    assert_eq!(reported(&mut session), 2);
     // It is there before the next reload: that serves it at once.
     fs::create_dir(place("missing")).unwrap();
     assert_eq!(names(&reload(&gateway)["absent"]), [lun]);

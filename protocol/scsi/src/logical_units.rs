@@ -1,6 +1,7 @@
 //! Logical units of one target, as visible to one initiator.
 
 use crate::disk::Disk;
+use crate::disk::config::DiskConfig;
 use crate::lun::Lun;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,8 +10,10 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub struct LogicalUnits {
     disks: BTreeMap<Lun, Arc<Disk>>,
-    /// LUNs whose storage cannot be opened now.
-    becoming_ready: BTreeSet<Lun>,
+    /// LUNs whose storage cannot be opened now, and what is known of them.
+    becoming_ready: BTreeMap<Lun, DiskConfig>,
+    /// LUNs of which nobody knows yet whether they are there.
+    unknown: BTreeSet<Lun>,
     is_read_only: bool,
 }
 
@@ -21,12 +24,19 @@ impl LogicalUnits {
         Self { disks: disks.into_iter().collect(), ..Self::default() }
     }
 
-    /// Adds LUNs whose storage cannot be opened now. They are not listed; commands
-    /// to them are answered NOT READY, so that a host that used the disk before
-    /// retries instead of giving it up.
+    /// Adds LUNs whose storage cannot be opened now. They are listed and say who they
+    /// are; other commands to them are answered NOT READY, so that a host that used the
+    /// disk before retries instead of giving it up.
     #[must_use]
-    pub fn with_becoming_ready(self, becoming_ready: BTreeSet<Lun>) -> Self {
+    pub fn with_becoming_ready(self, becoming_ready: BTreeMap<Lun, DiskConfig>) -> Self {
         Self { becoming_ready, ..self }
+    }
+
+    /// Adds LUNs of which nobody knows yet whether they are there. They are not listed;
+    /// commands to them are answered NOT READY: the other answer would be final.
+    #[must_use]
+    pub fn with_unknown(self, unknown: BTreeSet<Lun>) -> Self {
+        Self { unknown, ..self }
     }
 
     /// Refuses this initiator every modification of data; others of the same disks
@@ -42,9 +52,14 @@ impl LogicalUnits {
         self.is_read_only
     }
 
-    /// Returns whether the storage of a LUN cannot be opened now.
-    pub(crate) fn is_becoming_ready(&self, lun: Lun) -> bool {
-        self.becoming_ready.contains(&lun)
+    /// Returns what is known of a LUN whose storage cannot be opened now.
+    pub(crate) fn becoming_ready(&self, lun: Lun) -> Option<&DiskConfig> {
+        self.becoming_ready.get(&lun)
+    }
+
+    /// Returns whether nobody knows yet if a LUN is there.
+    pub(crate) fn is_unknown(&self, lun: Lun) -> bool {
+        self.unknown.contains(&lun)
     }
 
     /// Returns the disk of a LUN.
@@ -58,9 +73,11 @@ impl LogicalUnits {
         self.disks.iter().map(|(lun, disk)| (*lun, disk))
     }
 
-    /// Returns the LUNs, ascending.
+    /// Returns the LUNs that are listed, ascending.
     #[must_use]
     pub fn numbers(&self) -> Vec<Lun> {
-        self.disks.keys().copied().collect()
+        let listed: BTreeSet<Lun> =
+            self.disks.keys().chain(self.becoming_ready.keys()).copied().collect();
+        listed.into_iter().collect()
     }
 }

@@ -1,6 +1,7 @@
 //! Commands addressed by LUN.
 
 use crate::command::{Command, Response, inquiry, report_luns};
+use crate::disk::config::DiskConfig;
 use crate::logical_units::LogicalUnits;
 use crate::lun::Lun;
 use crate::sense::{Asc, ScsiStatus, Sense, SenseKey};
@@ -18,11 +19,14 @@ impl LogicalUnits {
     /// Runs the command of a task. Do not drop the future before its end.
     pub async fn execute_task(&self, lun: [u8; 8], command: Command, task: &dyn Task) -> Response {
         let lun = Lun::parse(lun);
-        match lun.and_then(|lun| self.get(lun)) {
-            Some(disk) => disk.execute_among(Some(self), command, task).await,
-            None if lun.is_some_and(|lun| self.is_becoming_ready(lun)) => {
-                self.absent(&command, Sense::new(SenseKey::NotReady, Asc::BECOMING_READY))
-            }
+        if let Some(disk) = lun.and_then(|lun| self.get(lun)) {
+            return disk.execute_among(Some(self), command, task).await;
+        }
+        let not_ready = Sense::new(SenseKey::NotReady, Asc::BECOMING_READY);
+        match lun.and_then(|lun| self.becoming_ready(lun)) {
+            Some(config) if command.cdb.opcode() == 0x12 => introduce(config, &command),
+            Some(_) => self.absent(&command, not_ready),
+            None if lun.is_some_and(|lun| self.is_unknown(lun)) => self.absent(&command, not_ready),
             None => self.absent(&command, Sense::illegal(Asc::LUN_NOT_SUPPORTED)),
         }
     }
@@ -46,6 +50,15 @@ impl LogicalUnits {
             }
             _ => Response::check(reason),
         }
+    }
+}
+
+/// Answers INQUIRY for a LUN whose storage cannot be opened now: a host that searches for
+/// disks finds the one that it has.
+fn introduce(config: &DiskConfig, command: &Command) -> Response {
+    match inquiry::becoming_ready(config, command) {
+        Ok(data) => good(data, u32::from(command.cdb.be16(3))),
+        Err(sense) => Response::check(sense),
     }
 }
 
@@ -105,10 +118,10 @@ mod tests {
     }
 
     #[test]
-    fn a_lun_without_its_storage_is_not_ready_and_not_listed() {
+    fn a_lun_that_nobody_knows_yet_is_not_ready_and_not_listed() {
         let bench = Bench::new();
         let luns = LogicalUnits::new([(Lun::new(3).unwrap(), Arc::clone(&bench.disk))])
-            .with_becoming_ready([Lun::new(5).unwrap()].into());
+            .with_unknown([Lun::new(5).unwrap()].into());
         let run = |lun: u8, cdb: &[u8]| {
             let command = bench.command(&bench.nexus, cdb, b"");
             bench.block_on(luns.execute([0, lun, 0, 0, 0, 0, 0, 0], command))
@@ -120,5 +133,35 @@ mod tests {
         assert_eq!(bench.data(&run(5, &[0x03, 0, 0, 0, 252, 0]))[12..14], [0x04, 0x01]);
         let list = bench.data(&run(5, &[0xA0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]));
         assert_eq!(&list[..10], &[0, 0, 0, 8, 0, 0, 0, 0, 0, 3]);
+    }
+
+    #[test]
+    fn a_lun_without_its_storage_is_not_ready_and_says_who_it_is() {
+        let bench = Bench::new();
+        let (present, missing) = (Lun::new(3).unwrap(), Lun::new(2).unwrap());
+        let config = DiskConfig { serial: "0002".into(), ..bench.disk.config().clone() };
+        let luns = LogicalUnits::new([(present, Arc::clone(&bench.disk))])
+            .with_becoming_ready([(missing, config)].into());
+        let run = |lun: u8, cdb: &[u8]| {
+            let command = bench.command(&bench.nexus, cdb, b"");
+            bench.block_on(luns.execute([0, lun, 0, 0, 0, 0, 0, 0], command))
+        };
+        let (ready, read) = ([0_u8; 6], [0x28_u8, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+        for cdb in [&ready[..], &read[..]] {
+            let sense = run(2, cdb).sense.unwrap();
+            assert_eq!((sense.key, sense.asc), (SenseKey::NotReady, Asc::BECOMING_READY));
+        }
+        for lun in [0, 2, 3] {
+            let list = bench.data(&run(lun, &[0xA0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]));
+            assert_eq!((list.len(), list[9], list[17]), (24, 2, 3));
+        }
+        // As it is with its storage.
+        for cdb in [[0x12, 0, 0, 0, 255, 0], [0x12, 1, 0x83, 0, 12, 0]] {
+            assert_eq!(bench.data(&run(2, &cdb)), bench.data(&run(3, &cdb)));
+        }
+        assert_eq!(bench.data(&run(2, &[0x12, 1, 0x80, 0, 255, 0]))[4..], *b"0002");
+        assert_eq!(bench.data(&run(2, &[0x12, 1, 0, 0, 255, 0]))[4..], [0, 0x80, 0x83]);
+        let refused = run(2, &[0x12, 1, 0xB0, 0, 255, 0]).sense.unwrap();
+        assert_eq!(refused.asc, Asc::INVALID_FIELD_IN_CDB);
     }
 }

@@ -1,7 +1,7 @@
 //! One iSER connection in full feature phase.
 
 use super::wire::{IserWire, Parts};
-use crate::iscsi::connection::InitiatorConnection;
+use crate::iscsi::connection::{InitiatorConnection, Intake};
 use crate::iscsi::full_feature::{self, Wire};
 use crate::iscsi::limits::MAX_QUEUED_BYTES;
 use crate::iscsi::login;
@@ -60,7 +60,7 @@ pub(crate) async fn serve(
 impl Wire for IserWire {
     type Event = EndpointEvent<Reading>;
 
-    async fn event(&mut self, _may_read: bool) -> Result<Self::Event, ConnectionEnd> {
+    async fn event(&mut self, _intake: Intake) -> Result<Self::Event, ConnectionEnd> {
         self.had_room = self.endpoint.sending_bytes() < MAX_QUEUED_BYTES;
         self.next_event().await
     }
@@ -79,7 +79,14 @@ impl Wire for IserWire {
         Ok(may_advance)
     }
 
-    fn take_pdu(&mut self, initiator: &mut InitiatorConnection) -> Result<bool, ConnectionEnd> {
+    fn take_pdu(
+        &mut self,
+        initiator: &mut InitiatorConnection,
+        intake: Intake,
+    ) -> Result<bool, ConnectionEnd> {
+        if intake != Intake::All && self.held.front().is_some_and(has_data) {
+            return Ok(false);
+        }
         match self.held.pop_front() {
             Some(arrived) => self.message(arrived, initiator).map(|()| true),
             None => Ok(false),
@@ -228,6 +235,11 @@ impl IserWire {
         let read = RemoteRead { from: slice(from), buffer: 0, offset: front.len() };
         Ok(self.endpoint.read(Reading { r2t, has_front }, vec![buffer], vec![read])?)
     }
+}
+
+/// Returns whether a message carries data.
+fn has_data(arrived: &Arrived) -> bool {
+    Message::decode(arrived.bytes()).is_ok_and(|message| !message.data.is_empty())
 }
 
 /// Counts write data that was copied in memory.

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use zgate_config::{ByteSize, LunConfig, NaaId};
 use zgate_iscsi::names::IscsiName;
-use zgate_scsi::{LogicalUnits, Lun};
+use zgate_scsi::{DiskConfig, LogicalUnits, Lun};
 
 /// Next step where a volume is there, but its unit cannot be opened.
 pub(in crate::iscsi) const SEE_LOG: &str = "see the log";
@@ -30,6 +30,22 @@ pub(crate) struct Target {
 pub(crate) struct AbsentLun {
     pub config: LunConfig,
     pub fault: Fault,
+    /// What it tells of itself meanwhile.
+    identity: DiskConfig,
+}
+
+impl AbsentLun {
+    /// Creates one of this target.
+    pub(crate) fn new(
+        home: &UnitHome,
+        target: &IscsiName,
+        config: LunConfig,
+        fault: Fault,
+    ) -> Self {
+        let (serial, naa) = identity(target, &config);
+        let identity = home.disk_config(target, &config, &serial, naa);
+        Self { config, fault, identity }
+    }
 }
 
 /// Logical units of a target that are visible to an initiator.
@@ -41,6 +57,11 @@ pub(crate) struct LunMap {
     pub units: BTreeMap<Lun, Arc<Unit>>,
     /// LUNs whose storage is absent.
     pub absent: BTreeSet<Lun>,
+    /// LUNs that had a zvol before the start, and none now: its pool may not have
+    /// answered yet.
+    pub unseen: BTreeSet<Lun>,
+    /// The units for the SCSI layer while that may be so.
+    pub awaiting: LogicalUnits,
 }
 
 /// All targets by name.
@@ -79,13 +100,22 @@ impl Target {
             .filter(|(number, _)| visible(number))
             .filter_map(|(number, unit)| Some((Lun::new(*number)?, Arc::clone(unit))))
             .collect();
-        let absent = self.absent.keys().filter(|number| visible(number));
-        let absent: BTreeSet<Lun> = absent.filter_map(|number| Lun::new(*number)).collect();
+        let absent: BTreeMap<Lun, DiskConfig> = self
+            .absent
+            .iter()
+            .filter(|(number, _)| visible(number))
+            .filter_map(|(number, lun)| Some((Lun::new(*number)?, lun.identity.clone())))
+            .collect();
+        let unseen = self.settings.unseen.iter();
+        let unseen = unseen.filter(|number| visible(number) && !self.has_lun(**number));
+        let unseen: BTreeSet<Lun> = unseen.filter_map(|number| Lun::new(*number)).collect();
         let luns =
             LogicalUnits::new(units.iter().map(|(lun, unit)| (*lun, Arc::clone(&unit.disk))));
         let read_only = rule.is_some_and(|rule| rule.read_only);
-        let luns = luns.with_becoming_ready(absent.clone()).with_read_only(read_only);
-        LunMap { luns, units, absent }
+        let numbers = absent.keys().copied().collect();
+        let luns = luns.with_becoming_ready(absent).with_read_only(read_only);
+        let awaiting = luns.clone().with_unknown(unseen.clone());
+        LunMap { luns, units, absent: numbers, unseen, awaiting }
     }
 
     /// Returns whether it has a logical unit of this number, present or absent.
@@ -180,6 +210,9 @@ impl Catalog {
         let mut targets = BTreeMap::new();
         for target in &settings.targets {
             let (mut units, mut absent) = (BTreeMap::new(), BTreeMap::new());
+            let missing = |lun: &LunConfig, fault: Fault| {
+                AbsentLun::new(home, &target.name, lun.clone(), fault)
+            };
             for lun in &target.luns {
                 let before = before(&target.name, lun);
                 let kept = before.filter(|unit| same_but_size(&unit.config, lun));
@@ -192,7 +225,7 @@ impl Catalog {
                         home.open_over(&target.name, lun, before.map(Arc::as_ref), volume)
                     }
                     (None, Err(fault)) if fault.absent || is_found => {
-                        absent.insert(lun.number, AbsentLun { config: lun.clone(), fault });
+                        absent.insert(lun.number, missing(lun, fault));
                         continue;
                     }
                     (None, Err(fault)) => Err(named(&target.name, lun, &fault.to_string())),
@@ -203,7 +236,7 @@ impl Catalog {
                     }
                     Err(error) if is_found => {
                         let fault = Fault::absent(error.to_string(), SEE_LOG);
-                        absent.insert(lun.number, AbsentLun { config: lun.clone(), fault });
+                        absent.insert(lun.number, missing(lun, fault));
                     }
                     Err(error) => return Err(error),
                 }

@@ -2,7 +2,7 @@
 //! number while it exists, also when it is renamed or zgate restarts.
 
 use crate::exports::plan::Volume;
-use crate::iscsi::settings::IscsiSettings;
+use crate::iscsi::settings::{IscsiSettings, TargetSettings};
 use crate::state_dir::StateDir;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,8 +37,17 @@ pub(crate) fn with_volumes(
         let found = number(&target.name, &mine, &fixed, state_dir)?;
         target.followed = found.iter().map(|lun| lun.number).collect();
         target.luns.extend(found);
+        target.unseen = unseen(target, state_dir)?;
     }
     Ok(settings)
+}
+
+/// Returns the numbers of zvols that are not among the LUNs of a target: they are gone, or
+/// their pool has not answered yet.
+fn unseen(target: &TargetSettings, state_dir: &StateDir) -> io::Result<BTreeSet<u16>> {
+    let present: BTreeSet<u16> = target.luns.iter().map(|lun| lun.number).collect();
+    let known = read(&state_dir.lun_numbers(target.name.as_str())?);
+    Ok(known.into_values().filter(|number| !present.contains(number)).collect())
 }
 
 fn number(
@@ -120,8 +129,9 @@ fn write(numbers: &Numbers) -> String {
 mod tests {
     use super::*;
     use crate::exports::open::Opening;
-    use crate::iscsi::luns::catalog::Catalog;
-    use zgate_scsi::Lun;
+    use crate::iscsi::luns::catalog::{Catalog, LunMap};
+    use std::sync::Arc;
+    use zgate_scsi::{Asc, Cdb, LogicalUnits, Lun, Nexus, NexusId, TaskAttribute, TransportId};
 
     fn volume(guid: u64, first_number: u16) -> Volume {
         let template = format!("dataset = \"llm/vm/*\"\nfirst_number = {first_number}\n");
@@ -173,8 +183,8 @@ mod tests {
         assert!(found(&missing(8)).is_empty());
     }
 
-    #[test]
-    fn a_zvol_that_waits_for_its_device_at_the_start_is_becoming_ready() {
+    /// What a host sees of a target after a restart, if zvol 9 was LUN 4 before.
+    fn seen(volumes: &[Volume]) -> LunMap {
         let dir = tempfile::tempdir().unwrap();
         let gateway = crate::nfs::tcp::tests::gateway_with(dir.path(), "");
         let state = StateDir::open(&dir.path().join("numbers")).unwrap();
@@ -183,15 +193,46 @@ mod tests {
         let config = zgate_config::parse(text, std::path::Path::new("x")).unwrap();
         let settings = crate::iscsi::settings::settings(&config).unwrap();
         with_volumes(&settings, &[volume(9, 4)], &state).unwrap();
-        let missing = Volume { device: "/nosuch/zvol".into(), ..volume(9, 4) };
-        let settings = with_volumes(&settings, &[missing], &state).unwrap();
+        let settings = with_volumes(&settings, volumes, &state).unwrap();
         let iscsi = &gateway.shared.iscsi;
-        let (home, volumes) = (&iscsi.home, &iscsi.volumes);
-        let catalog = Catalog::default().next(&settings, home, volumes, Opening::Start).unwrap();
+        let (home, opened) = (&iscsi.home, &iscsi.volumes);
+        let catalog = Catalog::default().next(&settings, home, opened, Opening::Start).unwrap();
         let host = IscsiName::parse("iqn.2026-11.test:host").unwrap();
-        let seen = catalog.targets.values().next().unwrap().lun_map(&host, None);
-        // The SCSI layer answers for these that they are becoming ready.
-        assert_eq!(seen.absent, BTreeSet::from([Lun::new(4).unwrap()]));
+        catalog.targets.values().next().unwrap().lun_map(&host, None)
+    }
+
+    /// Sends TEST UNIT READY to LUN 4.
+    fn sense(luns: &LogicalUnits) -> Asc {
+        let initiator = TransportId::iscsi_port("iqn.2026-11.test:host", [0; 6]);
+        let command = zgate_scsi::Command {
+            nexus: Arc::new(Nexus { id: NexusId(1), initiator, relative_port: 1 }),
+            cdb: Cdb::new(&[0; 6]),
+            attribute: TaskAttribute::Simple,
+            data_out: bytes::Bytes::new(),
+            data_out_offered_bytes: 0,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let response = runtime.block_on(luns.execute([0, 4, 0, 0, 0, 0, 0, 0], command));
+        response.sense.unwrap().asc
+    }
+
+    #[test]
+    fn a_zvol_that_waits_for_its_device_at_the_start_is_becoming_ready() {
+        let seen = seen(&[Volume { device: "/nosuch/zvol".into(), ..volume(9, 4) }]);
+        let lun = BTreeSet::from([Lun::new(4).unwrap()]);
+        assert_eq!((seen.absent, seen.unseen), (lun, BTreeSet::new()));
+        assert_eq!(seen.luns.numbers(), [Lun::new(4).unwrap()]);
+        assert_eq!(sense(&seen.luns), Asc::BECOMING_READY);
+    }
+
+    #[test]
+    fn a_zvol_of_a_pool_that_has_not_answered_yet_is_becoming_ready() {
+        let seen = seen(&[]);
+        assert_eq!(seen.unseen, BTreeSet::from([Lun::new(4).unwrap()]));
+        assert!(seen.awaiting.numbers().is_empty(), "it may be gone");
+        assert_eq!(sense(&seen.awaiting), Asc::BECOMING_READY);
+        // When the patience with pools has ended.
+        assert_eq!(sense(&seen.luns), Asc::LUN_NOT_SUPPORTED);
     }
 
     #[test]

@@ -187,7 +187,8 @@ impl UnitHome {
         }
     }
 
-    fn disk_config(
+    /// Returns the configuration of a unit's disk.
+    pub(super) fn disk_config(
         &self,
         target: &IscsiName,
         lun: &LunConfig,

@@ -52,6 +52,26 @@ fn what_waits_behind_a_disk_that_hangs_can_be_aborted() {
     assert_eq!(host.wait(wanted).status, 0, "it has begun after all");
 }
 
+#[test]
+fn what_waits_without_memory_can_be_aborted() {
+    let moment = Duration::from_millis(200);
+    // One command counts for more.
+    let memory = MAX_TRANSFER_BYTES as usize / 2;
+    let fixture = Fixture::with_memory(Timeouts { function: moment, login: moment }, memory);
+    let mut host = fixture.host(Over::Tcp, "one");
+    fixture.gate.hold_reads();
+    let running = start_read(&mut host);
+    fixture.until("the read hangs", || fixture.gate.held_reads() == 1);
+    let (unwanted, wanted) = (start_read(&mut host), start_read(&mut host));
+    let aborted = host.function(TaskFunction::ABORT_TASK, unwanted);
+    assert_eq!(aborted, TaskResult::COMPLETE, "it has not begun");
+    let aborted = host.function(TaskFunction::ABORT_TASK, running);
+    assert_eq!(aborted, TaskResult::REJECTED, "the storage still reads");
+    assert_eq!(fixture.gate.held_reads(), 1, "the other one waits for memory");
+    fixture.gate.open();
+    assert_eq!(host.wait(wanted).status, 0, "it has begun after all");
+}
+
 /// The initiator goes away while its commands wait for room: nothing of them begins.
 #[test]
 fn what_waits_behind_a_disk_that_hangs_ends_with_its_session() {

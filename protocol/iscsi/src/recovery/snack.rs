@@ -26,9 +26,10 @@ impl Session {
         }
         let answered = match pdu.kind {
             SnackKind::Status => self.resend_statuses(handle, pdu),
-            SnackKind::DataOrR2t => {
-                self.resend_r2ts(handle, pdu).or_else(|| self.resend_data(handle, pdu))
-            }
+            SnackKind::DataOrR2t => self
+                .request_again_from(handle, pdu)
+                .or_else(|| self.resend_r2ts(handle, pdu))
+                .or_else(|| self.resend_data(handle, pdu)),
             SnackKind::ResegmentData => self.resegment(handle, pdu),
             SnackKind::DataAck => {
                 if self.acknowledge_data(handle, pdu).is_none() {
@@ -79,9 +80,6 @@ impl Session {
         let (lun, itt) = (task.command.lun, pdu.itt);
         let wanted = |s: &&crate::session::Sequence| s.ttt != Ttt::NONE && run.contains(&s.r2t_sn);
         let sequences: Vec<_> = task.sequences.iter().filter(wanted).copied().collect();
-        if self.request_again_from(itt, pdu.begin_run).is_some() {
-            return Some(());
-        }
         if sequences.is_empty() {
             return None;
         }

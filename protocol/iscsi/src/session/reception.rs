@@ -5,10 +5,11 @@
 //! for that R2TSN and asks for it by SNACK: the requests begin again from there.
 
 use super::Session;
+use super::events::ConnHandle;
 use super::task::{Condition, Failure, Phase, Task};
 use crate::limits::{MAX_SEQUENCE_TIMEOUTS, SEQUENCE_RECEPTION_TIMEOUT};
 use crate::login::Transport;
-use crate::pdu::{Itt, Ttt};
+use crate::pdu::{Itt, Snack, Ttt};
 use crate::time::Timestamp;
 
 impl Task {
@@ -81,8 +82,10 @@ impl Session {
     /// meanwhile. It takes R2Ts in the order of their R2TSNs only, and does nothing about
     /// those that have replaced it: their numbers are used again, from this one on. `None`:
     /// the R2T was not given up.
-    pub(crate) fn request_again_from(&mut self, itt: Itt, r2t_sn: u32) -> Option<()> {
-        let task = self.tasks.get_mut(&itt).filter(|task| task.awaits_data())?;
+    pub(crate) fn request_again_from(&mut self, handle: ConnHandle, snack: Snack) -> Option<()> {
+        let (itt, r2t_sn) = (snack.itt, snack.begin_run);
+        let is_asked = |task: &&mut Task| task.conn == handle && task.awaits_data();
+        let task = self.tasks.get_mut(&itt).filter(is_asked)?;
         if !task.given_up_r2t_sns.contains(&r2t_sn) {
             return None;
         }

@@ -1,8 +1,8 @@
 //! INQUIRY (SPC-4 §6.6): standard data. The vital product data pages are in
 //! `vpd`.
 
-use super::{Cx, Outcome, Reply, vpd};
-use crate::disk::Disk;
+use super::{Command, Cx, Outcome, Reply, vpd};
+use crate::disk::config::DiskConfig;
 use crate::sense::Sense;
 use crate::wire::{padded, put};
 
@@ -19,15 +19,14 @@ pub(crate) fn inquiry(cx: &Cx<'_>) -> Outcome {
     let data = if cx.cdb().byte(1) & 0x01 != 0 {
         vpd::page(cx, page)?
     } else if page == 0 {
-        standard(cx.disk)
+        standard(&cx.disk.config)
     } else {
         return Err(Sense::invalid_cdb(2, None).into());
     };
     Ok(Reply::data(data, allocation))
 }
 
-fn standard(disk: &Disk) -> Vec<u8> {
-    let config = &disk.config;
+fn standard(config: &DiskConfig) -> Vec<u8> {
     let mut data = vec![0; STANDARD_BYTES];
     data[1] = u8::from(config.removable) << 7;
     data[2] = VERSION;
@@ -48,6 +47,17 @@ fn standard(disk: &Disk) -> Vec<u8> {
         put(&mut data, 58 + 2 * number, &descriptor.to_be_bytes());
     }
     data
+}
+
+/// Returns the data of a logical unit whose storage cannot be opened now: all that does
+/// not depend on it.
+pub(crate) fn becoming_ready(config: &DiskConfig, command: &Command) -> Result<Vec<u8>, Sense> {
+    let (cdb, page) = (&command.cdb, command.cdb.byte(2));
+    match (cdb.byte(1) & 0x01 != 0, page) {
+        (true, page) => vpd::naming_page(config, &command.nexus, page),
+        (false, 0) => Ok(standard(config)),
+        (false, _) => Err(Sense::invalid_cdb(2, None)),
+    }
 }
 
 /// Returns the standard data of a LUN that does not exist: PERIPHERAL QUALIFIER

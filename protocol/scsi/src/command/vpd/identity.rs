@@ -1,7 +1,8 @@
 //! Identity of the logical unit: pages 80h, 83h, 86h, 87h and 88h (SPC-4 §7.8).
 
 use crate::command::Cx;
-use crate::disk::config::TargetPort;
+use crate::disk::config::{DiskConfig, TargetPort};
+use crate::nexus::Nexus;
 use crate::wire::padded;
 
 const BINARY: u8 = 1;
@@ -16,8 +17,8 @@ const PIV: u8 = 0x80;
 const ISCSI: u8 = 0x50;
 
 /// Returns Unit Serial Number.
-pub(super) fn serial_number(cx: &Cx<'_>) -> Vec<u8> {
-    cx.disk.config.serial.clone().into_bytes()
+pub(super) fn serial_number(config: &DiskConfig) -> Vec<u8> {
+    config.serial.clone().into_bytes()
 }
 
 fn designator(data: &mut Vec<u8>, protocol_and_set: u8, kind: u8, bytes: &[u8]) {
@@ -37,14 +38,13 @@ fn name_string(name: &str) -> Vec<u8> {
 
 /// Returns Device Identification: the logical unit's NAA and T10 names, then
 /// the port that received the command.
-pub(super) fn device_identification(cx: &Cx<'_>) -> Vec<u8> {
-    let config = &cx.disk.config;
+pub(super) fn device_identification(config: &DiskConfig, nexus: &Nexus) -> Vec<u8> {
     let mut data = Vec::new();
     designator(&mut data, BINARY, UNIT | 0x03, config.naa.bytes());
     let mut t10 = padded::<8>(&config.vendor).to_vec();
     t10.extend(config.serial.bytes());
     designator(&mut data, ASCII, UNIT | 0x01, &t10);
-    let relative_id = cx.command.nexus.relative_port;
+    let relative_id = nexus.relative_port;
     let [high, low] = relative_id.to_be_bytes();
     designator(&mut data, ISCSI | BINARY, PIV | PORT | 0x04, &[0, 0, high, low]);
     for group in &config.port_groups {

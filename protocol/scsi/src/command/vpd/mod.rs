@@ -5,6 +5,8 @@ mod copy;
 mod identity;
 
 use super::{Cx, Failure};
+use crate::disk::config::DiskConfig;
+use crate::nexus::Nexus;
 use crate::sense::Sense;
 
 type Body = fn(&Cx<'_>) -> Vec<u8>;
@@ -12,8 +14,8 @@ type Body = fn(&Cx<'_>) -> Vec<u8>;
 /// Pages in ascending order, as SPC-4 §7.8.13 requires for their list.
 const PAGES: &[(u8, Body)] = &[
     (0x00, supported),
-    (0x80, identity::serial_number),
-    (0x83, identity::device_identification),
+    (0x80, |cx| identity::serial_number(&cx.disk.config)),
+    (0x83, |cx| identity::device_identification(&cx.disk.config, &cx.command.nexus)),
     (0x86, identity::extended_inquiry),
     (0x87, identity::mode_page_policy),
     (0x88, identity::ports),
@@ -28,11 +30,25 @@ pub(crate) fn page(cx: &Cx<'_>, code: u8) -> Result<Vec<u8>, Failure> {
     let Some((_, body)) = PAGES.iter().find(|(known, _)| *known == code) else {
         return Err(Sense::invalid_cdb(2, None).into());
     };
-    let body = body(cx);
+    Ok(with_header(code, body(cx)))
+}
+
+/// Returns a page that names the logical unit, also without its storage.
+pub(crate) fn naming_page(config: &DiskConfig, nexus: &Nexus, code: u8) -> Result<Vec<u8>, Sense> {
+    let body = match code {
+        0x00 => vec![0x00, 0x80, 0x83],
+        0x80 => identity::serial_number(config),
+        0x83 => identity::device_identification(config, nexus),
+        _ => return Err(Sense::invalid_cdb(2, None)),
+    };
+    Ok(with_header(code, body))
+}
+
+fn with_header(code: u8, body: Vec<u8>) -> Vec<u8> {
     let mut data = vec![0, code];
     data.extend(u16::try_from(body.len()).unwrap_or(u16::MAX).to_be_bytes());
     data.extend(body);
-    Ok(data)
+    data
 }
 
 fn supported(_: &Cx<'_>) -> Vec<u8> {
