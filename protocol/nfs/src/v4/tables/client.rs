@@ -90,7 +90,8 @@ pub struct Client {
     /// The removal of its record, started when its lease expired.
     pub record_removal: Option<PendingWork>,
     /// Its record was removed at the end of grace, because it had not reclaimed
-    /// everything; it is written again with RECLAIM_COMPLETE.
+    /// everything, or, in minor version 0, anything; it is written again with
+    /// RECLAIM_COMPLETE, or with the first OPEN.
     pub unrecorded: bool,
     /// Its lease.
     pub lease: Arc<Lease>,
