@@ -7,9 +7,9 @@
 use super::State;
 use crate::limits::MAX_STATES_PER_SLICE;
 use crate::v4::tables::Tables;
-use crate::v4::tables::client::SoughtRoom;
+use crate::v4::tables::client::{Client, SoughtRoom};
 use crate::v4::tables::ids::StateKey;
-use crate::v4::tables::quota::{Charge, HostAccount, Quota};
+use crate::v4::tables::quota::{Bound, Charge, HostAccount, Quota};
 use std::sync::Arc;
 use zgate_nfs_wire::v4::{ClientId, Status};
 
@@ -18,7 +18,29 @@ const MAX_RECALLS_FOR_ROOM: usize = 16;
 /// Most clients that lose their state at a time because others need room.
 const MAX_EXPIRED_FOR_ROOM: usize = 64;
 
+/// What a request asks for, and what bounds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Need {
+    quota: Quota,
+    amount: usize,
+    bound: Bound,
+}
+
+impl Need {
+    fn fits(&self, host: &HostAccount) -> bool {
+        host.has_room_within(self.bound, self.quota, self.amount)
+    }
+}
+
 impl State {
+    /// What bounds the state that the client asks for. In grace, one that may reclaim
+    /// gets nothing but what it had before the restart: its host's share, which
+    /// depends on who came back first, must not take that from it.
+    pub(crate) fn bound(&self, client: &Client) -> Bound {
+        let reclaims = client.may_reclaim && !client.reclaim_complete && self.grace.active();
+        if reclaims { Bound::Total } else { Bound::Share }
+    }
+
     /// Checks that the client's host may have `amount` more, and makes room if it
     /// may not.
     ///
@@ -33,14 +55,17 @@ impl State {
         now_seconds: u64,
     ) -> Result<(), Status> {
         let client = tables.clients.get(&id).ok_or(Status::StaleClientid)?;
-        let Err(refused) = client.host_has_room(quota, amount) else { return Ok(()) };
+        let need = Need { quota, amount, bound: self.bound(client) };
         let host = Arc::clone(&client.host);
+        if need.fits(&host) {
+            return Ok(());
+        }
+        let refused = client.too_much();
         if quota == Quota::Files && self.recall_unused(tables, id, now_seconds) {
             return Err(Status::Delay);
         }
-        let needed = (quota, amount);
-        let is_coming = self.end_courtesy(tables, &host, needed, Some(id), now_seconds);
-        match host.has_room(quota, amount) {
+        let is_coming = self.end_courtesy(tables, &host, need, Some(id), now_seconds);
+        match need.fits(&host) {
             true => Ok(()),
             false if is_coming => Err(Status::Delay),
             false => Err(refused),
@@ -66,7 +91,8 @@ impl State {
         // The new client may be the restarted one, whose record goes when it is
         // confirmed.
         let own = tables.by_name.get(name).and_then(|slot| slot.confirmed);
-        let is_coming = self.end_courtesy(tables, host, (Quota::Clients, 1), own, now_seconds);
+        let need = Need { quota: Quota::Clients, amount: 1, bound: Bound::Share };
+        let is_coming = self.end_courtesy(tables, host, need, own, now_seconds);
         // Minor version 0 has a status for it (RFC 7530 §16.33); in later ones the
         // client must wait (RFC 8881 §15.1.1.3).
         let refused = if minor_zero && !is_coming { Status::Resource } else { Status::Delay };
@@ -81,14 +107,14 @@ impl State {
         &self,
         tables: &mut Tables,
         host: &HostAccount,
-        (quota, amount): (Quota, usize),
+        need: Need,
         except: Option<ClientId>,
         now_seconds: u64,
     ) -> bool {
         if tables.sought_room.at_seconds == now_seconds {
             return tables.sought_room.is_coming;
         }
-        let needs_records = quota == Quota::Clients;
+        let needs_records = need.quota == Quota::Clients;
         let mut expired: Vec<(u64, ClientId)> = tables
             .clients
             .values()
@@ -101,7 +127,7 @@ impl State {
         let (mut ended, mut states) = (0, 0);
         for (_, id) in &expired {
             let is_enough = ended == MAX_EXPIRED_FOR_ROOM || states >= MAX_STATES_PER_SLICE;
-            if is_enough || host.has_room(quota, amount) {
+            if is_enough || need.fits(host) {
                 break;
             }
             ended += 1;

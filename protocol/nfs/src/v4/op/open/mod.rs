@@ -84,7 +84,7 @@ impl State {
         record.room_for_owner()?;
         self.need_room(&mut tables, client, (Quota::Owners, 1), now_seconds)?;
         let record = tables.clients.get_mut(&client).ok_or(Status::StaleClientid)?;
-        let charge = Some(record.take(Quota::Owners)?);
+        let charge = Some(record.take(self.bound(record), Quota::Owners)?);
         let fresh = OpenOwner { confirmed, charge, ..OpenOwner::default() };
         record.open_owners.insert(Arc::clone(owner), fresh);
         Ok(())
