@@ -70,6 +70,8 @@ pub struct Tables {
     pub last_closed: HashMap<StateKey, (ClientId, OwnerName)>,
     /// The last search for clients with an expired lease.
     pub sought_room: SoughtRoom,
+    /// The last one for those with sessions.
+    pub sought_sessions: SoughtRoom,
 }
 
 /// Type of the state of a stateid.

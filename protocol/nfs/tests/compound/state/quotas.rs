@@ -234,6 +234,82 @@ fn courtesy_ends_when_others_need_the_room() {
     }
 }
 
+/// Two hosts create all sessions that they can, with small channels: the table is
+/// used up, not the memory for replies. Their clients have a file open, and fall
+/// silent.
+#[test]
+fn courtesy_ends_when_others_need_sessions() {
+    for minor in 1..=2 {
+        let harness = Harness::new();
+        harness.restart_with_least_memory();
+        let session_of = |client: &Client, sequence: u32| {
+            let mut args = client.session_args(sequence, false);
+            args.fore.max_cached_bytes = 0;
+            client.create_session_with(&args)
+        };
+        for host in [1, 2] {
+            // The first host is silent for longer.
+            harness.pass_seconds(1);
+            let refused = (0..100).find_map(|number| {
+                let client = at(&harness, &format!("silent{host}-{number}"), minor, host);
+                let mut sequence = client.exchange_id().unwrap().sequenceid;
+                if let Err(status) = session_of(&client, sequence) {
+                    return Some(status);
+                }
+                client.reclaim_complete().unwrap();
+                client.create(&format!("f{host}-{number}"));
+                (1..8).find_map(|_| {
+                    sequence += 1;
+                    session_of(&client, sequence).err()
+                })
+            });
+            assert_eq!(refused, Some(Status::Nospc), "nobody's lease has expired");
+        }
+        let full = harness.server().totals(0).sessions;
+        harness.pass_seconds(LEASE + 1);
+        assert_eq!(harness.server().totals(0).sessions, full, "courtesy");
+        let third = at(&harness, "third", minor, 3);
+        let mut sequence = third.exchange_id().unwrap().sequenceid;
+        for number in 0..60 {
+            let mut tries = (0..3).map(|_| {
+                let result = session_of(&third, sequence).map(drop);
+                if result == Err(Status::Delay) {
+                    harness.pass_seconds(1);
+                }
+                result
+            });
+            assert!(tries.any(|result| result.is_ok()), "{number}, minor version {minor}");
+            sequence += 1;
+        }
+        let left = harness.server().totals(0).sessions;
+        assert!(left > 120 && left < full, "some had to go: {left} of {full}");
+    }
+}
+
+/// Clients that have promised replies and fall silent: a session of another one is
+/// not small because of them.
+#[test]
+fn courtesy_ends_when_others_need_memory_for_replies() {
+    for minor in 1..=2 {
+        let harness = Harness::new();
+        harness.restart_with_least_memory();
+        let slots_of = |client: &Client| {
+            let made = client.exchange_id().unwrap();
+            let mut args = client.session_args(made.sequenceid, false);
+            args.fore.slots = 128;
+            client.create_session_with(&args).unwrap().fore.slots
+        };
+        for host in [1, 2, 3, 4] {
+            for number in 0..4 {
+                slots_of(&at(&harness, &format!("silent{host}-{number}"), minor, host));
+            }
+        }
+        assert!(slots_of(&at(&harness, "early", minor, 5)) < 128, "nobody's lease has expired");
+        harness.pass_seconds(LEASE + 1);
+        assert_eq!(slots_of(&at(&harness, "late", minor, 6)), 128, "minor version {minor}");
+    }
+}
+
 /// Blocked locks that the server remembers in order to tell their clients.
 #[test]
 fn one_host_does_not_take_all_blocked_locks() {
