@@ -42,6 +42,9 @@ pub const LEASE: u64 = 20;
 /// Grace period in seconds; at most three times that.
 pub const GRACE: u64 = 30;
 
+/// Open files, and bytes of clients' state, as on a machine with much memory.
+const NO_LIMITS: (usize, usize) = (MAX_OPEN_FILES, usize::MAX);
+
 /// Number of the tree that [`Harness::move_export`] puts in the place of another.
 const ELSEWHERE: u64 = 99;
 
@@ -56,7 +59,8 @@ pub struct Harness {
     epoch: Cell<u32>,
     generation: Cell<u64>,
     connections: Cell<u64>,
-    open_files: Cell<usize>,
+    /// Limits: open files, and bytes of clients' state.
+    limits: Cell<(usize, usize)>,
 }
 
 /// An export that is open to all, at a pseudo path.
@@ -112,7 +116,7 @@ impl Harness {
         let exports = [export("/export", store_one.clone()), second, read_only, closed, weak, old];
         let exports: Vec<_> = exports.into_iter().map(Arc::new).collect();
         let (simulation, records) = (Simulation::new(), Arc::<RecordStore>::default());
-        let server = serve(&simulation, &records, &exports, (1, GRACE as u32), MAX_OPEN_FILES);
+        let server = serve(&simulation, &records, &exports, (1, GRACE as u32), NO_LIMITS);
         Rc::new(Self {
             simulation,
             server: RefCell::new(server),
@@ -122,7 +126,7 @@ impl Harness {
             epoch: Cell::new(1),
             generation: Cell::new(1),
             connections: Cell::new(0),
-            open_files: Cell::new(MAX_OPEN_FILES),
+            limits: Cell::new(NO_LIMITS),
         })
     }
 
@@ -141,8 +145,8 @@ impl Harness {
         }
         self.epoch.set(self.epoch.get() + 1);
         let times = (self.epoch.get(), grace_seconds as u32);
-        let files = self.open_files.get();
-        let server = serve(&self.simulation, &self.records, &self.exports, times, files);
+        let limits = self.limits.get();
+        let server = serve(&self.simulation, &self.records, &self.exports, times, limits);
         *self.server.borrow_mut() = server;
     }
 
@@ -245,7 +249,14 @@ impl Harness {
 
     /// Restarts the server, with descriptors for `files` open files.
     pub fn restart_with_open_files(&self, files: usize) {
-        self.open_files.set(files);
+        self.limits.set((files, usize::MAX));
+        self.restart_with_grace(0);
+    }
+
+    /// Restarts the server, without grace, with so little memory that the state of
+    /// clients has the least limits.
+    pub fn restart_with_least_memory(&self) {
+        self.limits.set((MAX_OPEN_FILES, 0));
         self.restart_with_grace(0);
     }
 
@@ -274,7 +285,7 @@ fn serve(
     records: &Arc<RecordStore>,
     exports: &[Arc<Export>],
     (boot_epoch, grace_seconds): (u32, u32),
-    open_files: usize,
+    (open_files, state_bytes): (usize, usize),
 ) -> Arc<Server> {
     let recovery: Arc<dyn RecoveryStore> = Arc::<RecordStore>::clone(records);
     let now = simulation.clock().seconds();
@@ -282,7 +293,7 @@ fn serve(
     let outside = Arc::new(SimulatedRuntime(Arc::clone(simulation)));
     let runtime: Arc<dyn zgate_nfs::Runtime> = Arc::<SimulatedRuntime>::clone(&outside);
     let state = State::new(boot_epoch, LEASE as u32, grace, recovery, now, runtime)
-        .with_open_files(open_files);
+        .with_limits(open_files, state_bytes);
     let mut write_verifier = *b"verifier";
     write_verifier[7] = boot_epoch as u8;
     let options = ServerOptions {

@@ -152,6 +152,7 @@ fn create(
         kept.still_counts(client)?;
         state.confirm_client(tables, args.clientid, cx.now.seconds());
     }
+    state.need_session(tables, args.clientid, &fore, cx.now.seconds())?;
     let client = tables.clients.get_mut(&args.clientid).ok_or(Status::StaleClientid)?;
     client.lease.renew(cx.now.seconds());
     let id = state.ids.session();

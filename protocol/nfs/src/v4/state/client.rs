@@ -169,7 +169,7 @@ impl State {
 
     /// Writes the record of a client again that was removed at the end of grace:
     /// what the client has reclaimed until then, and what it gets from now on, it
-    /// may reclaim after a restart.
+    /// may reclaim after a restart. No lock is held in the meantime.
     ///
     /// # Errors
     /// [`Status::StaleClientid`], or [`Status::Delay`] if stable storage does not

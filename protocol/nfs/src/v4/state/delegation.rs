@@ -8,7 +8,7 @@ use crate::v4::tables::delegation::{Delegation, GrantTimes};
 use crate::v4::tables::ids::StateKey;
 use crate::v4::tables::index::IoCore;
 use crate::v4::tables::pending_work::PendingWork;
-use crate::v4::tables::quota::Quota;
+use crate::v4::tables::quota::{Bound, Quota};
 use std::sync::Arc;
 use zgate_nfs_wire::v4::{ClientId, Status};
 use zgate_store::file_store::OpenFile;
@@ -68,12 +68,15 @@ impl State {
         let file = new.object.file_key();
         let client = tables.clients.get(&new.client)?;
         client.room_for_state().ok()?;
-        // Delegations must not be in the way of opens: the host could have as many
-        // files again.
-        let held = client.host.held(Quota::Delegations);
-        client.host_has_room(Quota::Files, held + 1).ok()?;
-        let charge = client.take(Quota::Delegations).ok()?;
-        tables.hold_file(new.client, &file).ok()?;
+        let bound = self.bound(client);
+        if bound == Bound::Share {
+            // Delegations must not be in the way of opens: the host could have as
+            // many files again.
+            let held = client.host.held(Quota::Delegations);
+            client.host_has_room(bound, Quota::Files, held + 1).ok()?;
+        }
+        let charge = client.take(bound, Quota::Delegations).ok()?;
+        tables.hold_file(new.client, &file, bound).ok()?;
         let client = tables.clients.get_mut(&new.client)?;
         client.delegations.insert(key);
         client.held.delegations += 1;

@@ -176,7 +176,9 @@ impl State {
     /// RECLAIM_COMPLETE go, too: what such a client has not reclaimed is given to
     /// others from now on, and after the next restart the server could not tell it
     /// from what it has (RFC 8881 §8.4.3). Minor version 0 cannot report it: the
-    /// record of a connected client is kept.
+    /// record of a client that has reclaimed something is kept. One that has
+    /// reclaimed nothing holds nothing, and its record is written again with the
+    /// first OPEN after that (RFC 7530 §9.6.3.4).
     fn end_grace(&self, tables: &mut Tables, now_seconds: u64) {
         let grace = &self.grace;
         grace.end_if_settled();
@@ -185,7 +187,7 @@ impl State {
         for name in unfinished {
             let confirmed = tables.by_name.get(&name).and_then(|slot| slot.confirmed);
             match confirmed.and_then(|id| tables.clients.get_mut(&id)) {
-                Some(client) if client.minor_zero => continue,
+                Some(client) if client.minor_zero && client.has_state() => continue,
                 Some(client) => (client.unrecorded, client.may_reclaim) = (true, false),
                 None => {}
             }

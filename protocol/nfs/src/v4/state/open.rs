@@ -98,8 +98,9 @@ impl State {
         let key = self.ids.state();
         let client = tables.clients.get(&new.client).ok_or(Status::StaleClientid)?;
         client.room_for_state()?;
-        let charge = client.take(Quota::Opens)?;
-        tables.hold_file(new.client, &new.file)?;
+        let bound = self.bound(client);
+        let charge = client.take(bound, Quota::Opens)?;
+        tables.hold_file(new.client, &new.file, bound)?;
         let client = tables.clients.get_mut(&new.client).ok_or(Status::StaleClientid)?;
         // With sessions an owner is removed with its last open, which may be
         // closed while this OPEN waits for the backend.

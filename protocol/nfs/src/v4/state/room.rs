@@ -2,14 +2,17 @@
 //!
 //! A client that may not open one more file is asked for its delegations of files
 //! that it has not open: it keeps them for speed only. Clients with an expired
-//! lease lose what they keep by courtesy, the longest silent first.
+//! lease lose what they keep by courtesy, their sessions with it, the longest silent
+//! first.
 
 use super::State;
 use crate::limits::MAX_STATES_PER_SLICE;
 use crate::v4::tables::Tables;
-use crate::v4::tables::client::SoughtRoom;
+use crate::v4::tables::client::{Client, SoughtRoom};
 use crate::v4::tables::ids::StateKey;
-use crate::v4::tables::quota::{Charge, HostAccount, Quota};
+use crate::v4::tables::quota::{Bound, Charge, HostAccount, Quota};
+use crate::v4::tables::reply_memory;
+use crate::v4::tables::session::Channel;
 use std::sync::Arc;
 use zgate_nfs_wire::v4::{ClientId, Status};
 
@@ -18,7 +21,52 @@ const MAX_RECALLS_FOR_ROOM: usize = 16;
 /// Most clients that lose their state at a time because others need room.
 const MAX_EXPIRED_FOR_ROOM: usize = 64;
 
+/// What a request asks for, and what bounds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Need {
+    quota: Quota,
+    amount: usize,
+    bound: Bound,
+}
+
+impl Need {
+    /// Something new.
+    fn of(quota: Quota, amount: usize) -> Self {
+        Self { quota, amount, bound: Bound::Share }
+    }
+
+    fn fits(&self, host: &HostAccount) -> bool {
+        host.has_room_within(self.bound, self.quota, self.amount)
+    }
+
+    fn is_for_session(&self) -> bool {
+        matches!(self.quota, Quota::Sessions | Quota::ReplyBytes)
+    }
+
+    /// Returns whether the end of this client would give some of it back.
+    fn is_held_by(&self, client: &Client) -> bool {
+        match self.quota {
+            Quota::Clients => true,
+            Quota::Sessions | Quota::ReplyBytes => !client.sessions.is_empty(),
+            _ => client.has_state(),
+        }
+    }
+
+    /// The last search for clients that hold some of it.
+    fn sought<'t>(&self, tables: &'t mut Tables) -> &'t mut SoughtRoom {
+        if self.is_for_session() { &mut tables.sought_sessions } else { &mut tables.sought_room }
+    }
+}
+
 impl State {
+    /// What bounds the state that the client asks for. In grace, one that may reclaim
+    /// gets nothing but what it had before the restart: its host's share, which
+    /// depends on who came back first, must not take that from it.
+    pub(crate) fn bound(&self, client: &Client) -> Bound {
+        let reclaims = client.may_reclaim && !client.reclaim_complete && self.grace.active();
+        if reclaims { Bound::Total } else { Bound::Share }
+    }
+
     /// Checks that the client's host may have `amount` more, and makes room if it
     /// may not.
     ///
@@ -33,14 +81,17 @@ impl State {
         now_seconds: u64,
     ) -> Result<(), Status> {
         let client = tables.clients.get(&id).ok_or(Status::StaleClientid)?;
-        let Err(refused) = client.host_has_room(quota, amount) else { return Ok(()) };
+        let need = Need { quota, amount, bound: self.bound(client) };
         let host = Arc::clone(&client.host);
+        if need.fits(&host) {
+            return Ok(());
+        }
+        let refused = client.too_much();
         if quota == Quota::Files && self.recall_unused(tables, id, now_seconds) {
             return Err(Status::Delay);
         }
-        let needed = (quota, amount);
-        let is_coming = self.end_courtesy(tables, &host, needed, Some(id), now_seconds);
-        match host.has_room(quota, amount) {
+        let is_coming = self.end_courtesy(tables, &host, need, Some(id), now_seconds);
+        match need.fits(&host) {
             true => Ok(()),
             false if is_coming => Err(Status::Delay),
             false => Err(refused),
@@ -66,11 +117,43 @@ impl State {
         // The new client may be the restarted one, whose record goes when it is
         // confirmed.
         let own = tables.by_name.get(name).and_then(|slot| slot.confirmed);
-        let is_coming = self.end_courtesy(tables, host, (Quota::Clients, 1), own, now_seconds);
+        let need = Need::of(Quota::Clients, 1);
+        let is_coming = self.end_courtesy(tables, host, need, own, now_seconds);
         // Minor version 0 has a status for it (RFC 7530 §16.33); in later ones the
         // client must wait (RFC 8881 §15.1.1.3).
         let refused = if minor_zero && !is_coming { Status::Resource } else { Status::Delay };
         host.take(Quota::Clients, 1).ok_or(refused)
+    }
+
+    /// Checks that the client may have one more session, and makes room if it may
+    /// not; also for the replies of its channel, without which the session becomes a
+    /// small one.
+    ///
+    /// # Errors
+    /// [`Status::Delay`] if there may be room later, otherwise [`Status::Nospc`]
+    /// (RFC 8881 §18.36.4), or [`Status::StaleClientid`].
+    pub(crate) fn need_session(
+        &self,
+        tables: &mut Tables,
+        id: ClientId,
+        channel: &Channel,
+        now_seconds: u64,
+    ) -> Result<(), Status> {
+        let client = tables.clients.get(&id).ok_or(Status::StaleClientid)?;
+        let host = Arc::clone(&client.host);
+        let session = Need::of(Quota::Sessions, 1);
+        let replies = Need::of(Quota::ReplyBytes, reply_memory::asked_bytes(channel));
+        let mut is_coming = false;
+        for need in [session, replies] {
+            if !need.fits(&host) {
+                is_coming |= self.end_courtesy(tables, &host, need, Some(id), now_seconds);
+            }
+        }
+        match session.fits(&host) {
+            true => Ok(()),
+            false if is_coming => Err(Status::Delay),
+            false => Err(Status::Nospc),
+        }
     }
 
     /// Removes the state of clients with an expired lease, but not of `except`,
@@ -81,19 +164,20 @@ impl State {
         &self,
         tables: &mut Tables,
         host: &HostAccount,
-        (quota, amount): (Quota, usize),
+        need: Need,
         except: Option<ClientId>,
         now_seconds: u64,
     ) -> bool {
-        if tables.sought_room.at_seconds == now_seconds {
-            return tables.sought_room.is_coming;
+        let sought = *need.sought(tables);
+        if sought.at_seconds == now_seconds {
+            return sought.is_coming;
         }
-        let needs_records = quota == Quota::Clients;
+        let needs_records = need.quota == Quota::Clients;
         let mut expired: Vec<(u64, ClientId)> = tables
             .clients
             .values()
             .filter(|client| client.confirmed && Some(client.id) != except)
-            .filter(|client| needs_records || client.has_state())
+            .filter(|client| need.is_held_by(client))
             .filter(|client| client.lease.expired(now_seconds, self.lease_seconds))
             .map(|client| (client.lease.renewed_seconds(), client.id))
             .collect();
@@ -101,7 +185,7 @@ impl State {
         let (mut ended, mut states) = (0, 0);
         for (_, id) in &expired {
             let is_enough = ended == MAX_EXPIRED_FOR_ROOM || states >= MAX_STATES_PER_SLICE;
-            if is_enough || host.has_room(quota, amount) {
+            if is_enough || need.fits(host) {
                 break;
             }
             ended += 1;
@@ -111,8 +195,10 @@ impl State {
                 self.drop_client(tables, *id, now_seconds);
             }
         }
-        let is_coming = ended < expired.len() || !tables.removed_clients.is_empty();
-        tables.sought_room = SoughtRoom { at_seconds: now_seconds, is_coming };
+        // Sessions end at once, whatever state is left.
+        let is_left = !need.is_for_session() && !tables.removed_clients.is_empty();
+        let is_coming = ended < expired.len() || is_left;
+        *need.sought(tables) = SoughtRoom { at_seconds: now_seconds, is_coming };
         is_coming
     }
 

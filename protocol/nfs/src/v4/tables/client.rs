@@ -7,7 +7,7 @@ use super::lease::Lease;
 use super::owner::{LockOwner, OpenOwner, OwnerName};
 use super::owner_seq::OwnerSeq;
 use super::pending_work::PendingWork;
-use super::quota::{Charge, HostAccount, Quota};
+use super::quota::{Bound, Charge, HostAccount, Quota};
 use super::session::Session;
 use crate::limits::{MAX_OWNERS_PER_CLIENT, MAX_STATES_PER_CLIENT};
 use crate::runtime::Call;
@@ -90,7 +90,8 @@ pub struct Client {
     /// The removal of its record, started when its lease expired.
     pub record_removal: Option<PendingWork>,
     /// Its record was removed at the end of grace, because it had not reclaimed
-    /// everything; it is written again with RECLAIM_COMPLETE.
+    /// everything, or, in minor version 0, anything; it is written again with
+    /// RECLAIM_COMPLETE, or with the first OPEN.
     pub unrecorded: bool,
     /// Its lease.
     pub lease: Arc<Lease>,
@@ -188,20 +189,22 @@ impl Client {
         if room { Ok(()) } else { Err(self.too_much()) }
     }
 
-    /// Takes a part of its host's quota.
+    /// Takes one of a quota for its host, within this bound.
     ///
     /// # Errors
     /// As [`Self::room_for_state`].
-    pub fn take(&self, quota: Quota) -> Result<Charge, Status> {
-        self.host.take(quota, 1).ok_or_else(|| self.too_much())
+    pub fn take(&self, bound: Bound, quota: Quota) -> Result<Charge, Status> {
+        self.host_has_room(bound, quota, 1)?;
+        Ok(self.host.charge(quota, 1))
     }
 
-    /// Checks that its host's quota has room for `amount` more.
+    /// Checks that its host's quota has room for `amount` more, within this bound.
     ///
     /// # Errors
     /// As [`Self::room_for_state`].
-    pub fn host_has_room(&self, quota: Quota, amount: usize) -> Result<(), Status> {
-        if self.host.has_room(quota, amount) { Ok(()) } else { Err(self.too_much()) }
+    pub fn host_has_room(&self, bound: Bound, quota: Quota, amount: usize) -> Result<(), Status> {
+        let has_room = self.host.has_room_within(bound, quota, amount);
+        if has_room { Ok(()) } else { Err(self.too_much()) }
     }
 
     /// Checks for room for one more owner.

@@ -35,7 +35,7 @@ use file::FileState;
 use ids::StateKey;
 use open::{LockState, Open};
 use owner::OwnerName;
-use quota::Quota;
+use quota::{Bound, Quota};
 use removed_client::RemovedClient;
 use std::collections::{BTreeMap, BTreeSet};
 use zgate_nfs_wire::v4::{ClientId, Status};
@@ -70,6 +70,8 @@ pub struct Tables {
     pub last_closed: HashMap<StateKey, (ClientId, OwnerName)>,
     /// The last search for clients with an expired lease.
     pub sought_room: SoughtRoom,
+    /// The last one for those with sessions.
+    pub sought_sessions: SoughtRoom,
 }
 
 /// Type of the state of a stateid.
@@ -128,12 +130,12 @@ impl Tables {
     ///
     /// # Errors
     /// As [`Client::room_for_state`].
-    pub fn hold_file(&mut self, id: ClientId, file: &FileKey) -> Result<(), Status> {
+    pub fn hold_file(&mut self, id: ClientId, file: &FileKey, bound: Bound) -> Result<(), Status> {
         let client = self.clients.get(&id).ok_or(Status::StaleClientid)?;
         match self.files.get(file) {
             Some(state) if state.holders.contains_key(&id) => return Ok(()),
             Some(state) if state.held.is_some() => {}
-            _ => client.host_has_room(Quota::Files, 1)?,
+            _ => client.host_has_room(bound, Quota::Files, 1)?,
         }
         let own = client.host.charge_own(Quota::Files, 1);
         let total = || client.host.charge_total(Quota::Files, 1);

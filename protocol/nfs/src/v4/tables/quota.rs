@@ -4,7 +4,8 @@
 //! [`HOST_SHARE_OF_FREE`] times the free part. A single host can thus use three
 //! quarters; a second one finds a quarter free and may use three quarters of
 //! that; many hosts that take all they can get equal shares. Only the amounts
-//! in use are counted. IPv4 hosts are addresses, IPv6 hosts are /64 networks,
+//! in use are counted. What a client had before a restart of the server it may take
+//! back beyond its host's share: others may have come first. IPv4 hosts are addresses, IPv6 hosts are /64 networks,
 //! as an interface may choose among the addresses of one.
 
 use crate::limits::{
@@ -42,6 +43,15 @@ pub enum Quota {
     Owners,
     /// Blocked locks whose clients are to be told.
     BlockedLocks,
+}
+
+/// What bounds the amount that a host may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// The host's share: for what is new.
+    Share,
+    /// The limit for all hosts together: for what is reclaimed.
+    Total,
 }
 
 const QUOTAS: usize = 10;
@@ -179,14 +189,21 @@ pub struct HostAccount {
 }
 
 impl HostAccount {
-    /// True if the host may take `amount` more.
+    /// True if the host may take `amount` more, as something new.
     #[must_use]
     pub fn has_room(&self, quota: Quota, amount: usize) -> bool {
+        self.has_room_within(Bound::Share, quota, amount)
+    }
+
+    /// True if the host may take `amount` more within this bound.
+    #[must_use]
+    pub fn has_room_within(&self, bound: Bound, quota: Quota, amount: usize) -> bool {
         let own = self.held[quota as usize].load(Ordering::Relaxed) + amount;
         let all = self.totals.held[quota as usize].load(Ordering::Relaxed) + amount;
         let free = self.totals.capacity[quota as usize].checked_sub(all);
-        free.is_some_and(|free| own <= free.saturating_mul(HOST_SHARE_OF_FREE))
-            && !self.totals.is_full.load(Ordering::Relaxed)
+        let is_within =
+            |free: usize| bound == Bound::Total || own <= free.saturating_mul(HOST_SHARE_OF_FREE);
+        free.is_some_and(is_within) && !self.totals.is_full.load(Ordering::Relaxed)
     }
 
     /// Amount in use by the host.
@@ -303,6 +320,19 @@ mod tests {
             drop(first);
             assert!(greedy(&hosts, "10.0.0.4", quota).len() >= all / 2);
         }
+    }
+
+    #[test]
+    fn what_is_reclaimed_is_bounded_by_the_limit_for_all() {
+        let hosts = Hosts::default();
+        let (first, late) =
+            (greedy(&hosts, "10.0.0.1", Quota::Files), hosts.account(address("10.0.0.2")));
+        let left = CAPACITY[Quota::Files as usize] - first.len();
+        assert!(!late.has_room(Quota::Files, left));
+        assert!(late.has_room_within(Bound::Total, Quota::Files, left));
+        assert!(!late.has_room_within(Bound::Total, Quota::Files, left + 1));
+        hosts.set_full(true);
+        assert!(!late.has_room_within(Bound::Total, Quota::Files, 1));
     }
 
     #[test]

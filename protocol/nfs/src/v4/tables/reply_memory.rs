@@ -18,15 +18,18 @@ pub struct Share {
 #[must_use]
 pub fn promise(host: &Arc<HostAccount>, channel: &mut Channel) -> Option<Share> {
     let session = host.take(Quota::Sessions, 1)?;
-    let asked = |channel: &Channel| {
-        channel.slots as usize * (channel.max_cached_bytes as usize + SLOT_BYTES)
-    };
-    if !host.has_room(Quota::ReplyBytes, asked(channel)) {
+    if !host.has_room(Quota::ReplyBytes, asked_bytes(channel)) {
         channel.slots = channel.slots.min(SPARE_SLOTS);
         channel.max_cached_bytes = channel.max_cached_bytes.min(SPARE_CACHED_REPLY_BYTES);
     }
-    let bytes = host.charge(Quota::ReplyBytes, asked(channel));
+    let bytes = host.charge(Quota::ReplyBytes, asked_bytes(channel));
     Some(Share { _session: session, _bytes: bytes })
+}
+
+/// Memory that a channel requests.
+#[must_use]
+pub fn asked_bytes(channel: &Channel) -> usize {
+    channel.slots as usize * (channel.max_cached_bytes as usize + SLOT_BYTES)
 }
 
 #[cfg(test)]

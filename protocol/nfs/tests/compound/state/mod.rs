@@ -3,6 +3,7 @@
 mod changes;
 mod delegated_times;
 mod delegations;
+mod edges;
 mod foreign;
 mod grace;
 mod handover;

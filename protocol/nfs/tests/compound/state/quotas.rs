@@ -4,9 +4,11 @@
 use std::rc::Rc;
 use zgate_nfs::limits::{MAX_BLOCKED_LOCKS, MAX_STATES_PER_SLICE};
 use zgate_nfs_wire::v4::callback::CallbackOp;
-use zgate_nfs_wire::v4::op::open::How;
+use zgate_nfs_wire::v4::op::Lock;
+use zgate_nfs_wire::v4::op::lock;
+use zgate_nfs_wire::v4::op::open::{Claim, How};
 use zgate_nfs_wire::v4::{LockType, Status};
-use zgate_test_harness::nfs::{Client, Harness, LEASE, OpenRequest, mode};
+use zgate_test_harness::nfs::{Client, GRACE, Harness, LEASE, OpenRequest, Ops, mode};
 
 fn at(harness: &Rc<Harness>, name: &str, minor: u8, host: u8) -> Client {
     let client = harness.stranger(name, minor);
@@ -88,6 +90,56 @@ fn one_host_does_not_take_all_open_files() {
         }
         assert!(make(&again, "j").is_ok());
     }
+}
+
+/// Two hosts fill most of a table for a hundred files: the first one three quarters,
+/// which is more than it would get if it came second.
+#[test]
+fn a_reclaim_does_not_depend_on_who_came_back_first() {
+    for minor in 0..=2 {
+        let harness = Harness::new();
+        harness.restart_with_open_files(100);
+        let make = |client: &Client, text: &str| {
+            let how = How::Unchecked(mode(0o644));
+            client.open(&OpenRequest::name(&client.export(), text).how(how))
+        };
+        let clients = [1, 2].map(|host| ready_at(&harness, &format!("c{host}"), minor, host));
+        let held = clients.each_ref().map(|client| {
+            let texts = (0..100).map(|n| format!("{}-{n}", client.address.get()));
+            texts.map_while(|text| make(client, &text).ok()).collect::<Vec<_>>()
+        });
+        assert!(held[0].len() == 75 && held[1].len() > 10);
+        harness.restart();
+        for (client, opens) in clients.iter().zip(&held).rev() {
+            client.reconnect();
+            client.introduce_for_reclaim(false);
+            for opened in opens {
+                let wish = OpenRequest::name(&opened.fh, "").claim(Claim::Previous(0));
+                let back = client.open(&wish).unwrap();
+                let args = client.lock_args(&back, "l", LockType::Write, (0, 4));
+                let args = lock::Args { reclaim: true, ..args };
+                client.run(Ops::new().at(&back.fh).op::<Lock>(&args)).ok();
+                client.advance("owner", Status::Ok);
+                client.advance("l", Status::Ok);
+            }
+            if minor > 0 {
+                client.reclaim_complete().unwrap();
+            }
+        }
+        let all = held[0].len() + held[1].len();
+        assert_eq!(harness.server().totals(0).opens, all, "minor version {minor}");
+        for _ in 0..GRACE + 15 {
+            harness.pass_seconds(1);
+            clients.iter().for_each(|client| drop(client.open(&wish_for(client, "none"))));
+        }
+        // What is new is counted against the share again.
+        let refused = make(&clients[0], "new").unwrap_err();
+        assert_eq!(refused, if minor == 0 { Status::Resource } else { Status::Delay });
+    }
+}
+
+fn wish_for(client: &Client, text: &str) -> OpenRequest {
+    OpenRequest::name(&client.export(), text)
 }
 
 /// A client that opens and closes many files; the server has descriptors for a
@@ -179,6 +231,82 @@ fn courtesy_ends_when_others_need_the_room() {
         }
         let left = harness.server().totals(0).opens;
         assert!(left > 60 && left < full, "one of both was enough: {left}");
+    }
+}
+
+/// Two hosts create all sessions that they can, with small channels: the table is
+/// used up, not the memory for replies. Their clients have a file open, and fall
+/// silent.
+#[test]
+fn courtesy_ends_when_others_need_sessions() {
+    for minor in 1..=2 {
+        let harness = Harness::new();
+        harness.restart_with_least_memory();
+        let session_of = |client: &Client, sequence: u32| {
+            let mut args = client.session_args(sequence, false);
+            args.fore.max_cached_bytes = 0;
+            client.create_session_with(&args)
+        };
+        for host in [1, 2] {
+            // The first host is silent for longer.
+            harness.pass_seconds(1);
+            let refused = (0..100).find_map(|number| {
+                let client = at(&harness, &format!("silent{host}-{number}"), minor, host);
+                let mut sequence = client.exchange_id().unwrap().sequenceid;
+                if let Err(status) = session_of(&client, sequence) {
+                    return Some(status);
+                }
+                client.reclaim_complete().unwrap();
+                client.create(&format!("f{host}-{number}"));
+                (1..8).find_map(|_| {
+                    sequence += 1;
+                    session_of(&client, sequence).err()
+                })
+            });
+            assert_eq!(refused, Some(Status::Nospc), "nobody's lease has expired");
+        }
+        let full = harness.server().totals(0).sessions;
+        harness.pass_seconds(LEASE + 1);
+        assert_eq!(harness.server().totals(0).sessions, full, "courtesy");
+        let third = at(&harness, "third", minor, 3);
+        let mut sequence = third.exchange_id().unwrap().sequenceid;
+        for number in 0..60 {
+            let mut tries = (0..3).map(|_| {
+                let result = session_of(&third, sequence).map(drop);
+                if result == Err(Status::Delay) {
+                    harness.pass_seconds(1);
+                }
+                result
+            });
+            assert!(tries.any(|result| result.is_ok()), "{number}, minor version {minor}");
+            sequence += 1;
+        }
+        let left = harness.server().totals(0).sessions;
+        assert!(left > 120 && left < full, "some had to go: {left} of {full}");
+    }
+}
+
+/// Clients that have promised replies and fall silent: a session of another one is
+/// not small because of them.
+#[test]
+fn courtesy_ends_when_others_need_memory_for_replies() {
+    for minor in 1..=2 {
+        let harness = Harness::new();
+        harness.restart_with_least_memory();
+        let slots_of = |client: &Client| {
+            let made = client.exchange_id().unwrap();
+            let mut args = client.session_args(made.sequenceid, false);
+            args.fore.slots = 128;
+            client.create_session_with(&args).unwrap().fore.slots
+        };
+        for host in [1, 2, 3, 4] {
+            for number in 0..4 {
+                slots_of(&at(&harness, &format!("silent{host}-{number}"), minor, host));
+            }
+        }
+        assert!(slots_of(&at(&harness, "early", minor, 5)) < 128, "nobody's lease has expired");
+        harness.pass_seconds(LEASE + 1);
+        assert_eq!(slots_of(&at(&harness, "late", minor, 6)), 128, "minor version {minor}");
     }
 }
 

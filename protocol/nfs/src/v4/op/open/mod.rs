@@ -84,7 +84,7 @@ impl State {
         record.room_for_owner()?;
         self.need_room(&mut tables, client, (Quota::Owners, 1), now_seconds)?;
         let record = tables.clients.get_mut(&client).ok_or(Status::StaleClientid)?;
-        let charge = Some(record.take(Quota::Owners)?);
+        let charge = Some(record.take(self.bound(record), Quota::Owners)?);
         let fresh = OpenOwner { confirmed, charge, ..OpenOwner::default() };
         record.open_owners.insert(Arc::clone(owner), fresh);
         Ok(())
@@ -132,26 +132,31 @@ fn check_bits(minor: u8, access: u32, deny: u32) -> Result<(), Status> {
     Ok(())
 }
 
-/// Checks opens and reclaims during grace (RFC 8881 §8.4.2, RFC 7530 §9.6.2).
-fn check_grace(cx: &Cx<'_>, client: ClientId, claim: &Claim) -> Result<(), Status> {
+/// Checks opens and reclaims during grace (RFC 8881 §8.4.2, RFC 7530 §9.6.2). The
+/// first open of a client whose record was removed at the end of grace waits until
+/// it is written again.
+async fn check_grace(cx: &Cx<'_>, client: ClientId, claim: &Claim) -> Result<(), Status> {
     let state = &cx.server.state;
-    let (complete, may_reclaim) = {
+    // Looked at before the client: when grace is over, its clients without a record
+    // are known.
+    let is_grace = state.grace.delays(cx.now.seconds());
+    let (complete, may_reclaim, unrecorded) = {
         let tables = state.lock();
         let record = tables.clients.get(&client).ok_or(Status::StaleClientid)?;
-        (record.reclaim_complete, record.may_reclaim)
+        (record.reclaim_complete, record.may_reclaim, record.unrecorded)
     };
     if claim.is_reclaim() {
-        let open_to_it = state.grace.active() && may_reclaim && !complete;
+        let open_to_it = is_grace && may_reclaim && !complete;
         if !open_to_it {
             return Err(Status::NoGrace);
         }
         state.grace.reclaiming(cx.now.seconds());
         return Ok(());
     }
-    if state.grace.delays(cx.now.seconds()) || cx.minor > 0 && !complete {
+    if is_grace || cx.minor > 0 && !complete {
         return Err(Status::Grace);
     }
-    Ok(())
+    if unrecorded { state.record_again(client).await } else { Ok(()) }
 }
 
 async fn open(
@@ -162,7 +167,7 @@ async fn open(
 ) -> Result<Res, Failure> {
     check_bits(cx.minor, args.access, args.deny)?;
     cx.current()?;
-    check_grace(cx, client, &args.claim)?;
+    check_grace(cx, client, &args.claim).await?;
     if !matches!(args.how, How::NoCreate) {
         // A created name stays, and the OPEN is retried: refusals that would
         // follow are checked before.
@@ -272,9 +277,11 @@ fn remember(
     let file = target.object.file_key();
     let access = args.access & 3;
     let mut tables = state.lock();
-    if args.claim.is_reclaim() && !state.grace.active() {
-        // Grace has ended during the calls to the backend: others may have used
-        // the file since, and left no open that would conflict.
+    // Grace may have ended during the calls to the backend: others may have used the
+    // file since, and left no open that would conflict, or the client's record is
+    // being removed.
+    let may_reclaim = tables.clients.get(&client).is_some_and(|record| record.may_reclaim);
+    if args.claim.is_reclaim() && !(may_reclaim && state.grace.active()) {
         return Err(Status::NoGrace);
     }
     let now = cx.now.seconds();
