@@ -25,6 +25,7 @@ use zgate_csi::proto::*;
 use zgate_io::mountinfo::MountLine;
 
 const VOLUME: &str = "g:tank/k8s/a";
+const TARGET: &str = "iqn.2026-11.io.zgate:a";
 const NAA: &str = "naa.60000000000000001";
 const PORTALS: &str = "tcp=10.0.0.9:2049,rdma=10.0.0.9:20049";
 
@@ -213,13 +214,14 @@ impl Host for Told {
         Ok(machine.mounts.iter().map(line).collect())
     }
 
-    fn paths(&self, naa: &str) -> Vec<Disk> {
-        let paths = if naa == NAA { self.0.lock().unwrap().portals.len() } else { 0 };
+    fn paths(&self, target: &str, naa: &str) -> Vec<Disk> {
+        let paths =
+            if (target, naa) == (TARGET, NAA) { self.0.lock().unwrap().portals.len() } else { 0 };
         let disk = |name: &&str| Disk { device: PathBuf::from(name), size_bytes: 1 << 30 };
         ["/dev/sdx", "/dev/sdy"].iter().take(paths).map(disk).collect()
     }
 
-    fn multipath(&self, _: &str) -> Option<Disk> {
+    fn multipath(&self, _: &str, _: &str) -> Option<Disk> {
         let disk = Disk { device: PathBuf::from("/dev/dm-0"), size_bytes: 1 << 30 };
         self.0.lock().unwrap().has_map.then_some(disk)
     }
@@ -306,7 +308,7 @@ impl Fixture {
         let pairs = [
             ("protocol", protocol),
             ("path", "/k8s/a"),
-            ("target", "iqn.2026-11.io.zgate:a"),
+            ("target", TARGET),
             ("lun", "0"),
             ("naa", NAA),
             ("portals", portals),
