@@ -79,13 +79,12 @@ impl Host for ModelHost {
         self.system.mounts()
     }
 
-    fn paths(&self, _: &str) -> Vec<Disk> {
-        // A suite has one disk attached at a time.
-        let device = self.disks().values().next().cloned();
+    fn paths(&self, target: &str, _: &str) -> Vec<Disk> {
+        let device = self.disks().get(target).cloned();
         device.into_iter().map(|device| Disk { device, size_bytes: DISK_BYTES }).collect()
     }
 
-    fn multipath(&self, _: &str) -> Option<Disk> {
+    fn multipath(&self, _: &str, _: &str) -> Option<Disk> {
         None
     }
 

@@ -97,9 +97,10 @@ async fn mounted(
 }
 
 /// Returns whether a mount is of a disk that is attached, not of a device that went with an
-/// earlier session.
+/// earlier session, nor of another target's disk with the same identifier.
 pub(super) fn is_of(host: &dyn Host, known: &DiskRecord, mount: &MountLine) -> bool {
-    let mut devices = host.multipath(&known.naa).into_iter().chain(host.paths(&known.naa));
+    let (target, naa) = (&known.target, &known.naa);
+    let mut devices = host.multipath(target, naa).into_iter().chain(host.paths(target, naa));
     devices.any(|disk| host.number(&disk.device) == Some(mount.device))
 }
 

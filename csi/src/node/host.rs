@@ -2,6 +2,7 @@
 //! here waits without a bound, and no path that may be on a dead server is looked at
 //! other than by a child process.
 
+use super::sysfs;
 use crate::limits::{MAX_OUTPUT_BYTES, MAX_STUCK_CHILDREN, REAP_SECONDS};
 use async_trait::async_trait;
 use std::fs;
@@ -102,11 +103,13 @@ pub trait Host: Send + Sync {
     /// Reads the table of mounts.
     fn mounts(&self) -> io::Result<Vec<MountLine>>;
 
-    /// Returns the paths to the disk with an identifier (`naa.` and digits).
-    fn paths(&self, naa: &str) -> Vec<Disk>;
+    /// Returns the paths to the disk with an identifier (`naa.` and digits) that came with
+    /// sessions with an iSCSI target: other targets may offer a disk with the same one.
+    fn paths(&self, target: &str, naa: &str) -> Vec<Disk>;
 
-    /// Returns the multipath device of the disk with an identifier.
-    fn multipath(&self, naa: &str) -> Option<Disk>;
+    /// Returns the multipath device of the disk with an identifier; none if one of its paths
+    /// is of another target than this.
+    fn multipath(&self, target: &str, naa: &str) -> Option<Disk>;
 
     /// Returns the number of a block device (`st_dev` of what is mounted from it).
     fn number(&self, device: &Path) -> Option<u64>;
@@ -230,22 +233,12 @@ impl Host for System {
         mountinfo::read()
     }
 
-    fn paths(&self, naa: &str) -> Vec<Disk> {
-        let same = |name: &str| {
-            let wwid = fs::read_to_string(format!("/sys/block/{name}/device/wwid"));
-            wwid.is_ok_and(|wwid| wwid.trim().eq_ignore_ascii_case(naa))
-        };
-        block_devices("sd").into_iter().filter(|name| same(name)).map(|name| disk(&name)).collect()
+    fn paths(&self, target: &str, naa: &str) -> Vec<Disk> {
+        sysfs::paths(Path::new(SYS), target, naa).iter().map(|name| disk(name)).collect()
     }
 
-    fn multipath(&self, naa: &str) -> Option<Disk> {
-        let digits = naa.strip_prefix("naa.").unwrap_or(naa).to_ascii_lowercase();
-        let uuid = format!("mpath-3{digits}");
-        let same = |name: &String| {
-            let found = fs::read_to_string(format!("/sys/block/{name}/dm/uuid"));
-            found.is_ok_and(|found| found.trim().eq_ignore_ascii_case(&uuid))
-        };
-        block_devices("dm-").into_iter().find(same).map(|name| disk(&name))
+    fn multipath(&self, target: &str, naa: &str) -> Option<Disk> {
+        sysfs::multipath(Path::new(SYS), target, naa).map(|name| disk(&name))
     }
 
     fn number(&self, device: &Path) -> Option<u64> {
@@ -293,13 +286,8 @@ fn session_states(target: &str) -> Vec<String> {
     sessions(target).iter().map(state).map(|state| state.trim().to_owned()).collect()
 }
 
-fn block_devices(prefix: &str) -> Vec<String> {
-    let Ok(all) = fs::read_dir("/sys/block") else { return Vec::new() };
-    let names = all.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let mut names: Vec<String> = names.filter(|name| name.starts_with(prefix)).collect();
-    names.sort();
-    names
-}
+/// Where sysfs is mounted.
+const SYS: &str = "/sys";
 
 /// Sectors of `size` in sysfs, in bytes, for any disk.
 const SECTOR_BYTES: u64 = 512;

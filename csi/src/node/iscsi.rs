@@ -57,7 +57,7 @@ pub(super) async fn attach(
             }
         }
         if sessions > 0 {
-            let disk = disk(&*node.host, naa, sessions).await?;
+            let disk = disk(&*node.host, (target, naa), sessions).await?;
             set_patience(&*node.host, target, naa);
             return Ok(disk);
         }
@@ -68,7 +68,7 @@ pub(super) async fn attach(
 /// Has commands fail soon only where there is another path to take, whatever number of
 /// portals there is: multipathd makes devices of one path, too.
 fn set_patience(host: &dyn Host, target: &str, naa: &str) {
-    let has_other = host.multipath(naa).is_some() && host.paths(naa).len() > 1;
+    let has_other = host.multipath(target, naa).is_some() && host.paths(target, naa).len() > 1;
     let seconds = if has_other { MANY_PATHS_SECONDS } else { ONE_PATH_SECONDS };
     if let Err(error) = host.set_patience(target, seconds) {
         tracing::warn!(target, seconds, %error, "recovery_tmo of a session stays as it is");
@@ -140,23 +140,28 @@ async fn login(host: &dyn Host, target: &str, portal: &NodePortal) -> Result<(),
 }
 
 /// Waits for the disk of sessions.
-async fn disk(host: &dyn Host, naa: &str, sessions: usize) -> Result<Disk, Status> {
-    let found =
-        until(DISK_SECONDS, || host.paths(naa).into_iter().find(|disk| disk.size_bytes > 0));
+async fn disk(
+    host: &dyn Host,
+    (target, naa): (&str, &str),
+    sessions: usize,
+) -> Result<Disk, Status> {
+    let look = || host.paths(target, naa).into_iter().find(|disk| disk.size_bytes > 0);
+    let found = until(DISK_SECONDS, look);
     let Some(path) = found.await else {
-        return Err(ours("no disk", &format!("{naa} did not appear after the login")));
+        return Err(ours("no disk", &format!("{naa} of {target} did not appear after the login")));
     };
     if sessions < 2 || !multipathd_runs(host, naa).await {
-        return Ok(host.multipath(naa).unwrap_or(path));
+        return Ok(host.multipath(target, naa).unwrap_or(path));
     }
     let device = path.device.to_string_lossy().into_owned();
     if let Err(error) = host.run("multipath", &["-v1", &device], COMMAND_SECONDS).await {
         tracing::warn!(%error, "multipath");
     }
-    match until(MULTIPATH_SECONDS, || host.multipath(naa)).await {
+    match until(MULTIPATH_SECONDS, || host.multipath(target, naa)).await {
         Some(disk) => {
             // The kernel looks for the disk in one session after the other.
-            until(MULTIPATH_SECONDS, || (host.paths(naa).len() >= sessions).then_some(())).await;
+            until(MULTIPATH_SECONDS, || (host.paths(target, naa).len() >= sessions).then_some(()))
+                .await;
             Ok(disk)
         }
         None => {
@@ -191,14 +196,14 @@ async fn until<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Optio
 }
 
 /// Returns the disk of a volume that is attached.
-pub(super) fn attached(host: &dyn Host, naa: &str) -> Option<Disk> {
-    host.multipath(naa).or_else(|| host.paths(naa).into_iter().next())
+pub(super) fn attached(host: &dyn Host, target: &str, naa: &str) -> Option<Disk> {
+    host.multipath(target, naa).or_else(|| host.paths(target, naa).into_iter().next())
 }
 
 /// Returns the condition of a volume's disk. It is in order if a session is logged in, and
 /// the disk answers a read in time.
 pub(super) async fn condition(host: &dyn Host, reads: &Probes, known: &DiskRecord) -> Condition {
-    let Some(disk) = attached(host, &known.naa) else {
+    let Some(disk) = attached(host, &known.target, &known.naa) else {
         return Condition::Fault(
             "its disk is not attached; delete the pod, so that it is attached again".to_owned(),
         );
@@ -238,7 +243,7 @@ pub(super) async fn condition(host: &dyn Host, reads: &Probes, known: &DiskRecor
 /// Ends the sessions with a target.
 pub(super) async fn detach(host: &dyn Host, target: &str, naa: &str) -> Result<(), Status> {
     // The kernel goes on writing after an unmount, and in other mount name spaces.
-    if let Some(disk) = attached(host, naa)
+    if let Some(disk) = attached(host, target, naa)
         && host.has_filesystem(&disk.device)
         && host.is_logged_in(target)
     {
@@ -247,7 +252,7 @@ pub(super) async fn detach(host: &dyn Host, target: &str, naa: &str) -> Result<(
             disk.device.display()
         )));
     }
-    if let Some(disk) = host.multipath(naa) {
+    if let Some(disk) = host.multipath(target, naa) {
         let device = disk.device.to_string_lossy().into_owned();
         // With what waits in it for paths that are gone, it could not be removed.
         let failing = ["disablequeueing", "map", &device];
@@ -289,7 +294,7 @@ pub(super) async fn rescan(
     host.run("iscsiadm", &arguments, LOGIN_SECONDS)
         .await
         .map_err(|error| ours("rescan", &error))?;
-    if let Some(disk) = host.multipath(naa)
+    if let Some(disk) = host.multipath(target, naa)
         && let Some(map) = disk.device.file_name().and_then(|name| name.to_str())
     {
         let arguments = ["resize", "map", map];
@@ -297,11 +302,11 @@ pub(super) async fn rescan(
             tracing::warn!(%error, "multipathd");
         }
     }
-    let grown = || attached(host, naa).filter(|disk| disk.size_bytes >= required_bytes);
+    let grown = || attached(host, target, naa).filter(|disk| disk.size_bytes >= required_bytes);
     match until(GROWTH_SECONDS, grown).await {
         Some(disk) => Ok(disk),
         None => {
-            let disk = attached(host, naa).ok_or_else(missing)?;
+            let disk = attached(host, target, naa).ok_or_else(missing)?;
             let reason = format!("{} bytes of {required_bytes}", disk.size_bytes);
             Err(ours("the disk has not grown", &reason))
         }

@@ -12,6 +12,7 @@ mod record;
 mod service;
 mod stage;
 mod stats;
+mod sysfs;
 mod usage;
 
 use crate::locks::Locks;

@@ -5,6 +5,7 @@ use super::record::Record;
 use crate::limits::{
     COMMAND_SECONDS, FLUSH_SECONDS, FORCED_UNMOUNT_SECONDS, PROBE_SECONDS, UNMOUNT_SECONDS,
 };
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -22,6 +23,24 @@ pub(super) fn ours(what: &str, error: &dyn std::fmt::Display) -> Status {
 pub(super) fn mounted_at(host: &dyn Host, path: &Path) -> Result<Option<MountLine>, Status> {
     let all = host.mounts().map_err(|error| ours("mount table", &error))?;
     Ok(all.into_iter().rev().find(|mount| mount.point == path.as_os_str().as_bytes()))
+}
+
+/// Returns whether a mount is what [`bind`] makes of a path: of the same place, and read-only
+/// if that was wanted or is what the place is mounted as.
+pub(super) fn is_bind(
+    host: &dyn Host,
+    mount: &MountLine,
+    from: &Path,
+    read_only: bool,
+) -> Result<bool, Status> {
+    let all = host.mounts().map_err(|error| ours("mount table", &error))?;
+    // The mount that the path is in; of several at one place, the last is the uppermost.
+    let below = |point: &[u8]| from.strip_prefix(OsStr::from_bytes(point)).ok();
+    let inner = all.iter().filter_map(|one| Some((one, below(&one.point)?)));
+    let Some((of, rest)) = inner.max_by_key(|(one, _)| one.point.len()) else { return Ok(false) };
+    let place = Path::new(OsStr::from_bytes(&of.root)).join(rest);
+    let is_same = of.device == mount.device && Path::new(OsStr::from_bytes(&mount.root)) == place;
+    Ok(is_same && mount.read_only == (read_only || of.read_only))
 }
 
 pub(super) fn text(path: &Path) -> Result<&str, Status> {

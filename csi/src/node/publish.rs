@@ -1,7 +1,7 @@
 //! Publishing: a staged volume becomes a path of a pod.
 
 use super::Node;
-use super::mount::{bind, mounted_at, ours, remove_target, unmount};
+use super::mount::{bind, is_bind, mounted_at, ours, remove_target, unmount};
 use super::stage::absolute;
 use crate::proto::volume_capability::AccessType;
 use crate::proto::volume_capability::access_mode::Mode;
@@ -51,8 +51,13 @@ impl Node {
         };
         record.published.insert(target.clone(), read_only);
         self.keep(&record)?;
-        if mounted_at(host, &target)?.is_some() {
-            return Ok(());
+        if let Some(mount) = mounted_at(host, &target)? {
+            if is_bind(host, &mount, &source, read_only)? {
+                return Ok(());
+            }
+            // Left by an earlier volume or stage, or by a call that ended half-way.
+            tracing::warn!(path = %target.display(), "a mount is not the volume's and makes way");
+            unmount(host, &target).await?;
         }
         make_target(&target, is_raw)?;
         // A device that must not be written is set so itself; see staging.

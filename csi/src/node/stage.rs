@@ -164,7 +164,8 @@ impl Node {
                 disk.naa
             ))
         };
-        iscsi::attached(&*self.host, &disk.naa).map(|disk| disk.device).ok_or_else(gone)
+        let attached = iscsi::attached(&*self.host, &disk.target, &disk.naa);
+        attached.map(|disk| disk.device).ok_or_else(gone)
     }
 
     /// Grows what is on a disk to the size that the disk has.

@@ -121,7 +121,7 @@ impl Node {
     async fn see_raw(&self, disk: &DiskRecord) -> Seen {
         let host = &*self.host;
         let condition = iscsi::condition(host, &self.disk_reads, disk).await;
-        let attached = iscsi::attached(host, &disk.naa);
+        let attached = iscsi::attached(host, &disk.target, &disk.naa);
         (attached.map(|disk| usage::of_size(disk.size_bytes)), condition)
     }
 

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod published;
 mod statistics;
 
 use async_trait::async_trait;
@@ -25,12 +26,15 @@ use zgate_csi::proto::*;
 use zgate_io::mountinfo::MountLine;
 
 const VOLUME: &str = "g:tank/k8s/a";
+const TARGET: &str = "iqn.2026-11.io.zgate:a";
 const NAA: &str = "naa.60000000000000001";
 const PORTALS: &str = "tcp=10.0.0.9:2049,rdma=10.0.0.9:20049";
 
 #[derive(Default)]
 struct Machine {
     mounts: Vec<(String, String)>,
+    /// Mount points that nothing can be written through.
+    read_only: BTreeSet<String>,
     commands: Vec<String>,
     logged_in: bool,
     formatted: bool,
@@ -92,7 +96,17 @@ impl Told {
         let lazy = words.contains(&"-l");
         let done = Some(Ok(String::new()));
         match (program, words) {
-            ("mount", words) if words.contains(&"remount,bind,ro") => done,
+            ("mount", [.., path]) if words.contains(&"remount,bind,ro") => {
+                machine.read_only.insert((*path).to_owned());
+                done
+            }
+            ("mount", ["--bind", from, path]) => {
+                // What is bound is the mount that is there.
+                let found = machine.mounts.iter().rev().find(|(_, point)| point == from);
+                let source = found.map_or(*from, |(source, _)| source.as_str()).to_owned();
+                machine.mounts.push((source, (*path).to_owned()));
+                done
+            }
             ("mount", [.., options, source, path]) => {
                 if machine.dead {
                     return None;
@@ -113,6 +127,7 @@ impl Told {
                 }
                 let path = words.last().copied().unwrap_or_default();
                 machine.mounts.retain(|(_, point)| point != path);
+                machine.read_only.remove(path);
                 done
             }
             ("stat" | "sync", _) if machine.dead => None,
@@ -205,21 +220,23 @@ impl Host for Told {
         let line = |(source, point): &(String, String)| MountLine {
             id: 1,
             device: number_of(source).unwrap_or(1),
-            root: b"/".to_vec(),
+            root: format!("/{source}").into_bytes(),
             point: point.clone().into_bytes(),
+            read_only: machine.read_only.contains(point),
             kind: if source.starts_with("/dev") { b"ext4".to_vec() } else { b"nfs4".to_vec() },
             source: source.clone().into_bytes(),
         };
         Ok(machine.mounts.iter().map(line).collect())
     }
 
-    fn paths(&self, naa: &str) -> Vec<Disk> {
-        let paths = if naa == NAA { self.0.lock().unwrap().portals.len() } else { 0 };
+    fn paths(&self, target: &str, naa: &str) -> Vec<Disk> {
+        let paths =
+            if (target, naa) == (TARGET, NAA) { self.0.lock().unwrap().portals.len() } else { 0 };
         let disk = |name: &&str| Disk { device: PathBuf::from(name), size_bytes: 1 << 30 };
         ["/dev/sdx", "/dev/sdy"].iter().take(paths).map(disk).collect()
     }
 
-    fn multipath(&self, _: &str) -> Option<Disk> {
+    fn multipath(&self, _: &str, _: &str) -> Option<Disk> {
         let disk = Disk { device: PathBuf::from("/dev/dm-0"), size_bytes: 1 << 30 };
         self.0.lock().unwrap().has_map.then_some(disk)
     }
@@ -306,7 +323,7 @@ impl Fixture {
         let pairs = [
             ("protocol", protocol),
             ("path", "/k8s/a"),
-            ("target", "iqn.2026-11.io.zgate:a"),
+            ("target", TARGET),
             ("lun", "0"),
             ("naa", NAA),
             ("portals", portals),
@@ -568,20 +585,4 @@ async fn commands_fail_soon_only_where_there_is_another_path() {
         let told = fixture.machine.0.lock().unwrap().patience;
         assert_eq!(told, Some(patience), "{multipathd} {down:?}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_writer_is_one_path() {
-    let mut fixture = Fixture::new();
-    assert_eq!(fixture.publish("a", false).await.unwrap_err().code(), Code::FailedPrecondition);
-    fixture.stage("nfs").await.unwrap();
-    fixture.publish("a", false).await.unwrap();
-    fixture.restart();
-    fixture.publish("a", false).await.unwrap();
-    assert_eq!(fixture.publish("a", true).await.unwrap_err().code(), Code::AlreadyExists);
-    assert_eq!(fixture.publish("b", false).await.unwrap_err().code(), Code::FailedPrecondition);
-    fixture.unpublish("a").await.unwrap();
-    fixture.unpublish("a").await.unwrap();
-    fixture.publish("b", false).await.unwrap();
-    assert!(!fixture.dir.path().join("a").exists() && fixture.dir.path().join("b").is_dir());
 }

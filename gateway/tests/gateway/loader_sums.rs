@@ -4,10 +4,11 @@
 use crate::loader::{open, write_model};
 use crate::model_files::ModelFile;
 use std::net::SocketAddr;
+use std::process::{Command, Output};
 use zgate_loader::model::checksum::Verify;
 use zgate_loader::model::{LoadError, Part, known_sums};
 use zgate_loader::{Load, LoadOptions, Plan, Wanted};
-use zgate_test_harness::{Gateway, runtime};
+use zgate_test_harness::{Gateway, runtime, zgate_binary};
 
 /// Finds the checksums of a load.
 async fn find(address: SocketAddr, path: &str, wanted: &Wanted) -> Result<Verify, LoadError> {
@@ -79,4 +80,37 @@ fn a_part_is_not_compared_with_the_checksum_of_its_tensor() {
         assert_eq!(count, 5);
         model.close().await.unwrap();
     });
+}
+
+/// A GGUF file has no checksum of its own: only one beside it can be compared.
+#[test]
+fn a_gguf_file_is_compared_with_the_checksum_beside_it() {
+    let gateway = Gateway::start(20);
+    let dir = gateway.export().join("g");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("x.gguf"), b"GGUF and more").unwrap();
+    let url = format!("nfs://127.0.0.1:{}/export/g/x.gguf?rdma=off", gateway.address.port());
+    let load = || -> Output {
+        let mut zgate = Command::new(zgate_binary());
+        zgate.args(["load", "--json", "--verify", &url]).output().unwrap()
+    };
+    let refused = |expected: &str| {
+        let output = load();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(expected), "{expected}: {said}");
+    };
+    let nothing = "nothing to compare with: /export/g/SHA256SUMS does not name x.gguf";
+    refused(nothing);
+    let sums = dir.join("SHA256SUMS");
+    std::fs::write(&sums, format!("{}  other.gguf\n", "0".repeat(64))).unwrap();
+    refused(nothing);
+    std::fs::write(&sums, format!("{}  x.gguf\n", "0".repeat(64))).unwrap();
+    refused("x.gguf: checksum ");
+
+    let summed = Command::new("sha256sum").arg("x.gguf").current_dir(&dir).output().unwrap();
+    std::fs::write(&sums, summed.stdout).unwrap();
+    let output = load();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(said[0]["verified"], "1 of 1 files match SHA256SUMS");
 }

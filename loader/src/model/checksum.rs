@@ -139,6 +139,35 @@ impl Whole {
     }
 }
 
+/// Hash of a file that is read as it is, in order.
+#[derive(Debug)]
+pub struct StreamHash {
+    name: String,
+    expected: String,
+    hash: Sha256,
+}
+
+impl StreamHash {
+    /// Creates the hash of a file, of which nothing was read yet; `expected` is in hex.
+    #[must_use]
+    pub fn new(name: &str, expected: &str) -> Self {
+        Self { name: name.to_owned(), expected: expected.to_owned(), hash: Sha256::new() }
+    }
+
+    /// Adds the next bytes of the file.
+    pub fn add(&mut self, data: &[u8]) {
+        self.hash.update(data);
+    }
+
+    /// Compares the checksum of the complete file.
+    ///
+    /// # Errors
+    /// [`LoadError::Checksum`] if it is another.
+    pub fn finish(self) -> Result<(), LoadError> {
+        compare(&self.name, &hex(&self.hash.finalize()), &self.expected)
+    }
+}
+
 /// Returns the checksums in a file's metadata, by the names of their tensors.
 fn tensor_sums(shard: &Shard) -> BTreeMap<String, TensorSum> {
     // It was parsed when the file was opened.
@@ -191,6 +220,19 @@ mod tests {
         };
         hash(&[0, 1, 2]).unwrap();
         hash(&[2, 0, 1]).unwrap();
+    }
+
+    #[test]
+    fn a_stream_has_the_checksum_of_its_pieces() {
+        let expected = hex(&Sha256::digest(b"0123456789"));
+        let hash = |pieces: [&[u8]; 2]| {
+            let mut stream = StreamHash::new("x.gguf", &expected);
+            pieces.iter().for_each(|piece| stream.add(piece));
+            stream.finish()
+        };
+        hash([b"0123", b"456789"]).unwrap();
+        let error = hash([b"0123", b"45678"]).unwrap_err().to_string();
+        assert!(error.starts_with("x.gguf: checksum ") && error.contains("damaged"), "{error}");
     }
 
     #[test]

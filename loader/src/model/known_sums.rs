@@ -3,8 +3,9 @@
 
 use super::LoadError;
 use super::catalog::Model;
-use super::checksum::{TENSOR_KEY, Verify, parse_sums};
+use super::checksum::{StreamHash, TENSOR_KEY, Verify, parse_sums};
 use super::plan::{Plan, Target};
+use crate::client::Client;
 use crate::directory;
 use std::collections::BTreeMap;
 use zgate_nfs_wire::v4::Status;
@@ -31,20 +32,50 @@ struct PlannedFile<'a> {
 /// [`LoadError::Unverifiable`] if there are none of what the plan reads; a side
 /// file that cannot be read or has another format.
 pub async fn find(model: &Model, plan: &Plan) -> Result<(Verify, String), LoadError> {
-    let side_file = format!("{}/{SUMS}", model.dir());
-    let found = directory::read_small(model.client(), model.dir(), SUMS, MAX_SUMS_BYTES).await;
-    let sums = match found {
-        Ok(raw) => parse_sums(&String::from_utf8_lossy(&raw))
-            .map_err(|reason| LoadError::Format { file: side_file.clone(), reason })?,
-        Err(error) if error.status() == Some(Status::Noent) => BTreeMap::new(),
-        Err(source) => return Err(LoadError::Client { what: side_file, source }),
-    };
+    let sums = in_side_file(model.client(), model.dir()).await?;
+    let side_file = side_file(model.dir());
     choose(sums, &planned_files(model, plan)).ok_or_else(|| {
         LoadError::Unverifiable(format!(
             "{side_file} names no file that is read as a whole, and no sha256:NAME metadata a \
              tensor that is; write the first with sha256sum, or load without verification"
         ))
     })
+}
+
+/// Finds the checksum of a file that is read as it is, and has none of its own: of a GGUF
+/// file. Also returns a message for when it matches.
+///
+/// # Errors
+/// [`LoadError::Unverifiable`] if the side file does not name it; a side file that cannot be
+/// read or has another format.
+pub async fn of_file(
+    client: &Client,
+    dir: &str,
+    name: &str,
+) -> Result<(StreamHash, String), LoadError> {
+    let sums = in_side_file(client, dir).await?;
+    let expected = sums.get(name).ok_or_else(|| {
+        LoadError::Unverifiable(format!(
+            "{} does not name {name}, which has no checksum of its own; write it with sha256sum, \
+             or load without verification",
+            side_file(dir)
+        ))
+    })?;
+    Ok((StreamHash::new(name, expected), format!("1 of 1 files match {SUMS}")))
+}
+
+/// Reads the checksums of files; none if there is no side file.
+async fn in_side_file(client: &Client, dir: &str) -> Result<BTreeMap<String, String>, LoadError> {
+    match directory::read_small(client, dir, SUMS, MAX_SUMS_BYTES).await {
+        Ok(raw) => parse_sums(&String::from_utf8_lossy(&raw))
+            .map_err(|reason| LoadError::Format { file: side_file(dir), reason }),
+        Err(error) if error.status() == Some(Status::Noent) => Ok(BTreeMap::new()),
+        Err(source) => Err(LoadError::Client { what: side_file(dir), source }),
+    }
+}
+
+fn side_file(dir: &str) -> String {
+    format!("{dir}/{SUMS}")
 }
 
 /// Chooses from the checksums of files and tensors, if there is one of what is

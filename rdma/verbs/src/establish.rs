@@ -52,15 +52,36 @@ fn fits(private_data: &[u8], max: usize) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns what is known of a subject, or opens it on a thread that may block: this one
+/// serves connections as well.
+async fn known_or_opened<S, T>(
+    subject: S,
+    known: impl FnOnce(&S) -> Option<T>,
+    open: impl FnOnce(&S) -> io::Result<T> + Send + 'static,
+) -> io::Result<(S, T)>
+where
+    S: Send + 'static,
+    T: Send + 'static,
+{
+    if let Some(found) = known(&subject) {
+        return Ok((subject, found));
+    }
+    let opening = tokio::task::spawn_blocking(move || open(&subject).map(|new| (subject, new)));
+    opening.await.map_err(io::Error::other)?
+}
+
 /// Prepares a connection that is not established yet: queue pair created,
 /// receives posted.
-fn prepare(
+async fn prepare(
     link: Link,
     setup: &mut Setup,
     peer: SocketAddr,
 ) -> io::Result<(VerbsConnection, (u8, u8))> {
-    let host = Arc::clone(&link.host);
-    let device = host.device_of(link.context())?;
+    // A device that was added after the start is opened now: its memory is registered,
+    // which takes seconds.
+    let known = |link: &Link| link.host.known(link.context());
+    let open = |link: &Link| link.host.device_of(link.context());
+    let (link, device) = known_or_opened(link, known, open).await?;
     let at_most = |wish: u8, most: c_int| wish.min(u8::try_from(most.max(0)).unwrap_or(u8::MAX));
     let depths = (
         at_most(setup.options.responder_resources, device.attributes.max_qp_rd_atom),
@@ -85,7 +106,7 @@ pub(crate) async fn connect(
         Refusal::Io(error) => ConnectError::Io(error),
     };
     let link = resolve(&host, to).await.map_err(refused)?;
-    let (connection, depths) = prepare(link, &mut setup, to)?;
+    let (connection, depths) = prepare(link, &mut setup, to).await?;
     start(&connection, &setup, depths)?;
     let established = connection.link().expect(sys::CM_ESTABLISHED, CONNECT_TIME).await;
     let notice = established.map_err(refused)?;
@@ -210,7 +231,7 @@ impl Request for VerbsRequest {
             fits(&setup.private_data, MAX_ACCEPT_PRIVATE_BYTES)?;
             let Self { mut link, peer, peer_initiates, peer_responds, .. } = *self;
             link.watch()?;
-            let (mut connection, (responds, initiates)) = prepare(link, &mut setup, peer)?;
+            let (mut connection, (responds, initiates)) = prepare(link, &mut setup, peer).await?;
             let depths = (responds.min(peer_initiates), initiates.min(peer_responds));
             accept_now(&connection, &setup, depths)?;
             let established = connection.link().expect(sys::CM_ESTABLISHED, CONNECT_TIME).await;
@@ -241,4 +262,23 @@ fn accept_now(connection: &VerbsConnection, setup: &Setup, depths: (u8, u8)) -> 
     // SAFETY: the identifier is one of a request and has a queue pair; the
     // private data outlives the call.
     check(unsafe { (link.host.cm.accept)(link.id, &raw mut param) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[tokio::test]
+    async fn what_is_not_known_is_opened_beside_the_thread_of_connections() {
+        let open = |_: &()| Ok(thread::current().id());
+        let ((), opened) = known_or_opened((), |()| None, open).await.unwrap();
+        assert_ne!(opened, thread::current().id());
+        let ((), known) =
+            known_or_opened((), |()| Some(thread::current().id()), open).await.unwrap();
+        assert_eq!(known, thread::current().id(), "nothing is opened");
+        let refused = |_: &()| Err::<(), _>(io::ErrorKind::NotFound.into());
+        let error = known_or_opened((), |()| None, refused).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
 }

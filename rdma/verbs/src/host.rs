@@ -185,7 +185,8 @@ impl Host {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known(&self, context: *mut sys::Context) -> Option<&'static Device> {
+    /// Returns the device of a context, if it is open already.
+    pub(crate) fn known(&self, context: *mut sys::Context) -> Option<&'static Device> {
         self.lock().iter().find(|device| device.context == context).copied()
     }
 
@@ -196,7 +197,7 @@ impl Host {
 
     /// Returns the device that a connection identifier is bound to: a known
     /// one, or one added after the start, which the connection manager has
-    /// opened. Blocks while a new device is opened.
+    /// opened. Blocks while a new device is opened: not for threads that serve connections.
     ///
     /// # Errors
     /// If the identifier is not bound, or the new device cannot be used.

@@ -14,6 +14,8 @@ pub struct MountLine {
     pub root: Vec<u8>,
     /// Mount point.
     pub point: Vec<u8>,
+    /// Nothing can be written through this mount, whatever its file system allows.
+    pub read_only: bool,
     /// Type of the file system.
     pub kind: Vec<u8>,
     /// Mounted device or dataset.
@@ -40,10 +42,11 @@ fn parse_line(line: &[u8]) -> Option<MountLine> {
     let device = parse_device(fields.nth(1)?)?;
     let root = unescape(fields.next()?);
     let point = unescape(fields.next()?);
+    let read_only = fields.next()?.split(|&byte| byte == b',').any(|option| option == b"ro");
     let mut rest = fields.skip_while(|&field| field != b"-").skip(1);
     let kind = rest.next()?.to_vec();
     let source = unescape(rest.next()?);
-    Some(MountLine { id, device, root, point, kind, source })
+    Some(MountLine { id, device, root, point, read_only, kind, source })
 }
 
 fn parse_device(field: &[u8]) -> Option<u64> {
@@ -77,11 +80,12 @@ mod tests {
     #[test]
     fn lines_with_and_without_optional_fields() {
         let text = b"27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
-            36 35 98:0 /sub /mnt/a\\040b\\134 rw shared:1 master:2 - zfs tank/a\\040b rw\n\
+            36 35 98:0 /sub /mnt/a\\040b\\134 ro,noatime shared:1 master:2 - zfs tank/a\\040b rw\n\
             nonsense\n";
         let lines = parse(text);
         assert_eq!(lines.len(), 2);
         assert_eq!((lines[0].id, &lines[0].point[..]), (27, &b"/"[..]));
+        assert_eq!((lines[0].read_only, lines[1].read_only), (false, true));
         assert_eq!(lines[1].root, b"/sub");
         assert_eq!(lines[1].point, b"/mnt/a b\\");
         assert_eq!(lines[1].source, b"tank/a b");

@@ -41,7 +41,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "FILE", default_value = "libcuda.so.1", hide = true)]
     cuda_library: PathBuf,
     /// Compare checksums: SHA256SUMS beside the files, sha256:NAME in their
-    /// metadata
+    /// metadata; fails if there are none
     #[arg(long)]
     verify: bool,
     /// Drop each tensor when it is complete, like one that has been copied to a
@@ -266,12 +266,23 @@ async fn stream(args: &LoadArgs, remote: &Remote) -> Result<Figures, Box<dyn Err
     let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
     let parent = remote.client.find(dir).await.map_err(named)?;
     let file = File::open(&remote.client, &parent.fh, name, OpenMode::Read).await.map_err(named)?;
+    let sum = match args.verify {
+        true => {
+            let sum = known_sums::of_file(&remote.client, dir, name).await;
+            Some(sum.map_err(|error| remote.load_failed(&error))?)
+        }
+        false => None,
+    };
+    let (mut hash, verified) = sum.unzip();
     // Of the file that is open: another one may have had the name before.
     let size = file.size();
     let bar = bar(args, size);
     let mut pieces = FileStream::start(remote.client.clone(), path, file.clone(), 0..size, 16);
     let mut data = Vec::new();
     while let Some(piece) = pieces.next().await.map_err(|error| remote.load_failed(&error))? {
+        if let Some(hash) = &mut hash {
+            hash.add(&piece);
+        }
         data.push(piece);
         bar.set_position(pieces.position());
     }
@@ -279,13 +290,16 @@ async fn stream(args: &LoadArgs, remote: &Remote) -> Result<Figures, Box<dyn Err
     if !data.first().is_some_and(|first| first.starts_with(b"GGUF")) {
         return Err(format!("{path}: it does not begin with GGUF").into());
     }
+    if let Some(hash) = hash {
+        hash.finish().map_err(|error| remote.load_failed(&error))?;
+    }
     file.close(&remote.client).await.map_err(named)?;
     Ok(Figures {
         tensors: 1,
         bytes: size,
         seconds: started.elapsed().as_secs_f64(),
         cpu_seconds: cpu_seconds() - cpu,
-        verified: None,
+        verified,
         placement: None,
     })
 }
