@@ -18,6 +18,13 @@ const PROGRESS_PERIOD: Duration = Duration::from_secs(10);
 /// on a busy machine.
 const LONGEST_SEED: Duration = Duration::from_secs(120);
 
+/// Time between two looks at the seeds that run.
+const LOOK_PERIOD: Duration = Duration::from_millis(20);
+
+/// Most that counts of the time between two looks: for the rest the process was stopped, or
+/// the machine.
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
+
 /// Seeds to run.
 #[derive(Clone, Debug)]
 pub struct Campaign {
@@ -71,6 +78,7 @@ pub fn campaign(campaign: &Campaign) -> Result {
     let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
     let (stop, failed) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let (running, traces) = (Mutex::new(BTreeMap::new()), Mutex::new(0));
+    let awake = Mutex::new(Duration::ZERO);
     let worker = || {
         while !stop.load(Ordering::Acquire) {
             let late = campaign.limit.is_some_and(|limit| began.elapsed() >= limit);
@@ -79,7 +87,8 @@ pub fn campaign(campaign: &Campaign) -> Result {
                 return;
             }
             let seed = campaign.first.wrapping_add(number);
-            lock(&running).insert(seed, Instant::now());
+            let begun = *lock(&awake);
+            lock(&running).insert(seed, begun);
             let outcome = run(&Plan::new(seed), campaign.mutant);
             lock(&running).remove(&seed);
             done.fetch_add(1, Ordering::AcqRel);
@@ -96,10 +105,13 @@ pub fn campaign(campaign: &Campaign) -> Result {
     };
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..campaign.jobs.max(1)).map(|_| scope.spawn(worker)).collect();
-        let mut told = Instant::now();
+        let (mut told, mut looked) = (Instant::now(), Instant::now());
         while campaign.progress && workers.iter().any(|worker| !worker.is_finished()) {
-            std::thread::sleep(Duration::from_millis(20));
-            end_if_endless(&lock(&running));
+            std::thread::sleep(LOOK_PERIOD);
+            let now = *lock(&awake) + looked.elapsed().min(LONGEST_LOOK);
+            *lock(&awake) = now;
+            looked = Instant::now();
+            end_if_endless(&lock(&running), now);
             if told.elapsed() >= PROGRESS_PERIOD {
                 told = Instant::now();
                 progress(done.load(Ordering::Acquire), began.elapsed());
@@ -118,10 +130,16 @@ fn add_trace(sum: &mut u128, hash: &str) {
     *sum = sum.wrapping_add(hash);
 }
 
+/// Returns a seed that has run for too long; `now` and what they began at are times in which
+/// the process ran.
+fn endless(running: &BTreeMap<u64, Duration>, now: Duration) -> Option<u64> {
+    let late = |begun: &Duration| now.saturating_sub(*begun) > LONGEST_SEED;
+    running.iter().find(|(_, begun)| late(begun)).map(|(seed, _)| *seed)
+}
+
 /// Ends the process when a seed does not end: nothing else ends its thread.
-fn end_if_endless(running: &BTreeMap<u64, Instant>) {
-    let endless = running.iter().find(|(_, began)| began.elapsed() > LONGEST_SEED);
-    if let Some((seed, _)) = endless {
+fn end_if_endless(running: &BTreeMap<u64, Duration>, now: Duration) {
+    if let Some(seed) = endless(running, now) {
         tell(&format!("seed {seed} has not ended after {} s\n", LONGEST_SEED.as_secs()));
         std::process::exit(1);
     }
@@ -137,4 +155,16 @@ fn progress(done: u64, took: Duration) {
 /// and the exit status say the rest.
 fn tell(text: &str) {
     let _ = write!(io::stderr(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_is_endless_by_the_time_in_which_the_process_ran() {
+        let running = BTreeMap::from([(7, Duration::from_secs(5)), (8, Duration::from_secs(6))]);
+        assert_eq!(endless(&running, LONGEST_SEED + Duration::from_secs(5)), None);
+        assert_eq!(endless(&running, LONGEST_SEED + Duration::from_secs(6)), Some(7));
+    }
 }
