@@ -20,7 +20,8 @@ const DASHBOARD: &str = include_str!("../../../deploy/grafana/zgate.json");
 const ALERTS: &str = include_str!("../../../deploy/prometheus/zgate-alerts.yml");
 /// Labels that Prometheus adds to each sample.
 const ADDED_LABELS: [&str; 2] = ["instance", "job"];
-/// Functions and operators of PromQL that the queries use.
+/// Functions and operators of PromQL that the queries use. `resets` is none of them: the
+/// counter of one protocol stays 0, and is not reset, where only the other one is used.
 const WORDS: [&str; 18] = [
     "sum",
     "min",
@@ -32,7 +33,7 @@ const WORDS: [&str; 18] = [
     "rate",
     "increase",
     "delta",
-    "resets",
+    "changes",
     "time",
     "histogram_quantile",
     "label_values",
