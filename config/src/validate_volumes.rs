@@ -70,6 +70,29 @@ mod tests {
     use std::path::Path;
 
     #[test]
+    fn the_parents_in_the_documents_are_valid() {
+        for (name, text) in [
+            ("docs/KUBERNETES.md", include_str!("../../docs/KUBERNETES.md")),
+            ("docs/OPERATIONS.md", include_str!("../../docs/OPERATIONS.md")),
+            ("deploy/proxmox/README.md", include_str!("../../deploy/proxmox/README.md")),
+        ] {
+            // A block may be indented, and its fence may have more words.
+            let blocks = text.split("```toml").skip(1).filter_map(|rest| {
+                let (_, block) = rest.split("```").next()?.split_once('\n')?;
+                Some(block)
+            });
+            let blocks: Vec<&str> =
+                blocks.filter(|block| block.contains("[[volumes.parent]]")).collect();
+            assert!(!blocks.is_empty(), "{name} shows none");
+            for block in blocks {
+                if let Err(error) = parse(block, Path::new(name)) {
+                    panic!("{error} in:\n{block}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn parents_are_checked() {
         let said = |text: &str| {
             let error = parse(text, Path::new("zgate.toml")).err();

@@ -37,6 +37,6 @@ pub use exports::overlap::sharing;
 pub use net::interfaces::Interface;
 pub use nfs::rpcbind::PORT as RPCBIND_PORT;
 pub use observe::printable::printable;
-pub use server::check::{absent_now, certificates, check, check_targets, doubtful};
+pub use server::check::{absent_now, certificates, check, doubtful};
 pub use server::serve::{Running, serve};
 pub use zgate_tls::{TlsFault, Validity};

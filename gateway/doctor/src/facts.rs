@@ -129,7 +129,7 @@ impl ProcessFacts {
 /// An address in the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct PortFacts {
-    /// "NFS", "iSCSI", "metrics".
+    /// "NFS", "iSCSI", "API", "metrics".
     pub(crate) service: &'static str,
     pub(crate) address: SocketAddr,
     pub(crate) holder: Holder,

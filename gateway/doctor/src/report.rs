@@ -1,6 +1,7 @@
 //! Reports of findings for people and for programs.
 
 use crate::{Finding, Group, Level};
+use clap::ValueEnum;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -38,8 +39,8 @@ pub(crate) fn json(findings: &[Finding]) -> serde_json::Result<String> {
 pub(crate) fn text(findings: &[Finding]) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.
-    for group in [Group::Server, Group::Client, Group::Rdma, Group::Path] {
-        let of_group = || findings.iter().filter(|finding| finding.group == group);
+    for group in Group::value_variants() {
+        let of_group = || findings.iter().filter(|finding| finding.group == *group);
         if of_group().next().is_none() {
             continue;
         }
@@ -87,6 +88,15 @@ mod tests {
         assert_eq!(exit_code(&[finding(Level::Ok)]), 0);
         assert_eq!(exit_code(&[finding(Level::Warning), finding(Level::Ok)]), 1);
         assert_eq!(exit_code(&[finding(Level::Error), finding(Level::Warning)]), 2);
+    }
+
+    #[test]
+    fn findings_of_every_group_are_shown() {
+        for group in Group::value_variants() {
+            let shown = text(&[Finding { group: *group, ..finding(Level::Error) }]);
+            let name = format!("{group:?}").to_lowercase();
+            assert!(shown.starts_with(&format!("{name}\n  ✗ ports: taken\n")), "{shown}");
+        }
     }
 
     #[test]

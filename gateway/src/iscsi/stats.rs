@@ -71,6 +71,11 @@ pub(crate) const FAILURES: &[(SenseKey, &str)] = &[
     (SenseKey::DataProtect, "space"),
 ];
 
+/// Reasons of refused logins that are shown before there is one: alerts count them,
+/// and Prometheus sees no increase in a series that begins with its first refusal.
+const ALWAYS_SHOWN: [LoginStatus; 2] =
+    [LoginStatus::AUTHENTICATION_FAILED, LoginStatus::AUTHORIZATION_FAILED];
+
 /// Statistics of one family.
 #[derive(Debug, Default)]
 pub(crate) struct FamilyStats {
@@ -175,7 +180,7 @@ impl Default for Stats {
     fn default() -> Self {
         Self {
             families: Family::ALL.iter().map(|_| FamilyStats::default()).collect(),
-            refused: Mutex::default(),
+            refused: Mutex::new(ALWAYS_SHOWN.map(|status| (reason(status), 0)).into()),
             logins: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
@@ -219,7 +224,8 @@ impl Stats {
         *refused.entry(reason).or_default() += 1;
     }
 
-    /// Returns the failed logins, by reason.
+    /// Returns the failed logins, by reason; those of [`ALWAYS_SHOWN`] also while there
+    /// are none.
     pub(crate) fn refused(&self) -> BTreeMap<&'static str, u64> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -65,6 +65,11 @@ const WRITE3: usize = 7;
 
 const STATUSES: usize = 256;
 
+/// Statuses that are shown before one of them is sent: alerts count them, and
+/// Prometheus sees no increase in a series that begins with its first error.
+const ALWAYS_SHOWN: [Status; 5] =
+    [Status::Io, Status::Nospc, Status::Dquot, Status::Stale, Status::Serverfault];
+
 fn status_slot(status: Status) -> usize {
     let number = status as u32 as usize;
     if number >= 10_000 { (number - 10_000 + 100).min(STATUSES - 1) } else { number.min(99) }
@@ -172,12 +177,14 @@ impl Counters {
         })
     }
 
-    /// Returns the errors sent, by status.
+    /// Returns the errors sent, by status; those of [`ALWAYS_SHOWN`] also while there
+    /// are none.
     pub(crate) fn errors(&self) -> Vec<(Status, u64)> {
         let counts = self.statuses.iter().enumerate().filter_map(|(slot, count)| {
             let count = count.load(Ordering::Relaxed);
             let number = if slot >= 100 { slot - 100 + 10_000 } else { slot };
-            (count > 0).then_some((Status::from_u32(number as u32)?, count))
+            let status = Status::from_u32(number as u32)?;
+            (count > 0 || ALWAYS_SHOWN.contains(&status)).then_some((status, count))
         });
         counts.collect()
     }
@@ -204,12 +211,15 @@ mod tests {
     #[test]
     fn operations_and_errors_are_counted() {
         let counters = Counters::default();
+        assert_eq!(counters.errors(), ALWAYS_SHOWN.map(|status| (status, 0)));
         counters.end(OpNum::Read, Status::Ok, 0);
         counters.end(OpNum::Illegal, Status::OpIllegal, 0);
         let ops = counters.ops();
         assert_eq!(ops.len(), 2);
         assert_eq!(ops.iter().map(|op| op.errors).sum::<u64>(), 1);
-        assert_eq!(counters.errors(), [(Status::OpIllegal, 1)]);
+        let errors = counters.errors();
+        let sent: Vec<_> = errors.into_iter().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(sent, [(Status::OpIllegal, 1)]);
         counters.procedure(WRITE3 as u32, 0);
         let sums = counters.transfers().map(|counts| counts.iter().sum::<u64>());
         assert_eq!(sums, [1, 1], "a READ of version 4, a WRITE of version 3");

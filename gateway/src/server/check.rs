@@ -191,14 +191,6 @@ pub fn certificates(config: &Config) -> Result<Vec<Validity>, TlsFault> {
     Ok(read.map_or_else(Vec::new, |read| read.validities))
 }
 
-/// Checks the targets of a configuration, and reads their secrets.
-///
-/// # Errors
-/// The target or the secret file.
-pub fn check_targets(config: &Config) -> io::Result<()> {
-    settings(config).map(drop)
-}
-
 fn check_pattern(text: &str, place: Place) -> Option<Problem> {
     let error = text.parse::<DatasetPattern>().err()?;
     Some(problem(place, error.to_string(), "correct the dataset or pattern"))

@@ -1,19 +1,27 @@
 //! The metrics against what is shipped to look at them: docs/METRICS.md names
 //! those that are declared, the dashboard shows each of them, and no query of
 //! the dashboard or of the alert rules names a metric or a label that does not
-//! exist.
+//! exist. What the rules count exists before it happens.
 
+use super::run::Gateway;
+use super::settings::settings;
+use crate::exports::open::Opening;
+use crate::exports::settings::ExportSet;
+use crate::iscsi;
 use crate::observe::documented;
 use crate::observe::metric::{Metric, MetricType};
 use crate::observe::{pool_metrics, process_metrics};
 use crate::schedule::metrics as schedule_metrics;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::Path;
 
 const DASHBOARD: &str = include_str!("../../../deploy/grafana/zgate.json");
 const ALERTS: &str = include_str!("../../../deploy/prometheus/zgate-alerts.yml");
 /// Labels that Prometheus adds to each sample.
 const ADDED_LABELS: [&str; 2] = ["instance", "job"];
-/// Functions and operators of PromQL that the queries use.
+/// Functions and operators of PromQL that the queries use. `resets` is none of them: the
+/// counter of one protocol stays 0, and is not reset, where only the other one is used.
 const WORDS: [&str; 18] = [
     "sum",
     "min",
@@ -25,7 +33,7 @@ const WORDS: [&str; 18] = [
     "rate",
     "increase",
     "delta",
-    "resets",
+    "changes",
     "time",
     "histogram_quantile",
     "label_values",
@@ -219,6 +227,65 @@ fn alerts_ask_for_metrics_that_exist() {
         for label in placeholders(rule, "$labels.", ' ') {
             assert!(labels.contains(label.trim_end_matches('}')), "{name}: no label {label}");
         }
+    }
+}
+
+/// Returns series, label and value of all that the alerts count with `increase`.
+fn counted_by_alerts() -> Vec<(&'static str, &'static str, &'static str)> {
+    let mut counted = Vec::new();
+    for call in ALERTS.split("increase(").skip(1) {
+        let selection = call.split('[').next().unwrap();
+        let Some((series, labels)) = selection.trim_end_matches('}').split_once('{') else {
+            continue;
+        };
+        for label in labels.split(',') {
+            let (name, values) = label.split_once('=').unwrap();
+            let values = values.trim_start_matches('~').trim_matches('"');
+            counted.extend(values.split('|').map(|value| (series, name, value)));
+        }
+    }
+    counted
+}
+
+/// Returns the page of a gateway with a disk, to which nobody has come yet.
+fn fresh_page() -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let (state, disk) = (dir.path().join("state"), dir.path().join("disk.img"));
+    File::create(&disk).unwrap().set_len(1 << 20).unwrap();
+    let text = format!(
+        "[server]\nlisten = [\"127.0.0.1:0\"]\nstate_dir = {state:?}\ncores = 1\n\
+         worker_threads = 1\npoll_microseconds = 0\ncore_nice = 0\ndrain_seconds = 1\n\
+         [iscsi]\nlisten = [\"127.0.0.1:0\"]\n\
+         [[target]]\nname = \"iqn.2026-11.test.zgate:fresh\"\nallow_any_initiator = true\n\
+         [[target.lun]]\nnumber = 0\npath = {disk:?}\ndirect = \"never\"\n",
+    );
+    let config = zgate_config::parse(&text, Path::new("x")).unwrap();
+    let block = iscsi::settings::settings(&config).unwrap();
+    let gateway = Gateway::start(
+        &settings(&config),
+        &ExportSet::default(),
+        &block,
+        (&[], &[]),
+        Opening::StrictStart,
+        |_| Ok(()),
+    )
+    .unwrap();
+    let page = super::metrics::render(&gateway.shared);
+    gateway.stop();
+    page
+}
+
+#[test]
+fn the_first_incident_is_an_increase() {
+    let (page, counted) = (fresh_page(), counted_by_alerts());
+    assert!(counted.len() > 8, "{counted:?}");
+    for (series, label, value) in counted {
+        let label = format!("{label}=\"{value}\"");
+        let is_shown = page.lines().any(|line| {
+            let sample = line.split_once('{');
+            sample.is_some_and(|(name, rest)| name == series && rest.contains(&label))
+        });
+        assert!(is_shown, "{series} with {label} does not exist before it is counted: {page}");
     }
 }
 

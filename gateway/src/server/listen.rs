@@ -38,6 +38,25 @@ impl Awaited {
         }
     }
 
+    /// Listens at several addresses of a service, as [`Self::listen`] does.
+    ///
+    /// # Errors
+    /// The first address that cannot be used.
+    pub(crate) fn listen_all(
+        &self,
+        service: &'static str,
+        addresses: &[SocketAddr],
+        how: Opening,
+    ) -> io::Result<Vec<TcpListener>> {
+        addresses.iter().map(|address| self.listen(service, *address, how)).collect()
+    }
+
+    /// Adds the addresses that another one awaits.
+    pub(crate) fn add(&self, other: Self) {
+        let mut others = other.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).append(&mut others);
+    }
+
     /// Returns the addresses that do not exist now.
     pub(crate) fn absent(&self) -> Vec<AbsentItem> {
         let awaited = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,5 +91,9 @@ mod tests {
         assert!(awaited.absent()[0].name.starts_with("NFS address 192.0.2.1"));
         awaited.listen("iSCSI", "127.0.0.1:0".parse().unwrap(), Opening::Start).unwrap();
         assert_eq!(awaited.absent().len(), 1);
+        let others = Awaited::default();
+        assert_eq!(others.listen_all("API", &[address], Opening::Start).unwrap().len(), 1);
+        awaited.add(others);
+        assert!(awaited.absent()[1].name.starts_with("API address 192.0.2.1"));
     }
 }

@@ -26,8 +26,8 @@ metrics! {
     OP_ERRORS "zgate_nfs_operation_errors_total" Counter ["op"] "NFSv4 operations that did not succeed, by operation";
     STATUSES "zgate_nfs_errors_total" Counter ["status"] "NFSv4 errors answered, by status";
     PROCEDURE_SECONDS "zgate_nfs3_procedure_seconds" Histogram ["procedure"] "Time an NFSv3 procedure took, by procedure";
-    RECEIVED "zgate_received_bytes_total" Counter "Bytes received from clients";
-    SENT "zgate_sent_bytes_total" Counter "Bytes of replies";
+    RECEIVED "zgate_received_bytes_total" Counter "Bytes received from NFS clients";
+    SENT "zgate_sent_bytes_total" Counter "Bytes of NFS replies";
     MOVED "zgate_data_moved_bytes_total" Counter ["transport", "direction"] "File and block data carried, by transport and direction";
     COPIED "zgate_data_copied_bytes_total" Counter ["transport", "direction"] "Data that was copied within the process on its way, by transport and direction";
     CONNECTIONS "zgate_connections" Gauge "Open client connections";

@@ -7,6 +7,7 @@ use super::check::absent_now;
 use super::handover;
 use super::kept::ConfDirLock;
 use super::limits::API_TOOL_SECONDS;
+use super::listen::Awaited;
 use super::live::LiveConfig;
 use super::reconcile::{Prepared, Reconciler};
 use super::retry::Retrier;
@@ -30,7 +31,7 @@ use crate::observe::http::{self, Http, TlsSource};
 use crate::observe::pools;
 use crate::schedule::{self, Schedule};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use zgate_config::{Config, InitiatorConfig, LiveChange, MetricsTransport};
@@ -53,6 +54,8 @@ pub struct Running {
     http: Http,
     /// Routes of the status address, without its access rules.
     reading: axum::Router,
+    /// Listeners of the API, which nothing serves yet.
+    api_listeners: Vec<TcpListener>,
 }
 
 impl Running {
@@ -72,16 +75,20 @@ impl Running {
         let Prepared { block, outcome, .. } = &prepared;
         let disks = (outcome.volumes.as_slice(), outcome.granted.as_slice());
         let settings = settings(config);
+        let (awaited, mut api_listeners) = (Awaited::default(), Vec::new());
         // Clients that come back after a restart ask for TLS at once; a refusal is final.
         let prepare = |shared: &Shared| {
             shared.network.tls.replace(certificates);
             shared.nfs.kerberos.replace(kerberos);
             start_name_service(config, &shared.nfs)?;
             set_domain(config, &shared.nfs);
+            // An address that another program uses ends the start before a client is served.
+            api_listeners = awaited.listen_all("API", &config.api.listen, how)?;
             Ok(())
         };
         let gateway = Gateway::start(&settings, &outcome.exports, block, disks, how, prepare)?;
         reconciler.adopt(prepared);
+        gateway.awaited.add(awaited);
         gateway.shared.absent.update(Source::Datasets, reconciler.missing());
         let named =
             |error: io::Error| io::Error::new(error.kind(), format!("metrics_listen: {error}"));
@@ -102,7 +109,7 @@ impl Running {
         let web::Routes { guarded, reading } = web::routes(shared, api::document::with_changes)?;
         let tls = metrics_tls(config.server.metrics_transport, shared);
         let http = http::start(listener, Arc::clone(shared), guarded, tls).map_err(named)?;
-        Ok(Self { gateway: Arc::new(gateway), reconciler, http, reading })
+        Ok(Self { gateway: Arc::new(gateway), reconciler, http, reading, api_listeners })
     }
 
     /// Returns the addresses of NFS.
@@ -189,7 +196,8 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
     let policies = schedule::policies(&config)?;
     let mut conf_dir = ConfDirLock::default();
     conf_dir.hold(&path)?;
-    let running = Running::start(&config, strict)?;
+    let mut running = Running::start(&config, strict)?;
+    let api_listeners = std::mem::take(&mut running.api_listeners);
     let Running { gateway, reconciler, http, .. } = &running;
     pools::start(&gateway.shared.pools, config.server.pool_sample_seconds)?;
     let (events, happened) = mpsc::channel();
@@ -209,8 +217,7 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
     // First: whoever finds the socket may send a signal.
     watch_signals(events)?;
     admin::start(&config.server.admin_socket, handler(Arc::clone(&carry_out)))?;
-    let how = if strict { Opening::StrictStart } else { Opening::Start };
-    start_api(&running, &config, how, carry_out)?;
+    start_api(&running, &config, api_listeners, carry_out)?;
     tracing::info!(
         addresses = ?gateway.addresses,
         exports = config.exports.len(),
@@ -279,22 +286,18 @@ fn handler(carry_out: CarryOut) -> Handler {
     })
 }
 
-/// Opens the listeners of the API.
+/// Serves the API at its listeners and at its socket.
 fn start_api(
     running: &Running,
     config: &Config,
-    how: Opening,
+    listeners: Vec<TcpListener>,
     carry_out: CarryOut,
 ) -> io::Result<()> {
     let Running { gateway, reconciler, reading, .. } = running;
-    let mut listeners = Vec::new();
-    for address in &config.api.listen {
-        let listener = gateway.awaited.listen("API", *address, how)?;
+    for listener in &listeners {
         listener.set_nonblocking(true)?;
         tracing::info!(address = %listener.local_addr()?, "the API listens with TLS");
-        listeners.push(listener);
     }
-    gateway.shared.absent.update(Source::Addresses, gateway.awaited.absent());
     let tool = Arc::new(SystemTool { limit_seconds: API_TOOL_SECONDS });
     let serving = Arc::new(LiveServing::new(gateway, reconciler));
     let volumes = VolumeService::new(tool, serving);
@@ -517,6 +520,27 @@ mod tests {
         fs::remove_file(&files.key).unwrap();
         let found = check(&config);
         assert!(found[0].problem.starts_with("api.key: cannot read"), "{found:?}");
+    }
+
+    #[test]
+    fn an_address_of_the_api_that_is_taken_is_told_before_anything_is_served() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = server_files(dir.path(), &Authority::new(), None);
+        let (token, state) = (dir.path().join("token"), dir.path().join("state"));
+        fs::write(&token, "token-of-an-admin-32-characters-").unwrap();
+        fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = other.local_addr().unwrap();
+        let text = format!(
+            "[server]\nlisten = [\"127.0.0.1:0\"]\nmetrics_listen = \"127.0.0.1:0\"\n\
+             state_dir = {state:?}\ncores = 1\n\
+             [api]\nlisten = [\"{taken}\"]\ncertificate = {:?}\nkey = {:?}\n\
+             admin_token_file = {token:?}\n",
+            files.certificate, files.key,
+        );
+        let config = zgate_config::parse(&text, Path::new("x")).unwrap();
+        let refusal = Running::start(&config, false).err().unwrap().to_string();
+        assert!(refusal.contains(&format!("cannot listen on {taken}")), "{refusal}");
     }
 
     #[test]

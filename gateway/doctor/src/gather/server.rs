@@ -7,11 +7,12 @@ use crate::facts::{
 };
 use procfs::net::TcpNetEntry;
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-use zgate_config::{AccessMode, Config, ExportConfig};
+use zgate_config::{AccessMode, Config, ConfigFiles, ExportConfig};
 use zgate_control::{Dataset, DatasetName, SystemTool, Tool};
 use zgate_gateway::RPCBIND_PORT;
 use zgate_gateway::admin::{self, Request};
@@ -24,13 +25,7 @@ const COROSYNC: &str = "/etc/corosync/corosync.conf";
 
 /// Reads all facts about the machine.
 pub(crate) fn facts(config_path: &Path, socket: Option<&Path>) -> ServerFacts {
-    let loaded = zgate_config::load(config_path).map_err(|error| error.to_string());
-    let (config, mut problem) = match loaded {
-        Ok(config) => (config, None),
-        Err(problem) => (Config::default(), Some(problem)),
-    };
-    problem =
-        problem.or_else(|| zgate_gateway::check_targets(&config).err().map(|e| e.to_string()));
+    let (config, problem) = examined(config_path);
     let socket = socket.unwrap_or(&config.server.admin_socket);
     let gateway = gateway_pid(socket);
     let open = sockets::all();
@@ -63,6 +58,23 @@ pub(crate) fn facts(config_path: &Path, socket: Option<&Path>) -> ServerFacts {
             .map_or(0, |since| since.as_secs()),
         config,
     }
+}
+
+/// Reads the configuration, or takes the defaults; returns all that keeps the gateway
+/// from starting with it, except the files of `[tls]`, which have a check of their own.
+fn examined(path: &Path) -> (Config, Option<String>) {
+    let read = ConfigFiles::read(path);
+    let valid = read.and_then(|files| Ok((files.check(|_| Vec::new())?, files)));
+    let (config, files) = match valid {
+        Ok(valid) => valid,
+        Err(error) => return (Config::default(), Some(error.to_string())),
+    };
+    let unusable = files.check(|config| {
+        let mut found = zgate_gateway::check(config);
+        found.retain(|problem| !problem.place.to_string().starts_with("tls."));
+        found
+    });
+    (config, unusable.err().map(|error| error.to_string()))
 }
 
 /// Reads the RDMA devices, and the process that uses them.
@@ -99,22 +111,28 @@ fn gateway_pid(socket: &Path) -> Option<u32> {
 
 /// Lists the ports of NFS and iSCSI, whose peers are clients.
 pub(crate) fn service_ports(config: &Config) -> Vec<u16> {
-    config.server.listen.iter().chain(&config.iscsi.listen).map(|address| address.port()).collect()
+    let addresses = config.server.listen.iter().chain(config.iscsi.tcp_listen());
+    addresses.map(|address| address.port()).collect()
+}
+
+/// Lists the TCP addresses that the gateway listens on, each with its service.
+fn listeners(config: &Config) -> Vec<(&'static str, SocketAddr)> {
+    let nfs = config.server.listen.iter().map(|address| ("NFS", *address));
+    let iscsi = config.iscsi.tcp_listen().map(|address| ("iSCSI", *address));
+    let api = config.api.listen.iter().map(|address| ("API", *address));
+    let metrics = [("metrics", config.server.metrics_listen)];
+    let all = nfs.chain(iscsi).chain(api).chain(metrics);
+    all.filter(|(_, address)| address.port() != 0).collect()
 }
 
 fn ports(config: &Config, open: &[TcpNetEntry], gateway: Option<u32>) -> Vec<PortFacts> {
-    let nfs = config.server.listen.iter().map(|address| ("NFS", *address));
-    let iscsi = config.iscsi.listen.iter().map(|address| ("iSCSI", *address));
-    let metrics = [("metrics", config.server.metrics_listen)];
-    nfs.chain(iscsi)
-        .chain(metrics)
-        .filter(|(_, address)| address.port() != 0)
-        .map(|(service, address)| PortFacts {
-            service,
-            address,
-            holder: sockets::holder(open, address, gateway),
-        })
-        .collect()
+    let listeners = listeners(config).into_iter();
+    let facts = listeners.map(|(service, address)| PortFacts {
+        service,
+        address,
+        holder: sockets::holder(open, address, gateway),
+    });
+    facts.collect()
 }
 
 /// Reads "th 8 0 0.000 …" in the statistics of the kernel's NFS server.
@@ -250,5 +268,52 @@ fn clock_synchronized() -> Option<bool> {
         "yes" => Some(true),
         "no" => Some(false),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_gateway_does_not_start_with_is_a_problem() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("zgate.toml");
+        let examined = |text: &str| {
+            fs::write(&file, text).unwrap();
+            super::examined(&file)
+        };
+        let absent = |name: &str| dir.path().join(name);
+        let (certificate, key, token) = (absent("cert.pem"), absent("key.pem"), absent("token"));
+        assert_eq!(examined("").1, None);
+        let text = format!("[server]\ncores = 3\nstatus_token_file = {token:?}\n");
+        let (config, problem) = examined(&text);
+        assert!(problem.as_ref().is_some_and(|it| it.contains("status_token_file")), "{problem:?}");
+        assert_eq!(config.server.cores, 3, "the other checks examine what was read");
+        let pair = format!("certificate = {certificate:?}\nkey = {key:?}\n");
+        let listen = "listen = [\"127.0.0.1:9470\"]";
+        let problem = examined(&format!("[api]\n{listen}\n{pair}admin_token_file = {token:?}\n")).1;
+        assert!(problem.as_ref().is_some_and(|it| it.contains("cert.pem")), "{problem:?}");
+        let problem = examined(&format!("[kerberos]\nkeytab = {:?}\n", absent("keytab"))).1;
+        assert!(problem.as_ref().is_some_and(|it| it.contains("kerberos.keytab")), "{problem:?}");
+        // The check `tls-certificate` tells of these.
+        assert_eq!(examined(&format!("[tls]\n{pair}")).1, None);
+    }
+
+    #[test]
+    fn all_tcp_listeners_are_known() {
+        let text = "[server]\nlisten = [\"127.0.0.1:2049\"]\nmetrics_listen = \"127.0.0.1:9469\"\n\
+            [iscsi]\nlisten = [\"127.0.0.1:3260\"]\n\
+            [[iscsi.group]]\ntag = 2\nlisten = [\"127.0.0.1:3261\"]\n\
+            [api]\nlisten = [\"127.0.0.1:9470\"]\ncertificate = \"/c\"\nkey = \"/k\"\n\
+            admin_token_file = \"/t\"\n";
+        let config = zgate_config::parse(text, Path::new("x")).unwrap();
+        let known = listeners(&config);
+        let known: Vec<_> = known.iter().map(|(name, address)| (*name, address.port())).collect();
+        let listeners =
+            [("NFS", 2049), ("iSCSI", 3260), ("iSCSI", 3261), ("API", 9470), ("metrics", 9469)];
+        assert_eq!(known, listeners);
+        // Those of the API are no clients of files and disks.
+        assert_eq!(service_ports(&config), [2049, 3260, 3261]);
     }
 }
