@@ -282,25 +282,44 @@ mod tests {
         assert!(keys(&bench).1.is_empty());
     }
 
+    /// Sends REGISTER AND MOVE to another nexus, which gets the key 5.
+    fn move_to(bench: &Bench, key: u64, to: &Nexus) -> crate::Response {
+        let id = to.initiator.encode();
+        let mut list = Vec::new();
+        list.extend(key.to_be_bytes());
+        list.extend(5u64.to_be_bytes());
+        list.extend([0, 0x02]);
+        list.extend(to.relative_port.to_be_bytes());
+        list.extend(u32::try_from(id.len()).unwrap().to_be_bytes());
+        list.extend(&id);
+        let length = u8::try_from(list.len()).unwrap();
+        bench.run(&[0x5F, 7, 0, 0, 0, 0, 0, 0, length, 0], &list)
+    }
+
     #[test]
     fn reservations_move_with_their_holder() {
         let bench = Bench::new();
         let (first, second) = (bench.nexus.clone(), bench.another_nexus(2));
         out(&bench, &first, 6, 0, (0, 1), 0);
         out(&bench, &first, 1, 3, (1, 0), 0);
-        let id = second.initiator.encode();
-        let mut list = Vec::new();
-        list.extend(1u64.to_be_bytes());
-        list.extend(5u64.to_be_bytes());
-        list.extend([0, 0x02]);
-        list.extend(second.relative_port.to_be_bytes());
-        list.extend(u32::try_from(id.len()).unwrap().to_be_bytes());
-        list.extend(&id);
-        let length = u8::try_from(list.len()).unwrap();
-        let moved = bench.run(&[0x5F, 7, 0, 0, 0, 0, 0, 0, length, 0], &list);
-        assert_eq!(moved.status, GOOD);
+        assert_eq!(move_to(&bench, 1, &second).status, GOOD);
         assert_eq!(keys(&bench).1, [5]);
         assert_eq!((read(&bench, &second), read(&bench, &first)), (GOOD, CONFLICT));
+    }
+
+    #[test]
+    fn without_a_reservation_there_is_nothing_to_move() {
+        let bench = Bench::new();
+        let second = bench.another_nexus(2);
+        assert_eq!(move_to(&bench, 1, &second).status, CONFLICT, "not registered");
+        out(&bench, &bench.nexus, 6, 0, (0, 1), 0);
+        assert_eq!(move_to(&bench, 9, &second).status, CONFLICT, "a wrong key");
+        let refused = move_to(&bench, 1, &second).sense.unwrap();
+        assert_eq!(refused.asc, Asc::INVALID_FIELD_IN_CDB);
+        // All registrants hold it: it cannot move.
+        out(&bench, &bench.nexus, 1, 7, (1, 0), 0);
+        assert_eq!(move_to(&bench, 1, &second).status, CONFLICT);
+        assert_eq!(keys(&bench).1, [1]);
     }
 
     #[test]

@@ -328,7 +328,9 @@ impl Registry {
         let mine = self.sender(nexus, wanted.key)?;
         let kind = match &self.reservation {
             Some(held) if !held.kind.is_held_by_all() && self.holds(&mine) => held.kind,
-            _ => return Err(Failure::Conflict),
+            Some(_) => return Err(Failure::Conflict),
+            // There is nothing to move.
+            None => return Err(Sense::invalid_cdb(1, Some(4)).into()),
         };
         if wanted.new_key == 0 {
             return Err(Sense::invalid_parameter(8).into());
