@@ -171,9 +171,13 @@ fn is_active(access: AccessState) -> bool {
 }
 
 fn check_reservations(state: &State, command: &Command, row: &Row) -> Result<(), Failure> {
-    let legacy = state.legacy_holder.is_some_and(|holder| holder != command.nexus.id);
-    if legacy && !row.under_reserve6 {
-        return Err(Failure::Conflict);
+    if let Some(holder) = state.legacy_holder {
+        // SPC-2 §5.5.1: it excludes persistent reservations, its holder's too.
+        let persistent = matches!(row.family, Family::ReserveIn | Family::ReserveOut);
+        let foreign = holder != command.nexus.id && !row.under_reserve6;
+        if persistent || foreign {
+            return Err(Failure::Conflict);
+        }
     }
     let cdb = &command.cdb;
     let (stopped_by_any, stopped_by_exclusive) = match row.conflict {

@@ -7,11 +7,9 @@ pub(crate) fn reserve(cx: &Cx<'_>) -> Outcome {
     let nexus = &cx.command.nexus;
     let mut state = cx.disk.state();
     if state.registry.has_registrations() {
-        // A registrant that has access gets GOOD without effect; mixing both
-        // kinds of reservations is refused.
-        let registered = state.registry.key_of(nexus).is_some();
-        let free = state.registry.reserved_against(nexus).is_none();
-        return if registered && free { Ok(Reply::GOOD) } else { Err(Failure::Conflict) };
+        // GOOD without effect for whom the persistent reservation gives what this
+        // command asks for. Without one, nothing would keep the others out.
+        return if state.registry.admits(nexus) { Ok(Reply::GOOD) } else { Err(Failure::Conflict) };
     }
     state.legacy_holder = Some(nexus.id);
     state.legacy_holder_lost = false;
@@ -21,12 +19,14 @@ pub(crate) fn reserve(cx: &Cx<'_>) -> Outcome {
 pub(crate) fn release(cx: &Cx<'_>) -> Outcome {
     let nexus = &cx.command.nexus;
     let mut state = cx.disk.state();
-    if state.registry.has_registrations() && state.registry.key_of(nexus).is_none() {
-        return Err(Failure::Conflict);
-    }
-    // SPC-2 §7.21.2: releasing another nexus's reservation has no effect.
     if state.legacy_holder == Some(nexus.id) {
         state.legacy_holder = None;
+        return Ok(Reply::GOOD);
+    }
+    // SPC-2 §5.5.1: with registrations, RELEASE conflicts like RESERVE. Otherwise
+    // (SPC-2 §7.21.2) it has no effect on another nexus's reservation.
+    if state.registry.has_registrations() && !state.registry.admits(nexus) {
+        return Err(Failure::Conflict);
     }
     Ok(Reply::GOOD)
 }
@@ -34,8 +34,10 @@ pub(crate) fn release(cx: &Cx<'_>) -> Outcome {
 #[cfg(test)]
 mod tests {
     use crate::disk::ResetReason;
+    use crate::nexus::Nexus;
     use crate::sense::ScsiStatus;
     use crate::testing::Bench;
+    use std::sync::Arc;
 
     const RESERVE: [u8; 6] = [0x16, 0, 0, 0, 0, 0];
     const RELEASE: [u8; 6] = [0x17, 0, 0, 0, 0, 0];
@@ -55,6 +57,64 @@ mod tests {
         assert_eq!(bench.run_as(&other, &[0x12, 0, 0, 0, 36, 0], b"").status, ScsiStatus::Good);
         assert_eq!(bench.run(&RELEASE, b"").status, ScsiStatus::Good);
         assert_eq!(bench.run_as(&other, &RESERVE, b"").status, ScsiStatus::Good);
+    }
+
+    /// Sends PERSISTENT RESERVE OUT with keys below 256.
+    fn persist(
+        bench: &Bench,
+        nexus: &Arc<Nexus>,
+        (action, kind): (u8, u8),
+        (key, new_key): (u8, u8),
+    ) -> ScsiStatus {
+        let mut list = [0; 24];
+        (list[7], list[15]) = (key, new_key);
+        bench.run_as(nexus, &[0x5F, action, kind, 0, 0, 0, 0, 0, 24, 0], &list).status
+    }
+
+    #[test]
+    fn with_registrations_only_a_persistent_reservation_stands_for_it() {
+        let good = ScsiStatus::Good;
+        let conflict = ScsiStatus::ReservationConflict;
+        // Type, or none, and what holder and registrant get.
+        for (kind, holds, registered) in [
+            (None, conflict, conflict),
+            (Some(1), good, conflict),
+            (Some(3), good, conflict),
+            (Some(5), good, good),
+            (Some(8), good, good),
+        ] {
+            let bench = Bench::new();
+            let (second, third) = (bench.another_nexus(2), bench.another_nexus(3));
+            assert_eq!(persist(&bench, &bench.nexus, (6, 0), (0, 1)), good);
+            assert_eq!(persist(&bench, &second, (6, 0), (0, 2)), good);
+            if let Some(kind) = kind {
+                assert_eq!(persist(&bench, &bench.nexus, (1, kind), (1, 0)), good);
+            }
+            for (nexus, expected) in
+                [(&bench.nexus, holds), (&second, registered), (&third, conflict)]
+            {
+                for cdb in [RESERVE, RELEASE] {
+                    let status = bench.run_as(nexus, &cdb, b"").status;
+                    assert_eq!(status, expected, "type {kind:?}, {cdb:02x?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn while_it_is_held_nobody_reserves_persistently() {
+        const READ_KEYS: [u8; 10] = [0x5E, 0, 0, 0, 0, 0, 0, 1, 0, 0];
+        let bench = Bench::new();
+        let other = bench.another_nexus(2);
+        let conflict = ScsiStatus::ReservationConflict;
+        assert_eq!(bench.run(&RESERVE, b"").status, ScsiStatus::Good);
+        for nexus in [&bench.nexus, &other] {
+            assert_eq!(persist(&bench, nexus, (6, 0), (0, 1)), conflict);
+            assert_eq!(bench.run_as(nexus, &READ_KEYS, b"").status, conflict);
+        }
+        assert_eq!(bench.run(&RELEASE, b"").status, ScsiStatus::Good);
+        assert_eq!(persist(&bench, &bench.nexus, (6, 0), (0, 1)), ScsiStatus::Good);
+        assert_eq!(bench.run(&READ_KEYS, b"").status, ScsiStatus::Good);
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub(crate) struct CopyResult {
     pub(crate) segments: u16,
     /// Amount copied: bytes for LID1 copies, logical blocks for token copies.
     pub(crate) transferred: u64,
+    /// Set if the token stood for less data than there was to be written.
+    pub(crate) cut: bool,
     /// The token that POPULATE TOKEN made.
     pub(crate) token: Option<Vec<u8>>,
 }

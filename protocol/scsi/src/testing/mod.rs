@@ -89,7 +89,15 @@ impl Bench {
 
     /// Returns two units, the logical units 0 and 1 of their initiator.
     pub(crate) fn pair() -> (Self, Self, LogicalUnits) {
-        let second = |config: &mut DiskConfig| config.naa = Naa::Short([0x5E, 0, 0, 0, 0, 0, 0, 2]);
+        Self::pair_with(|_| {})
+    }
+
+    /// The same with another configuration of the second one.
+    pub(crate) fn pair_with(change: impl FnOnce(&mut DiskConfig)) -> (Self, Self, LogicalUnits) {
+        let second = |config: &mut DiskConfig| {
+            config.naa = Naa::Short([0x5E, 0, 0, 0, 0, 0, 0, 2]);
+            change(config);
+        };
         let (first, second) = (Self::new(), Self::with(second));
         let units = [(Lun::ZERO, &first), (Lun::new(1).unwrap(), &second)];
         let units = LogicalUnits::new(units.map(|(lun, bench)| (lun, Arc::clone(&bench.disk))));

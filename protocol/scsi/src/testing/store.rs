@@ -24,6 +24,7 @@ pub(crate) struct MemoryStore {
     syncs: AtomicUsize,
     stable_writes: AtomicUsize,
     pauses: AtomicBool,
+    write_cache: AtomicBool,
 }
 
 impl Default for MemoryStore {
@@ -38,6 +39,7 @@ impl Default for MemoryStore {
             syncs: AtomicUsize::new(0),
             stable_writes: AtomicUsize::new(0),
             pauses: AtomicBool::new(false),
+            write_cache: AtomicBool::new(true),
         }
     }
 }
@@ -61,6 +63,10 @@ impl MemoryStore {
 
     pub(crate) fn pause_calls(&self, pauses: bool) {
         self.pauses.store(pauses, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_write_cache(&self, write_cache: bool) {
+        self.write_cache.store(write_cache, Ordering::Relaxed);
     }
 
     pub(crate) fn is_mapped(&self, offset: u64) -> bool {
@@ -115,7 +121,7 @@ impl BlockStore for MemoryStore {
             optimal_io_bytes: 65536,
             discard_granularity_bytes: Some(UNIT as u32),
             discard_zeroes: true,
-            write_cache: true,
+            write_cache: self.write_cache.load(Ordering::Relaxed),
             read_only: false,
         }
     }

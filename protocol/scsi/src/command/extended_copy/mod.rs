@@ -54,6 +54,7 @@ pub(crate) async fn extended_copy(cx: &Cx<'_>) -> Outcome {
             failure,
             segments: done.segments,
             transferred: done.bytes,
+            cut: false,
             token: None,
         };
         keep(&mut cx.disk.state().nexus(&cx.command.nexus).copies, result);

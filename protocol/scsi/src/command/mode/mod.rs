@@ -32,7 +32,9 @@ pub(crate) fn mode_sense(cx: &Cx<'_>) -> Outcome {
     let state = cx.disk.state();
     let space = state.thin_space.filter(|_| cx.disk.is_thin(&cx.geometry));
     let sub = space.map_or_else(Vec::new, |space| provisioning::page(&space, control));
-    let pages = requested_pages(&state.mode, &sub, control, (cdb.byte(2) & 0x3F, cdb.byte(3)))?;
+    let wanted = (cdb.byte(2) & 0x3F, cdb.byte(3));
+    let has_cache = cx.geometry.write_cache;
+    let pages = requested_pages(&state.mode, &sub, control, has_cache, wanted)?;
     let protected = cx.disk.refuses_writes(cx.luns) || state.mode.software_write_protect();
     drop(state);
     let device_specific = DPOFUA | if protected { WP } else { 0 };
@@ -66,6 +68,7 @@ fn requested_pages(
     mode: &ModePages,
     provisioning: &[u8],
     control: Control,
+    has_cache: bool,
     (code, subpage): (u8, u8),
 ) -> Result<Vec<u8>, Sense> {
     let codes: &[u8] = match PAGE_CODES.iter().position(|known| *known == code) {
@@ -74,7 +77,8 @@ fn requested_pages(
         None => return Err(Sense::invalid_cdb(2, Some(5))),
     };
     let has_sub = codes.contains(&provisioning::CODE) && !provisioning.is_empty();
-    let mut pages: Vec<u8> = codes.iter().flat_map(|code| mode.page(*code, control)).collect();
+    let pages = codes.iter().flat_map(|code| mode.page(*code, control, has_cache));
+    let mut pages: Vec<u8> = pages.collect();
     match subpage {
         0 => Ok(pages),
         ALL_SUBPAGES => {

@@ -13,7 +13,7 @@ const RECOVERY: u8 = 0x01;
 /// Disconnect-Reconnect (SPC-4 §7.5.9); empty for iSCSI.
 const DISCONNECT: u8 = 0x02;
 /// Caching (SBC-4 §6.5.6).
-pub(crate) const CACHING: u8 = 0x08;
+const CACHING: u8 = 0x08;
 /// Control (SPC-4 §7.5.8).
 pub(crate) const CONTROL: u8 = 0x0A;
 /// Power Condition (SPC-4 §7.5.13).
@@ -75,8 +75,9 @@ impl ModePages {
         self.software_write_protect
     }
 
-    /// Returns a page with its two-byte header; PS=0, nothing can be saved.
-    pub(crate) fn page(&self, code: u8, control: Control) -> Vec<u8> {
+    /// Returns a page with its two-byte header; PS=0, nothing can be saved. WCE
+    /// can be changed if the store `has_cache`.
+    pub(crate) fn page(&self, code: u8, control: Control, has_cache: bool) -> Vec<u8> {
         let mut page = match code {
             RECOVERY => vec![0; 12],
             DISCONNECT => vec![0; 16],
@@ -93,6 +94,7 @@ impl ModePages {
         match code {
             // AWRE and ARRE: the storage repairs itself.
             RECOVERY if !changeable => page[2] = 0xC0,
+            CACHING if changeable && !has_cache => {}
             CACHING => page[2] = bit(values.write_cache, WCE),
             CONTROL => {
                 page[2] = bit(values.descriptor_sense, D_SENSE);
@@ -114,10 +116,12 @@ impl ModePages {
 
     /// Applies a page of MODE SELECT, header included. The error is the
     /// position of the byte that must not change.
-    pub(crate) fn apply(&mut self, page: &[u8]) -> Result<(), usize> {
+    pub(crate) fn apply(&mut self, page: &[u8], has_cache: bool) -> Result<(), usize> {
         let code = page.first().copied().unwrap_or(0) & 0x3F;
-        let current = self.page(code, Control::Current);
-        let mask = self.page(code, Control::Changeable);
+        let current = self.page(code, Control::Current, has_cache);
+        // Where the configuration has turned WCE on without a cache, it can only
+        // be turned off.
+        let mask = self.page(code, Control::Changeable, has_cache || self.write_cache);
         let bytes = page.iter().zip(&current).zip(&mask).enumerate();
         for (at, ((new, old), mask)) in bytes.skip(2) {
             if (new ^ old) & !mask != 0 {
@@ -143,24 +147,24 @@ mod tests {
     #[test]
     fn only_changeable_bits_change() {
         let mut mode = ModePages::new(true);
-        let mut page = mode.page(CONTROL, Control::Current);
+        let mut page = mode.page(CONTROL, Control::Current, true);
         page[4] |= SWP;
-        assert_eq!(mode.apply(&page), Ok(()));
+        assert_eq!(mode.apply(&page, true), Ok(()));
         assert!(mode.software_write_protect());
         page[3] = 0;
-        assert_eq!(mode.apply(&page), Err(3));
-        assert_eq!(mode.page(CONTROL, Control::Changeable)[4], SWP);
-        assert_eq!(mode.page(CONTROL, Control::Default)[4], 0);
+        assert_eq!(mode.apply(&page, true), Err(3));
+        assert_eq!(mode.page(CONTROL, Control::Changeable, true)[4], SWP);
+        assert_eq!(mode.page(CONTROL, Control::Default, true)[4], 0);
     }
 
     #[test]
     fn the_default_cache_setting_is_remembered() {
         let mut mode = ModePages::new(true);
-        let mut page = mode.page(CACHING, Control::Current);
+        let mut page = mode.page(CACHING, Control::Current, true);
         assert_eq!(page[2], WCE);
         page[2] = 0;
-        assert_eq!(mode.apply(&page), Ok(()));
+        assert_eq!(mode.apply(&page, true), Ok(()));
         assert!(!mode.write_cache());
-        assert_eq!(mode.page(CACHING, Control::Default)[2], WCE);
+        assert_eq!(mode.page(CACHING, Control::Default, true)[2], WCE);
     }
 }

@@ -1,6 +1,6 @@
 //! MODE SELECT (6) and (10).
 
-use super::pages::{CACHING, Control, PAGE_CODES};
+use super::pages::{Control, PAGE_CODES};
 use super::{Cx, Outcome, Reply, provisioning};
 use crate::command::Failure;
 use crate::sense::{Asc, Sense};
@@ -83,7 +83,8 @@ fn parse(cx: &Cx<'_>, list: &[u8], start: usize) -> Result<super::ModePages, Fai
         if byte(list, at) & 0xC0 != 0 || !PAGE_CODES.contains(&code) {
             return Err(Sense::invalid_parameter(field(0)).into());
         }
-        let expected = wanted.page(code, Control::Current).len();
+        let has_cache = cx.geometry.write_cache;
+        let expected = wanted.page(code, Control::Current, has_cache).len();
         let length = 2 + usize::from(byte(list, at + 1));
         if length != expected {
             return Err(Sense::invalid_parameter(field(1)).into());
@@ -91,11 +92,9 @@ fn parse(cx: &Cx<'_>, list: &[u8], start: usize) -> Result<super::ModePages, Fai
         let Some(page) = list.get(at..at + length) else {
             return Err(Asc::PARAMETER_LIST_LENGTH.into());
         };
-        wanted.apply(page).map_err(|byte| Failure::from(Sense::invalid_parameter(field(byte))))?;
-        if code == CACHING && wanted.write_cache() && !cx.geometry.write_cache {
-            // There is no cache to enable.
-            return Err(Sense::invalid_parameter(field(2)).into());
-        }
+        wanted
+            .apply(page, has_cache)
+            .map_err(|byte| Failure::from(Sense::invalid_parameter(field(byte))))?;
         at += length;
     }
     Ok(wanted)
@@ -189,6 +188,40 @@ mod tests {
         assert_eq!(bench.store.syncs(), 1);
         bench.run(&[0x2A, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[0; 512]);
         assert_eq!(bench.store.stable_writes(), 1);
+    }
+
+    /// Returns WCE of the changeable values.
+    fn changeable_cache(bench: &Bench) -> u8 {
+        bench.data(&bench.run(&[0x1A, 0x08, 0x48, 0, 255, 0], b""))[6] & 0x04
+    }
+
+    #[test]
+    fn without_a_cache_there_is_none_to_turn_on() {
+        let bench = Bench::new();
+        assert_eq!(changeable_cache(&bench), 0x04);
+        bench.store.set_write_cache(false);
+        let bench = bench.restarted();
+        bench.settle(&bench.nexus);
+        let mut list = current(&bench, 0x08);
+        assert_eq!((list[6] & 0x04, changeable_cache(&bench)), (0, 0));
+        assert_eq!(select(&bench, list.clone()).status, ScsiStatus::Good);
+        list[6] |= 0x04;
+        let refused = select(&bench, list).sense.unwrap();
+        assert_eq!(refused.asc, Asc::INVALID_FIELD_IN_PARAMETERS);
+    }
+
+    #[test]
+    fn a_cache_that_the_configuration_claims_stays_on_until_it_is_turned_off() {
+        let bench = Bench::with(|config| config.write_cache = Some(true));
+        bench.store.set_write_cache(false);
+        let mut list = current(&bench, 0x08);
+        assert_eq!((list[6] & 0x04, changeable_cache(&bench)), (0x04, 0));
+        assert_eq!(select(&bench, list.clone()).status, ScsiStatus::Good);
+        list[6] &= !0x04;
+        assert_eq!(select(&bench, list.clone()).status, ScsiStatus::Good);
+        list[6] |= 0x04;
+        let refused = select(&bench, list).sense.unwrap();
+        assert_eq!(refused.asc, Asc::INVALID_FIELD_IN_PARAMETERS);
     }
 
     #[test]

@@ -189,6 +189,56 @@ mod tests {
         }
     }
 
+    /// Commands that show the modes: hosts learn from them whether to flush.
+    const MODE_SENSES: [&[u8]; 2] =
+        [&[0x1A, 0, 0x08, 0, 255, 0], &[0x5A, 0, 0x08, 0, 0, 0, 0, 0, 255, 0]];
+
+    #[test]
+    fn only_exclusive_access_hides_the_modes() {
+        // Type, then whether a registered and an unregistered nexus see them.
+        for (kind, registered, stranger) in [
+            (1, true, true),
+            (3, false, false),
+            (5, true, true),
+            (6, true, false),
+            (7, true, true),
+            (8, true, false),
+        ] {
+            let bench = Bench::new();
+            let holder = bench.nexus.clone();
+            let (second, third) = (bench.another_nexus(2), bench.another_nexus(3));
+            out(&bench, &holder, 6, 0, (0, 1), 0);
+            out(&bench, &second, 6, 0, (0, 2), 0);
+            assert_eq!(out(&bench, &holder, 1, kind, (1, 0), 0).status, GOOD);
+            for (nexus, sees) in [(&holder, true), (&second, registered), (&third, stranger)] {
+                for cdb in MODE_SENSES {
+                    let expected = if sees { GOOD } else { CONFLICT };
+                    let status = bench.run_as(nexus, cdb, b"").status;
+                    assert_eq!(status, expected, "type {kind}, {cdb:02x?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_type_hides_the_results_of_copies() {
+        let bench = Bench::new();
+        let stranger = bench.another_nexus(2);
+        out(&bench, &bench.nexus, 6, 0, (0, 1), 0);
+        assert_eq!(out(&bench, &bench.nexus, 1, 3, (1, 0), 0).status, GOOD);
+        // RECEIVE COPY OPERATING PARAMETERS, REPORT ALL ROD TOKENS.
+        for action in [0x03, 0x08] {
+            let cdb = [0x84, action, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
+            assert_eq!(bench.run_as(&stranger, &cdb, b"").status, GOOD, "{action:02x}");
+        }
+        // RECEIVE COPY STATUS, FAILURE DETAILS and ROD TOKEN INFORMATION: there is none.
+        for action in [0x00, 0x04, 0x07] {
+            let cdb = [0x84, action, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
+            let refused = bench.run_as(&stranger, &cdb, b"").sense.unwrap();
+            assert_eq!(refused.asc, Asc::INVALID_FIELD_IN_CDB, "{action:02x}");
+        }
+    }
+
     #[test]
     fn unregistering_the_holder_releases() {
         let bench = Bench::new();
@@ -232,25 +282,44 @@ mod tests {
         assert!(keys(&bench).1.is_empty());
     }
 
+    /// Sends REGISTER AND MOVE to another nexus, which gets the key 5.
+    fn move_to(bench: &Bench, key: u64, to: &Nexus) -> crate::Response {
+        let id = to.initiator.encode();
+        let mut list = Vec::new();
+        list.extend(key.to_be_bytes());
+        list.extend(5u64.to_be_bytes());
+        list.extend([0, 0x02]);
+        list.extend(to.relative_port.to_be_bytes());
+        list.extend(u32::try_from(id.len()).unwrap().to_be_bytes());
+        list.extend(&id);
+        let length = u8::try_from(list.len()).unwrap();
+        bench.run(&[0x5F, 7, 0, 0, 0, 0, 0, 0, length, 0], &list)
+    }
+
     #[test]
     fn reservations_move_with_their_holder() {
         let bench = Bench::new();
         let (first, second) = (bench.nexus.clone(), bench.another_nexus(2));
         out(&bench, &first, 6, 0, (0, 1), 0);
         out(&bench, &first, 1, 3, (1, 0), 0);
-        let id = second.initiator.encode();
-        let mut list = Vec::new();
-        list.extend(1u64.to_be_bytes());
-        list.extend(5u64.to_be_bytes());
-        list.extend([0, 0x02]);
-        list.extend(second.relative_port.to_be_bytes());
-        list.extend(u32::try_from(id.len()).unwrap().to_be_bytes());
-        list.extend(&id);
-        let length = u8::try_from(list.len()).unwrap();
-        let moved = bench.run(&[0x5F, 7, 0, 0, 0, 0, 0, 0, length, 0], &list);
-        assert_eq!(moved.status, GOOD);
+        assert_eq!(move_to(&bench, 1, &second).status, GOOD);
         assert_eq!(keys(&bench).1, [5]);
         assert_eq!((read(&bench, &second), read(&bench, &first)), (GOOD, CONFLICT));
+    }
+
+    #[test]
+    fn without_a_reservation_there_is_nothing_to_move() {
+        let bench = Bench::new();
+        let second = bench.another_nexus(2);
+        assert_eq!(move_to(&bench, 1, &second).status, CONFLICT, "not registered");
+        out(&bench, &bench.nexus, 6, 0, (0, 1), 0);
+        assert_eq!(move_to(&bench, 9, &second).status, CONFLICT, "a wrong key");
+        let refused = move_to(&bench, 1, &second).sense.unwrap();
+        assert_eq!(refused.asc, Asc::INVALID_FIELD_IN_CDB);
+        // All registrants hold it: it cannot move.
+        out(&bench, &bench.nexus, 1, 7, (1, 0), 0);
+        assert_eq!(move_to(&bench, 1, &second).status, CONFLICT);
+        assert_eq!(keys(&bench).1, [1]);
     }
 
     #[test]

@@ -112,11 +112,6 @@ impl Registry {
         self.registrations.iter().find(|one| one.who.is(nexus))
     }
 
-    /// Returns the key that a nexus has registered.
-    pub(crate) fn key_of(&self, nexus: &Nexus) -> Option<u64> {
-        self.find(nexus).map(|one| one.key)
-    }
-
     /// Returns whether the registration holds the reservation.
     pub(super) fn holds(&self, one: &Registration) -> bool {
         self.reservation.as_ref().is_some_and(|reservation| {
@@ -124,14 +119,20 @@ impl Registry {
         })
     }
 
+    /// Returns whether there is a reservation that this nexus holds, or that
+    /// gives it the holder's access as a registrant.
+    pub(crate) fn admits(&self, nexus: &Nexus) -> bool {
+        self.reservation.as_ref().is_some_and(|reservation| {
+            self.find(nexus)
+                .is_some_and(|one| reservation.kind.admits_registrants() || self.holds(one))
+        })
+    }
+
     /// Returns the reservation that restricts this nexus's access to the
     /// medium.
     pub(crate) fn reserved_against(&self, nexus: &Nexus) -> Option<ReservationType> {
-        let reservation = self.reservation.as_ref()?;
-        let admitted = self
-            .find(nexus)
-            .is_some_and(|one| reservation.kind.admits_registrants() || self.holds(one));
-        (!admitted).then_some(reservation.kind)
+        let kind = self.reservation.as_ref()?.kind;
+        (!self.admits(nexus)).then_some(kind)
     }
 
     /// Returns the registration of the sender, whose key must match.
@@ -327,7 +328,9 @@ impl Registry {
         let mine = self.sender(nexus, wanted.key)?;
         let kind = match &self.reservation {
             Some(held) if !held.kind.is_held_by_all() && self.holds(&mine) => held.kind,
-            _ => return Err(Failure::Conflict),
+            Some(_) => return Err(Failure::Conflict),
+            // There is nothing to move.
+            None => return Err(Sense::invalid_cdb(1, Some(4)).into()),
         };
         if wanted.new_key == 0 {
             return Err(Sense::invalid_parameter(8).into());

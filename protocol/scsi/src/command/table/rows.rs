@@ -147,7 +147,9 @@ pub(crate) static ROWS: &[Row] = &[
         .standby(),
     row("RESERVE (6)", &[0x16], F::Reserve6).standby(),
     row("RELEASE (6)", &[0x17], F::Release6).under_reserve6().standby(),
-    row("MODE SENSE (6)", &[0x1A, 0x08, X, X, X], F::ModeSense).conflict(C::Always).standby(),
+    row("MODE SENSE (6)", &[0x1A, 0x08, X, X, X], F::ModeSense)
+        .conflict(C::ExclusiveAccess)
+        .standby(),
     row("START STOP UNIT", &[0x1B, 0x01, 0, 0x0F, 0xF7], F::StartStop)
         .conflict(C::UnlessStarts)
         .seconds(1, 60),
@@ -201,7 +203,7 @@ pub(crate) static ROWS: &[Row] = &[
         .conflict(C::Always)
         .standby(),
     row("MODE SENSE (10)", &[0x5A, 0x18, X, X, 0, 0, 0, X, X], F::ModeSense)
-        .conflict(C::Always)
+        .conflict(C::ExclusiveAccess)
         .standby(),
     reserve_in("PERSISTENT RESERVE IN, READ KEYS", 0x00),
     reserve_in("PERSISTENT RESERVE IN, READ RESERVATION", 0x01),
@@ -236,19 +238,16 @@ pub(crate) static ROWS: &[Row] = &[
         &[0x84, A, 0, 0, 0, 0, 0, 0, 0, 0, X, X, X, X],
         F::CopyResults,
     )
-    .action(0x03)
-    .conflict(C::ExclusiveAccess),
+    .action(0x03),
     copy_results("RECEIVE COPY FAILURE DETAILS (LID1)", 0x04),
     row(
         "RECEIVE ROD TOKEN INFORMATION",
         &[0x84, A, X, X, X, X, 0, 0, 0, 0, X, X, X, X],
         F::ReceiveTokenInformation,
     )
-    .action(0x07)
-    .conflict(C::ExclusiveAccess),
+    .action(0x07),
     row("REPORT ALL ROD TOKENS", &[0x84, A, 0, 0, 0, 0, 0, 0, 0, 0, X, X, X, X], F::ReportTokens)
-        .action(0x08)
-        .conflict(C::ExclusiveAccess),
+        .action(0x08),
     row("READ (16)", &[0x88, DF, X, X, X, X, X, X, X, X, X, X, X, X, G], F::Read).reads(S::Sixteen),
     row(
         "COMPARE AND WRITE",
@@ -342,7 +341,5 @@ const fn reserve_out(name: &'static str, action: u8) -> Row {
 }
 
 const fn copy_results(name: &'static str, action: u8) -> Row {
-    row(name, &[0x84, A, X, 0, 0, 0, 0, 0, 0, 0, X, X, X, X], F::CopyResults)
-        .action(action)
-        .conflict(C::ExclusiveAccess)
+    row(name, &[0x84, A, X, 0, 0, 0, 0, 0, 0, 0, X, X, X, X], F::CopyResults).action(action)
 }

@@ -23,33 +23,52 @@ pub(super) struct WriteUsing {
     pub(super) ranges: Vec<BlockRange>,
 }
 
-fn list<'a>(cx: &'a Cx<'_>, least: usize) -> Result<&'a [u8], Failure> {
+/// Bytes of POPULATE TOKEN's list before its descriptors; a shorter list is an
+/// error (SBC-4 §5.12.1).
+const SHORTEST_LIST_BYTES: usize = 16;
+/// Bytes of a block device range descriptor.
+const DESCRIPTOR_BYTES: usize = 16;
+
+/// Returns the parameter list, or `None` if the initiator sends none, which is
+/// no error. With one descriptor it is `least` bytes long.
+fn list<'a>(cx: &'a Cx<'_>, least: usize) -> Result<Option<&'a [u8]>, Failure> {
     let length = cx.cdb().be32(10);
+    if length == 0 {
+        return Ok(None);
+    }
     if length > MAX_PARAMETER_LIST_BYTES {
         return Err(Asc::PARAMETER_LIST_LENGTH.into());
     }
     let list = cx.parameter_list(length)?;
-    if list.len() < least || usize::from(be16(list, 0)) + 2 < least {
+    if list.len() < SHORTEST_LIST_BYTES {
         return Err(Asc::PARAMETER_LIST_LENGTH.into());
     }
-    Ok(list)
+    if usize::from(be16(list, 0)) + 2 < least {
+        return Err(Sense::invalid_parameter(0).into());
+    }
+    if list.len() < least {
+        return Err(Asc::PARAMETER_LIST_LENGTH.into());
+    }
+    Ok(Some(list))
 }
 
-/// Parses block device range descriptors, which must not overlap.
+/// Parses block device range descriptors, which must not overlap. An incomplete
+/// last one is ignored.
 fn ranges(list: &[u8], length_at: usize) -> Result<Vec<BlockRange>, Failure> {
     let field = u16::try_from(length_at).unwrap_or(u16::MAX);
-    let bytes = usize::from(be16(list, length_at));
-    let Some(descriptors) = list.get(length_at + 2..length_at + 2 + bytes) else {
-        return Err(Asc::PARAMETER_LIST_LENGTH.into());
-    };
-    if bytes < 16 || !bytes.is_multiple_of(16) {
+    let count = usize::from(be16(list, length_at)) / DESCRIPTOR_BYTES;
+    if count == 0 {
         return Err(Sense::invalid_parameter(field).into());
     }
-    if bytes / 16 > usize::from(MAX_TOKEN_RANGES) {
+    if count > usize::from(MAX_TOKEN_RANGES) {
         return Err(Asc::TOO_MANY_SEGMENTS.into());
     }
+    let start = length_at + 2;
+    let Some(descriptors) = list.get(start..start + count * DESCRIPTOR_BYTES) else {
+        return Err(Asc::PARAMETER_LIST_LENGTH.into());
+    };
     let ranges: Vec<BlockRange> = descriptors
-        .chunks_exact(16)
+        .chunks_exact(DESCRIPTOR_BYTES)
         .map(|one| BlockRange { lba: be64(one, 0), blocks: u64::from(be32(one, 8)) })
         .collect();
     let mut sorted = ranges.clone();
@@ -62,26 +81,28 @@ fn ranges(list: &[u8], length_at: usize) -> Result<Vec<BlockRange>, Failure> {
     Ok(ranges)
 }
 
-pub(super) fn parse_populate(cx: &Cx<'_>) -> Result<Populate, Failure> {
-    let list = list(cx, 32)?;
+/// Parses the list of POPULATE TOKEN; `None` if there is none.
+pub(super) fn parse_populate(cx: &Cx<'_>) -> Result<Option<Populate>, Failure> {
+    let Some(list) = list(cx, 32)? else { return Ok(None) };
     // RTV: the ROD TYPE field is valid.
     let named = byte(list, 2) & 0x02 != 0;
     if named && !ACCEPTED_ROD_TYPES.contains(&be32(list, 8)) {
         return Err(Sense::invalid_parameter(8).into());
     }
-    Ok(Populate { ranges: ranges(list, 14)? })
+    Ok(Some(Populate { ranges: ranges(list, 14)? }))
 }
 
-pub(super) fn parse_write_using(cx: &Cx<'_>) -> Result<WriteUsing, Failure> {
-    let list = list(cx, 552)?;
+/// Parses the list of WRITE USING TOKEN; `None` if there is none.
+pub(super) fn parse_write_using(cx: &Cx<'_>) -> Result<Option<WriteUsing>, Failure> {
+    let Some(list) = list(cx, 552)? else { return Ok(None) };
     let token = list.get(16..16 + TOKEN_BYTES).unwrap_or_default().to_vec();
     if rod_type(&token) >> 16 != 0xFFFF && be16(&token, 6) != 0x01F8 {
         return Err(Asc::TOKEN_LENGTH.into());
     }
-    Ok(WriteUsing {
+    Ok(Some(WriteUsing {
         token,
         offset_blocks: be64(list, 8),
         delete_token: byte(list, 2) & 0x02 != 0,
         ranges: ranges(list, 534)?,
-    })
+    }))
 }

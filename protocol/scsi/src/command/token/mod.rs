@@ -18,6 +18,7 @@ use crate::disk::range_lock::BlockRange;
 use crate::limits::MAX_TOKEN_BYTES;
 use crate::sense::{Asc, Sense, SenseKey};
 use crate::wire::put;
+use bytes::Bytes;
 use lists::{parse_populate, parse_write_using};
 use std::sync::Arc;
 use tokens::{ROD_TYPE_ZERO, TOKEN_BYTES, rod_type};
@@ -25,7 +26,7 @@ use tokens::{ROD_TYPE_ZERO, TOKEN_BYTES, rod_type};
 /// Performs POPULATE TOKEN.
 pub(crate) async fn populate(cx: &Cx<'_>) -> Outcome {
     let list = cx.cdb().be32(6);
-    let wanted = parse_populate(cx)?;
+    let Some(wanted) = parse_populate(cx)? else { return Ok(Reply::GOOD) };
     let mut bytes = 0u64;
     for range in &wanted.ranges {
         bytes = bytes.saturating_add(cx.span(*range)?.len);
@@ -41,6 +42,7 @@ pub(crate) async fn populate(cx: &Cx<'_>) -> Outcome {
         failure: None,
         segments: 0,
         transferred: bytes / cx.block_bytes(),
+        cut: false,
         token: Some(token),
     };
     keep(&mut state.nexus(&cx.command.nexus).copies, result);
@@ -50,7 +52,7 @@ pub(crate) async fn populate(cx: &Cx<'_>) -> Outcome {
 /// Performs WRITE USING TOKEN: the copy runs inside the command.
 pub(crate) async fn write_using(cx: &Cx<'_>) -> Outcome {
     let list = cx.cdb().be32(6);
-    let wanted = parse_write_using(cx)?;
+    let Some(wanted) = parse_write_using(cx)? else { return Ok(Reply::GOOD) };
     let mut targets = Vec::new();
     let mut bytes = 0u64;
     for range in &wanted.ranges {
@@ -62,24 +64,26 @@ pub(crate) async fn write_using(cx: &Cx<'_>) -> Outcome {
         return Err(Sense::invalid_parameter(534).into());
     }
     let outcome = if rod_type(&wanted.token) == ROD_TYPE_ZERO {
-        write_zeros(cx, &targets).await
+        write_zeros(cx, &targets).await.map(|()| bytes)
     } else {
-        write_from_token(cx, &wanted.token, wanted.offset_blocks, &targets, bytes).await
+        write_from_token(cx, &wanted.token, wanted.offset_blocks, &targets).await
     };
     let failure = match &outcome {
-        Ok(()) => None,
+        Ok(_) => None,
         Err(Failure::Check(sense)) => Some(*sense),
         Err(Failure::Conflict | Failure::Aborted) => {
             Some(Sense::new(SenseKey::CopyAborted, Asc::NONE))
         }
     };
+    let written = outcome.as_ref().map_or(0, |written| *written);
     let mut state = cx.disk.state();
     let result = CopyResult {
         list,
         action: 0x11,
         failure,
         segments: 0,
-        transferred: if failure.is_none() { bytes / cx.block_bytes() } else { 0 },
+        transferred: written / cx.block_bytes(),
+        cut: written < bytes,
         token: None,
     };
     keep(&mut state.nexus(&cx.command.nexus).copies, result);
@@ -89,7 +93,7 @@ pub(crate) async fn write_using(cx: &Cx<'_>) -> Outcome {
             disk.as_ref().map_or(cx.disk, |disk| disk).state().tokens.forget(&wanted.token);
         }
     }
-    outcome.map(|()| Reply::GOOD)
+    outcome.map(|_| Reply::GOOD)
 }
 
 async fn write_zeros(cx: &Cx<'_>, targets: &[Span]) -> Result<(), Failure> {
@@ -119,13 +123,14 @@ fn candidates(cx: &Cx<'_>) -> Vec<Option<Arc<Disk>>> {
     disks
 }
 
+/// Writes what the token stands for to the targets, as far as it goes, and
+/// returns the number of bytes written: whole blocks.
 async fn write_from_token(
     cx: &Cx<'_>,
     token: &[u8],
     offset_blocks: u64,
     targets: &[Span],
-    bytes: u64,
-) -> Result<(), Failure> {
+) -> Result<u64, Failure> {
     let mut unknown = Asc::TOKEN_UNKNOWN;
     for candidate in candidates(cx) {
         let disk = candidate.as_ref().map_or(cx.disk, |disk| disk);
@@ -146,13 +151,20 @@ async fn write_from_token(
             .map(|range| Span { offset: range.lba * block, len: range.blocks * block })
             .collect();
         // OFFSET INTO ROD counts blocks of the destination unit.
-        let skip =
-            offset_blocks.checked_mul(cx.block_bytes()).ok_or(Sense::invalid_parameter(8))?;
         let total: u64 = spans.iter().map(|span| span.len).sum();
-        if skip.checked_add(bytes).is_none_or(|end| end > total) {
-            return Err(Sense::invalid_parameter(8).into());
+        let skip = offset_blocks
+            .checked_mul(cx.block_bytes())
+            .filter(|skip| *skip < total)
+            .ok_or(Sense::invalid_parameter(8))?;
+        let wanted: u64 = targets.iter().map(|span| span.len).sum();
+        let copied = wanted.min(total - skip);
+        copy_ranges(cx, disk, token, &skipped(&spans, skip), &front(targets, copied)).await?;
+        let written = copied.next_multiple_of(cx.block_bytes());
+        // The data may end within a block of this unit, which has larger blocks.
+        for rest in skipped(&front(targets, written), copied) {
+            zero_rest(cx, disk, rest).await?;
         }
-        return copy_ranges(cx, disk, token, &skipped(&spans, skip), targets).await;
+        return Ok(written);
     }
     Err(unknown.into())
 }
@@ -168,6 +180,29 @@ fn skipped(spans: &[Span], mut skip: u64) -> Vec<Span> {
         }
     }
     rest
+}
+
+/// Returns the first `len` bytes of the spans.
+fn front(spans: &[Span], mut len: u64) -> Vec<Span> {
+    let mut front = Vec::new();
+    for span in spans {
+        let part = len.min(span.len);
+        len -= part;
+        if part > 0 {
+            front.push(Span { offset: span.offset, len: part });
+        }
+    }
+    front
+}
+
+/// Zeros the rest of a block that the data of a token covers in part.
+async fn zero_rest(cx: &Cx<'_>, source: &Disk, rest: Span) -> Result<(), Failure> {
+    let range = BlockRange { lba: rest.offset / cx.block_bytes(), blocks: 1 };
+    let _shared = cx.disk.shared.ranges.share(range).await;
+    cx.may_copy(source, cx.disk)?;
+    cx.disk.blocks_change(range);
+    let zeros = Bytes::from(vec![0; rest.size()]);
+    cx.write_bytes(rest.offset, zeros, cx.write_through(false)).await
 }
 
 async fn copy_ranges(
@@ -228,8 +263,13 @@ pub(crate) fn receive_information(cx: &Cx<'_>) -> Outcome {
     let sense = result.failure.map(|failure| failure.encode()).unwrap_or_default();
     let mut data = vec![0; 32];
     data[4] = result.action;
-    // COPY OPERATION STATUS: completed without, or with errors.
-    data[5] = if result.failure.is_some() { 0x02 } else { 0x01 };
+    // COPY OPERATION STATUS: completed with errors, or without, with all or a
+    // part of what there was to be written.
+    data[5] = match (result.failure, result.cut) {
+        (Some(_), _) => 0x02,
+        (None, true) => 0x03,
+        (None, false) => 0x01,
+    };
     data[7] = 1;
     // ESTIMATED STATUS UPDATE DELAY: the operation has ended.
     put(&mut data, 8, &u32::MAX.wrapping_sub(1).to_be_bytes());
@@ -270,6 +310,7 @@ mod tests {
     use super::*;
     use crate::sense::ScsiStatus;
     use crate::testing::{Bench, poll_until};
+    use crate::wire::be64;
     use std::pin::pin;
 
     fn cdb(action: u8, bytes: usize) -> [u8; 16] {
@@ -290,13 +331,26 @@ mod tests {
         list[..2].copy_from_slice(&length.to_be_bytes());
     }
 
+    /// Sends RECEIVE ROD TOKEN INFORMATION.
+    fn information(bench: &Bench) -> Vec<u8> {
+        let mut receive = [0u8; 16];
+        (receive[0], receive[1], receive[5], receive[12]) = (0x84, 0x07, 5, 4);
+        bench.data(&bench.run(&receive, b""))
+    }
+
+    /// Returns COPY OPERATION STATUS and TRANSFER COUNT of the last
+    /// WRITE USING TOKEN.
+    fn written(bench: &Bench) -> (u8, u64) {
+        let data = information(bench);
+        assert_eq!((data[4], data[15]), (0x11, 0xF1));
+        (data[5], be64(&data, 16))
+    }
+
     fn populate(bench: &Bench, wanted: &[(u64, u32)]) -> Vec<u8> {
         let mut list = vec![0; 14];
         ranges(&mut list, wanted);
         assert_eq!(bench.run(&cdb(0x10, list.len()), &list).status, ScsiStatus::Good);
-        let mut receive = [0u8; 16];
-        (receive[0], receive[1], receive[5], receive[12]) = (0x84, 0x07, 5, 4);
-        let data = bench.data(&bench.run(&receive, b""));
+        let data = information(bench);
         assert_eq!((data[4], data[5]), (0x10, 1));
         data[38..38 + TOKEN_BYTES].to_vec()
     }
@@ -364,9 +418,66 @@ mod tests {
         token[100] ^= 1;
         let refused = write_using(&bench, &token, 0, &[(100, 8)]);
         assert_eq!(refused.sense.unwrap().asc, Asc::TOKEN_UNKNOWN);
-        token[100] ^= 1;
-        let refused = write_using(&bench, &token, 4, &[(100, 8)]);
-        assert_eq!(refused.sense.unwrap().asc, Asc::INVALID_FIELD_IN_PARAMETERS);
+    }
+
+    #[test]
+    fn writes_beyond_the_token_are_cut() {
+        let bench = Bench::new();
+        bench.fill(0, 8, 1);
+        bench.fill(100, 8, 9);
+        let token = populate(&bench, &[(0, 8)]);
+        let all = write_using(&bench, &token, 0, &[(200, 8)]);
+        assert_eq!((all.status, written(&bench)), (ScsiStatus::Good, (0x01, 8)));
+        let part = write_using(&bench, &token, 4, &[(100, 3), (103, 5)]);
+        assert_eq!((part.status, written(&bench)), (ScsiStatus::Good, (0x03, 4)));
+        assert_eq!(bench.content(100, 4), vec![1; 4 * 512]);
+        assert_eq!(bench.content(104, 4), vec![9; 4 * 512]);
+        for skip in [8, u64::MAX] {
+            let refused = write_using(&bench, &token, skip, &[(100, 8)]);
+            assert_eq!(refused.sense.unwrap().asc, Asc::INVALID_FIELD_IN_PARAMETERS);
+            assert_eq!(written(&bench), (0x02, 0));
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_larger_block_is_zeroed() {
+        let (source, target, luns) = Bench::pair_with(|config| config.logical_block_bytes = 4096);
+        source.fill(0, 3, 7);
+        target.fill(0, 16, 9);
+        let token = populate(&source, &[(0, 3)]);
+        let list = write_list(&token, 0, &[(0, 2)]);
+        let command = source.command(&source.nexus, &cdb(0x11, list.len()), &list);
+        let response = source.block_on(luns.execute([0, 1, 0, 0, 0, 0, 0, 0], command));
+        assert_eq!(response.status, ScsiStatus::Good);
+        assert_eq!(written(&target), (0x03, 1));
+        assert_eq!(target.content(0, 3), vec![7; 3 * 512]);
+        assert_eq!(target.content(3, 5), vec![0; 5 * 512]);
+        assert_eq!(target.content(8, 8), vec![9; 8 * 512], "the second block");
+    }
+
+    #[test]
+    fn lists_are_checked() {
+        let bench = Bench::new();
+        bench.fill(0, 1, 1);
+        // Without a list there is nothing to do.
+        for action in [0x10, 0x11] {
+            assert_eq!(bench.run(&cdb(action, 0), b"").status, ScsiStatus::Good);
+        }
+        let token = populate(&bench, &[(0, 1)]);
+        let mut list = write_list(&token, 0, &[(100, 1)]);
+        let short = 549u16.to_be_bytes();
+        let whole = [list[0], list[1]];
+        list[..2].copy_from_slice(&short);
+        bench.refused(&cdb(0x11, list.len()), &list, Asc::INVALID_FIELD_IN_PARAMETERS);
+        list[..2].copy_from_slice(&whole);
+        bench.refused(&cdb(0x11, 551), &list[..551], Asc::PARAMETER_LIST_LENGTH);
+        // Half a descriptor follows, which is ignored.
+        list.extend([0xFF; 8]);
+        let length = u16::try_from(list.len() - 2).unwrap();
+        list[..2].copy_from_slice(&length.to_be_bytes());
+        list[534..536].copy_from_slice(&24u16.to_be_bytes());
+        assert_eq!(bench.run(&cdb(0x11, list.len()), &list).status, ScsiStatus::Good);
+        assert_eq!((written(&bench), bench.content(100, 1)), ((0x01, 1), vec![1; 512]));
     }
 
     #[test]

@@ -28,13 +28,14 @@ pub(super) fn third_party_copy(cx: &Cx<'_>) -> Vec<u8> {
     descriptor(&mut data, 0x0008, &[3, 0x02, 0x0A, 0xE4]);
     // Supported CSCD descriptor IDs: only those of the list.
     descriptor(&mut data, 0x000C, &[0, 0]);
-    descriptor(&mut data, 0x0106, &rod_token_features(cx));
+    descriptor(&mut data, 0x0106, &rod_token_features());
     descriptor(&mut data, 0x0108, &supported_rod_types());
     descriptor(&mut data, 0x8001, &general_copy_operations());
     data
 }
 
-/// Returns Block Device ROD Token Limits, a descriptor of type 0000h.
+/// Returns Block Device ROD Token Limits, a descriptor of type 0000h, whose
+/// amounts of data are logical blocks.
 fn block_device_rod_limits(cx: &Cx<'_>) -> Vec<u8> {
     let block = cx.block_bytes();
     let mut body = vec![0; 32];
@@ -72,8 +73,9 @@ fn parameter_data() -> Vec<u8> {
     body
 }
 
-fn rod_token_features(cx: &Cx<'_>) -> Vec<u8> {
-    let block = cx.block_bytes();
+/// Returns ROD Token Features, a descriptor of type 0106h, whose amounts of data
+/// are bytes.
+fn rod_token_features() -> Vec<u8> {
     let mut body = vec![0; 44];
     put(&mut body, 12, &TOKEN_INACTIVITY_SECONDS.to_be_bytes());
     put(&mut body, 16, &TOKEN_INACTIVITY_SECONDS.to_be_bytes());
@@ -83,8 +85,8 @@ fn rod_token_features(cx: &Cx<'_>) -> Vec<u8> {
     let mut disk = vec![0; 48];
     put(&mut disk, 2, &44u16.to_be_bytes());
     put(&mut disk, 6, &1u16.to_be_bytes());
-    put(&mut disk, 8, &(MAX_TOKEN_BYTES / block).to_be_bytes());
-    put(&mut disk, 16, &(OPTIMAL_TOKEN_BYTES / block).to_be_bytes());
+    put(&mut disk, 8, &MAX_TOKEN_BYTES.to_be_bytes());
+    put(&mut disk, 16, &OPTIMAL_TOKEN_BYTES.to_be_bytes());
     body.extend(disk);
     body
 }
@@ -113,24 +115,42 @@ fn general_copy_operations() -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use crate::testing::Bench;
-    use crate::wire::{be16, be32};
+    use crate::wire::{be16, be32, be64};
+
+    /// Returns the descriptors of the page: their types and their bodies.
+    fn descriptors(bench: &Bench) -> Vec<(u16, Vec<u8>)> {
+        let data = bench.data(&bench.run(&[0x12, 1, 0x8F, 0x04, 0, 0], b""));
+        let (mut at, mut found) = (4, Vec::new());
+        while at < data.len() {
+            let end = at + 4 + usize::from(be16(&data, at + 2));
+            found.push((be16(&data, at), data[at + 4..end].to_vec()));
+            at = end;
+        }
+        found
+    }
 
     #[test]
     fn descriptors_follow_one_another_and_tokens_go_both_ways() {
-        let bench = Bench::new();
-        let data = bench.data(&bench.run(&[0x12, 1, 0x8F, 0x04, 0, 0], b""));
-        let (mut at, mut kinds) = (4, Vec::new());
-        while at < data.len() {
-            let kind = be16(&data, at);
-            if kind == 0x0108 {
-                // ROD TYPE, then TOKEN_IN and TOKEN_OUT, then PREFERENCE.
-                assert_eq!(be32(&data, at + 8), super::ROD_TYPE_CHANGE_VULNERABLE);
-                assert_eq!((data[at + 12], be16(&data, at + 14)), (0x03, 1));
-            }
-            kinds.push(kind);
-            at += 4 + usize::from(be16(&data, at + 2));
-        }
-        assert_eq!(at, data.len());
+        let found = descriptors(&Bench::new());
+        let kinds: Vec<u16> = found.iter().map(|(kind, _)| *kind).collect();
         assert_eq!(kinds, [0x0000, 0x0001, 0x0004, 0x0008, 0x000C, 0x0106, 0x0108, 0x8001]);
+        let types = &found[6].1;
+        // ROD TYPE, then TOKEN_IN and TOKEN_OUT, then PREFERENCE.
+        assert_eq!(be32(types, 4), super::ROD_TYPE_CHANGE_VULNERABLE);
+        assert_eq!((types[8], be16(types, 10)), (0x03, 1));
+    }
+
+    #[test]
+    fn the_limits_of_tokens_are_blocks_and_bytes() {
+        for block in [512, 4096] {
+            let bench = Bench::with(|config| config.logical_block_bytes = block);
+            let found = descriptors(&bench);
+            let (blocks, bytes) = (&found[0].1, &found[5].1[44..]);
+            // The most, then the best for one command.
+            for (in_blocks, in_bytes) in [(16, 8), (24, 16)] {
+                let expected = be64(blocks, in_blocks) * u64::from(block);
+                assert_eq!(be64(bytes, in_bytes), expected, "blocks of {block} bytes");
+            }
+        }
     }
 }
