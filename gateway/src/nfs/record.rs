@@ -110,6 +110,62 @@ pub(crate) struct Receiver {
     pool: BufferPool,
 }
 
+/// Form in which a record is handed on. It depends on the record alone, not on how its
+/// bytes arrive: a retry is recognised by what lies beside the data, so it must have the
+/// form of the first record.
+enum Form {
+    /// More bytes are needed to know it.
+    Unknown,
+    /// As it is.
+    Whole,
+    /// Without the data of its WRITE, which follows apart.
+    Apart {
+        /// Position of the data.
+        at: usize,
+        /// Length of the data.
+        len: usize,
+        /// Bytes behind the data.
+        tail: usize,
+    },
+}
+
+impl Form {
+    /// Returns the form of a record of `len` bytes that begins with `have`.
+    fn of(len: usize, have: &[u8]) -> Self {
+        if !(BULK_BYTES..=MAX_RECORD_BYTES).contains(&len) {
+            return Self::Whole;
+        }
+        match bulk_position(&have[..have.len().min(MAX_HEAD_BYTES)]) {
+            BulkPosition::At { offset: at, len: data } => {
+                let tail = at.checked_add(data).and_then(|end| len.checked_sub(end));
+                // No WRITE has that much behind its data: the record takes the way of those
+                // whose whole length is asked for.
+                match tail.filter(|tail| *tail <= MAX_HEAD_BYTES) {
+                    Some(tail) => Self::Apart { at, len: data, tail },
+                    None => Self::Whole,
+                }
+            }
+            BulkPosition::NeedMore if have.len() < MAX_HEAD_BYTES => Self::Unknown,
+            BulkPosition::NeedMore | BulkPosition::None => Self::Whole,
+        }
+    }
+}
+
+/// Hands on a record that was copied out of the buffer.
+fn hand_on(record: Bytes) -> Received {
+    match Form::of(record.len(), &record) {
+        Form::Apart { at, len, .. } => {
+            let head = [&record[..at], &record[at + len..]].concat();
+            let data = record.slice(at..at + len);
+            let bulk = Some((at, data));
+            Received { head: Bytes::from(head), bulk, head_copies: 1, copied_bytes: len }
+        }
+        Form::Unknown | Form::Whole => {
+            Received { head: record, bulk: None, head_copies: 1, copied_bytes: 0 }
+        }
+    }
+}
+
 /// Progress of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mark {
@@ -219,12 +275,12 @@ impl Receiver {
         };
         match record::parse_within(self.pending(), most)? {
             Parsed::Record(found) => {
-                let head = Bytes::copy_from_slice(&found.body(self.pending()));
+                let record = Bytes::copy_from_slice(&found.body(self.pending()));
                 self.start += found.consumed;
                 self.records = self.records.wrapping_add(1);
                 self.after_bulk = found.consumed >= BULK_BYTES;
                 self.shrink();
-                Ok(Progress::Record(Received { head, bulk: None, head_copies: 1, copied_bytes: 0 }))
+                Ok(Progress::Record(hand_on(record)))
             }
             Parsed::Need(more) => self.wait_for(more, most, allowance),
         }
@@ -272,24 +328,14 @@ impl Receiver {
         let pending = self.pending();
         let marker = Marker::parse(*pending.first_chunk::<MARKER_BYTES>()?);
         let have = &pending[MARKER_BYTES..];
-        if !marker.last
-            || marker.len < BULK_BYTES
-            || marker.len > MAX_RECORD_BYTES
-            || have.len() >= marker.len
-        {
+        if !marker.last || have.len() >= marker.len {
             return None;
         }
-        let (at, len) = match bulk_position(&have[..have.len().min(MAX_HEAD_BYTES)]) {
-            BulkPosition::At { offset, len } => (offset, len),
-            BulkPosition::NeedMore if have.len() < MAX_HEAD_BYTES => return Some(Progress::Wait),
-            BulkPosition::NeedMore | BulkPosition::None => return None,
+        let (at, len, tail_missing) = match Form::of(marker.len, have) {
+            Form::Apart { at, len, tail } => (at, len, tail),
+            Form::Unknown => return Some(Progress::Wait),
+            Form::Whole => return None,
         };
-        let tail_missing = marker.len.checked_sub(at.checked_add(len)?)?;
-        if tail_missing > MAX_HEAD_BYTES {
-            // No WRITE has that much behind its data: the record takes the way of those
-            // whose whole length is asked for.
-            return None;
-        }
         if !allowance.may_take_memory(len) {
             return Some(Progress::NoMemory);
         }
@@ -331,6 +377,9 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zgate_rpc::CallHeader;
+    use zgate_rpc::drc::Key;
+    use zgate_xdr::Decoder;
 
     /// A named host that may take so many bytes.
     struct Most(usize);
@@ -365,5 +414,57 @@ mod tests {
         let mut receiver = write_with_more_behind_it();
         assert!(matches!(receiver.next(&mut Most(usize::MAX)), Ok(Progress::Wait)));
         assert_eq!(receiver.held_bytes(), MARKER_BYTES + MAX_RECORD_BYTES);
+    }
+
+    /// WRITE of NFSv3 of 40 KiB, without a marker.
+    fn long_write() -> Vec<u8> {
+        const BYTES: u32 = 40 << 10;
+        let words = [9, 0, 2, 100_003, 3, 7, 0, 0, 0, 0, 4, 1, 0, 0, BYTES, 2, BYTES];
+        let mut record: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+        record.extend((0..BYTES).map(|at| at as u8));
+        record
+    }
+
+    /// Receives a record that arrives in these pieces.
+    fn receive(pieces: &[&[u8]]) -> Received {
+        let mut receiver = Receiver::new(BufferPool::new(16 << 20), true);
+        for piece in pieces {
+            let (place, filled) = match &mut receiver.bulk {
+                Some(bulk) => (&mut bulk.body[..], &mut bulk.filled),
+                None => (&mut receiver.buffer[..], &mut receiver.end),
+            };
+            place[*filled..][..piece.len()].copy_from_slice(piece);
+            *filled += piece.len();
+            let progress = receiver.next(&mut Most(usize::MAX));
+            if let Ok(Progress::Record(received)) = progress {
+                return received;
+            }
+        }
+        panic!("the record is complete")
+    }
+
+    fn key(received: &Received) -> Key {
+        let mut d = Decoder::new(&received.head);
+        let header = CallHeader::decode(&mut d).unwrap();
+        Key::new(([192, 0, 2, 7], 700).into(), &header, d.rest())
+    }
+
+    #[test]
+    fn a_retry_is_recognised_however_it_arrives() {
+        let record = long_write();
+        let marker = Marker::whole(record.len()).unwrap();
+        let sent = [&marker[..], &record[..]].concat();
+        let at_once = receive(&[&sent]);
+        let (_, data) = at_once.bulk.as_ref().unwrap();
+        assert_eq!((data.len(), at_once.copied_bytes), (40 << 10, 40 << 10));
+        assert_eq!(data[..], record[record.len() - data.len()..]);
+        let in_pieces = receive(&[&sent[..20], &sent[20..1000], &sent[1000..]]);
+        let (first, second) = record.split_at(500);
+        let marker = |part: &[u8], last: u32| (part.len() as u32 | last << 31).to_be_bytes();
+        let cut = [&marker(first, 0)[..], first, &marker(second, 1)[..], second].concat();
+        for other in [in_pieces, receive(&[&cut])] {
+            assert_eq!((&other.head, &other.bulk), (&at_once.head, &at_once.bulk));
+            assert_eq!(key(&other), key(&at_once));
+        }
     }
 }

@@ -156,6 +156,14 @@ impl FileStore for DatasetStore {
         })
     }
 
+    fn sync_objects<'a>(&'a self, nodes: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
+        Box::pin(async move { self.0.enter_after_change().await?.store.sync_objects(nodes).await })
+    }
+
+    fn sync_names<'a>(&'a self, of: NamedObject, dirs: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
+        Box::pin(async move { self.0.enter_after_change().await?.store.sync_names(of, dirs).await })
+    }
+
     pass! {
         getattr(node: &'a NodeHandle) -> Attr;
         lookup(who: &'a Caller, dir: &'a NodeHandle, name: &'a [u8]) -> Node;
@@ -173,8 +181,6 @@ impl FileStore for DatasetStore {
             who: &'a Caller, dir: &'a NodeHandle, cookie: u64, max_entries: usize,
             with_nodes: bool
         ) -> DirPage;
-        sync_objects(nodes: &'a [NodeHandle]) -> ();
-        sync_names(of: NamedObject, dirs: &'a [NodeHandle]) -> ();
         statfs(node: &'a NodeHandle) -> FsStat;
         get_xattr(who: &'a Caller, node: &'a NodeHandle, name: &'a [u8]) -> Vec<u8>;
         set_xattr(

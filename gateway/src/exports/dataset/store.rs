@@ -331,6 +331,13 @@ impl DatasetTree {
         Ok(Visit { home: self, store })
     }
 
+    /// Returns the tree for the sync of a change that another request has just made. If it
+    /// was put away in between, nobody can say whether the change lasts; but a client that
+    /// is told to try again would repeat it, and find that the name exists or is gone.
+    pub(super) async fn enter_after_change(&self) -> StoreResult<Visit<'_>> {
+        self.enter().await.map_err(|_| StoreError::Io)
+    }
+
     /// Opens the tree at `path`, if it is (still) mounted there.
     async fn open_again(&self, path: PathBuf) -> StoreResult<Arc<PosixStore>> {
         let dataset = self.name.lock().unwrap_or_else(PoisonError::into_inner).clone();

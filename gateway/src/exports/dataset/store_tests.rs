@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use zgate_posix::PosixOptions;
-use zgate_store::file_store::{CreateMode, OpenAccess, OpenFile, ReadHow, Stability};
+use zgate_store::file_store::{CreateMode, NamedObject, OpenAccess, OpenFile, ReadHow, Stability};
 use zgate_store::{BufferPool, Caller, FileStore, NodeHandle, Payload, SetAttr, StoreError};
 
 struct Fixture {
@@ -180,4 +180,18 @@ fn held_back_it_answers_later_and_moved_it_is_the_same() {
     assert_eq!(run(fixture.files.getattr(&node)).unwrap().size, 4);
     fixture.home.found_at(Path::new("/nowhere"));
     assert_eq!(run(fixture.files.getattr(&node)), Err(StoreError::OutOfResources));
+}
+
+#[test]
+fn a_change_made_before_it_went_away_is_not_to_be_made_again() {
+    let Some(fixture) = Fixture::new() else { return };
+    let (node, _) = fixture.create("x");
+    let root = [fixture.files.root()];
+    let sync = || run(fixture.files.sync_names(NamedObject::Changed(node), &root));
+    assert!(fixture.home.hold(Duration::from_secs(1)));
+    assert_eq!(sync(), Err(StoreError::Io));
+    assert_eq!(run(fixture.files.sync_objects(&[node])), Err(StoreError::Io));
+    assert_eq!(run(fixture.files.getattr(&node)).map(drop), Err(StoreError::OutOfResources));
+    fixture.home.found_at(&fixture.dir.path().join("a"));
+    assert_eq!(sync(), Ok(()));
 }

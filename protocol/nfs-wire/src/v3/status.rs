@@ -100,6 +100,19 @@ impl From<StoreError> for Status {
     }
 }
 
+impl Status {
+    /// Returns the status of a failed REMOVE, RMDIR or RENAME. Busy is a mount point there:
+    /// waiting does not help, and a client that is told to wait never stops. Version 3 has
+    /// no status for it; this one is what the kernel's server says.
+    #[must_use]
+    pub fn of_name_change(error: StoreError) -> Self {
+        match error {
+            StoreError::Busy => Self::Acces,
+            other => other.into(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,5 +122,12 @@ mod tests {
         assert_eq!(Status::from(StoreError::NotEmpty) as u32, 66);
         assert_eq!(Status::from(StoreError::Stale) as u32, 70);
         assert_eq!(Status::from(StoreError::Busy) as u32, 10_008);
+    }
+
+    #[test]
+    fn a_mount_point_is_not_waited_for() {
+        assert_eq!(Status::of_name_change(StoreError::Busy) as u32, 13);
+        assert_eq!(Status::of_name_change(StoreError::OutOfResources) as u32, 10_008);
+        assert_eq!(Status::of_name_change(StoreError::NotEmpty) as u32, 66);
     }
 }

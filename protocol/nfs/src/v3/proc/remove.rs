@@ -28,7 +28,7 @@ pub(super) async fn remove(
     let remove = dir.store().remove(&dir.who, &dir.node, name, Some(kind));
     let removed = change.in_store(remove).await;
     *wcc = before.after(removed.as_ref().ok().copied()).await;
-    removed?;
+    removed.map_err(Status::of_name_change)?;
     Ok(std::mem::take(wcc))
 }
 
@@ -36,7 +36,11 @@ pub(super) async fn remove(
 mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
+    use std::sync::Arc;
+    use zgate_memory::{FileOp, MemoryStore};
     use zgate_nfs_wire::v3::Name3;
+    use zgate_nfs_wire::v3::proc::RmDir;
+    use zgate_store::StoreError;
 
     #[test]
     fn files_go_once_and_directories_stay() {
@@ -52,6 +56,17 @@ mod tests {
         assert_eq!(remove("d"), Err(Status::IsDir));
         assert_eq!(remove("."), Err(Status::Inval));
         assert_eq!(remove(".."), Err(Status::Inval));
+    }
+
+    #[test]
+    fn a_mount_point_is_refused_for_good() {
+        let memory = MemoryStore::new();
+        let rig = Rig::with(|export| export.store = Arc::new(memory.clone()));
+        rig.dir("d");
+        let args = DirOpArgs { dir: rig.root(), name: Name3::from(&b"d"[..]) };
+        memory.faults().fail_every(FileOp::Remove, StoreError::Busy);
+        assert_eq!(rig.call::<RmDir>(&args).unwrap_err().0, Status::Acces);
+        assert_eq!(rig.call::<Remove>(&args).unwrap_err().0, Status::Acces);
     }
 
     #[test]

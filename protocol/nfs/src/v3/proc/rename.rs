@@ -28,7 +28,7 @@ impl Rule for Rename {
             from_wcc: from_before.after(changes.map(|(from, _)| *from)).await,
             to_wcc: to_before.after(changes.map(|(_, to)| *to)).await,
         };
-        renamed?;
+        renamed.map_err(Status::of_name_change)?;
         Ok(std::mem::take(fail))
     }
 }
@@ -44,8 +44,23 @@ async fn ask(cx: &Cx<'_>, (dir, name): (&Object, &[u8])) -> Result<ChangeGuard, 
 mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
+    use std::sync::Arc;
+    use zgate_memory::{FileOp, MemoryStore};
     use zgate_nfs_wire::v3::DirOpArgs;
     use zgate_nfs_wire::v3::{Fh3, Name3};
+    use zgate_store::StoreError;
+
+    #[test]
+    fn a_mount_point_keeps_its_name() {
+        let memory = MemoryStore::new();
+        let rig = Rig::with(|export| export.store = Arc::new(memory.clone()));
+        rig.dir("d");
+        memory.faults().fail_next(FileOp::Rename, StoreError::Busy);
+        let at = |name: &[u8]| DirOpArgs { dir: rig.root(), name: Name3::from(name) };
+        let args = Args { from: at(b"d"), to: at(b"e") };
+        let renamed = rig.call::<Rename>(&args).map(|_| ()).map_err(|failed| failed.0);
+        assert_eq!(renamed, Err(Status::Acces));
+    }
 
     #[test]
     fn a_name_moves_and_replaces() {

@@ -28,6 +28,26 @@ pub struct Settable {
     pub applied: Bitmap,
 }
 
+/// What the attributes are set of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// An object that is made: CREATE, OPEN.
+    New,
+    /// An object that is there: SETATTR.
+    Existing,
+}
+
+impl Subject {
+    /// Returns whether an attribute may be set of it: a masked mode needs a mode, and a
+    /// umask is for new objects (RFC 8881 §6.2.5, RFC 8275 §5).
+    fn takes(self, attribute: u32) -> bool {
+        match self {
+            Self::New => attribute != MODE_SET_MASKED,
+            Self::Existing => attribute != MODE_UMASK,
+        }
+    }
+}
+
 fn time(d: &mut Decoder<'_>) -> Result<Timestamp, Status> {
     let time = NfsTime::decode(d)?;
     if time.nanoseconds >= 1_000_000_000 {
@@ -53,9 +73,18 @@ fn mode(bits: u32) -> Result<u32, Status> {
 ///
 /// # Errors
 /// [`Status::Attrnotsupp`] for unknown attributes, [`Status::Inval`] for
-/// read-only ones and invalid values, [`Status::Badxdr`], [`Status::Badowner`];
-/// [`Status::Delay`] if the name service does not answer.
-pub async fn read(cx: &Cx<'_>, entry: &Entry, attrs: &Fattr) -> Result<Settable, Status> {
+/// read-only ones, those that the subject does not take, and invalid values,
+/// [`Status::Badxdr`], [`Status::Badowner`]; [`Status::Delay`] if the name service does
+/// not answer.
+pub async fn read(
+    cx: &Cx<'_>,
+    entry: &Entry,
+    attrs: &Fattr,
+    subject: Subject,
+) -> Result<Settable, Status> {
+    if attrs.mask.iter().any(|one| usage(one, cx.minor).is_some() && !subject.takes(one)) {
+        return Err(Status::Inval);
+    }
     if !asks_principals(&attrs.mask) {
         return parse(attrs, cx.minor, &mut Principals::numbers());
     }

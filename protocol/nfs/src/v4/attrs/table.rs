@@ -107,13 +107,14 @@ pub fn supported(minor: u8, traits: &StoreTraits, delegated_times: bool) -> Bitm
 }
 
 /// suppattr_exclcreat: attributes that EXCLUSIVE4_1 may set. The verifier is
-/// kept in the time stamps, so these are left out (RFC 8881 §5.8.1.14).
+/// kept in the time stamps, so these are left out (RFC 8881 §5.8.1.14); so is the
+/// masked mode, which only SETATTR takes (§6.2.5).
 #[must_use]
 pub fn settable_at_exclusive_create(minor: u8, traits: &StoreTraits) -> Bitmap {
     let mut map = Bitmap::default();
     for attribute in supported(minor, traits, false).iter() {
-        let times = matches!(attribute, TIME_ACCESS_SET | TIME_MODIFY_SET);
-        if !times && matches!(usage(attribute, minor), Some(Write | Both)) {
+        let left_out = matches!(attribute, TIME_ACCESS_SET | TIME_MODIFY_SET | MODE_SET_MASKED);
+        if !left_out && matches!(usage(attribute, minor), Some(Write | Both)) {
             map.set(attribute);
         }
     }

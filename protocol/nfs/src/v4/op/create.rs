@@ -2,7 +2,7 @@
 
 use super::remove::as_directory;
 use super::{Rule, names};
-use crate::v4::attrs::settable;
+use crate::v4::attrs::settable::{self, Subject};
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Status;
@@ -20,7 +20,7 @@ impl Rule for Create {
         if matches!(&kind, NewNode::Symlink(target) if target.is_empty()) {
             return Err(Status::Inval.into());
         }
-        let settable = settable::read(cx, &dir.entry, &args.attrs).await?;
+        let settable = settable::read(cx, &dir.entry, &args.attrs, Subject::New).await?;
         let made = dir
             .export
             .store

@@ -11,6 +11,7 @@ impl Rule for OffloadCancel {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
         cx.current()?;
         let client = cx.session_client().ok_or(Status::OpNotInSession)?;
-        Ok(cx.server.state.copies.cancel(client, args.stateid)?)
+        let state = &cx.server.state;
+        Ok(state.copies.cancel(&*state.runtime, client, args.stateid).await?)
     }
 }

@@ -9,7 +9,7 @@ use crate::v4::attrs::table::only_readable;
 use crate::v4::attrs::values::handle_of_child;
 use crate::v4::failure::Failure;
 use crate::v4::request::{Current, Cx};
-use zgate_nfs_wire::v4::attr::{FILEID, MOUNTED_ON_FILEID, RDATTR_ERROR};
+use zgate_nfs_wire::v4::attr::{MOUNTED_ON_FILEID, RDATTR_ERROR};
 use zgate_nfs_wire::v4::op::Readdir;
 use zgate_nfs_wire::v4::op::readdir::{Args, Entry, Res};
 use zgate_nfs_wire::v4::{Bitmap, Fattr, Status, Verifier};
@@ -128,11 +128,7 @@ impl Page {
 
 async fn list(cx: &Cx<'_>, dir: &Object, args: &Args, page: &mut Page) -> Result<bool, Status> {
     let store = &dir.export.store;
-    let with_nodes = args
-        .want
-        .iter()
-        .any(|attribute| !matches!(attribute, FILEID | MOUNTED_ON_FILEID | RDATTR_ERROR))
-        || args.want.contains(FILEID);
+    let with_nodes = !names_suffice(&args.want);
     let usual_bytes = ENTRY_BYTES + ATTRIBUTE_BYTES * args.want.iter().count();
     let mut cookie = args.cookie;
     loop {
@@ -175,9 +171,10 @@ async fn encode_entry(
             };
             encode_known(cx, &current, Some(node.attr), want).await?
         }
+        // The store was not asked for more: this is no error of the entry.
+        Err(_) if names_suffice(want) => names_only(&entry, want),
         Err(zgate_store::StoreError::NotFound | zgate_store::StoreError::Stale) => return Ok(None),
         Err(error) if want.contains(RDATTR_ERROR) => encode_error(error.into()),
-        Err(_) if want.is_empty() || only_mounted_on(want) => mounted_on_only(&entry, want),
         Err(error) => return Err(error.into()),
     };
     Ok(Some(Entry { cookie: entry.cookie, name: entry.name.as_slice().into(), attrs }))
@@ -187,12 +184,23 @@ fn only_mounted_on(want: &Bitmap) -> bool {
     want.iter().all(|attribute| attribute == MOUNTED_ON_FILEID)
 }
 
-fn mounted_on_only(entry: &DirEntry, want: &Bitmap) -> Fattr {
-    if want.is_empty() {
-        return Fattr::default();
+/// Returns whether the names of a directory have all these attributes with them.
+fn names_suffice(want: &Bitmap) -> bool {
+    want.iter().all(|attribute| matches!(attribute, RDATTR_ERROR | MOUNTED_ON_FILEID))
+}
+
+/// The attributes that come with a name, in the order of their numbers.
+fn names_only(entry: &DirEntry, want: &Bitmap) -> Fattr {
+    let (mut mask, mut values) = (Bitmap::default(), Vec::new());
+    if want.contains(RDATTR_ERROR) {
+        mask.set(RDATTR_ERROR);
+        values.extend((Status::Ok as u32).to_be_bytes());
     }
-    let values = entry.fileid.to_be_bytes().to_vec();
-    Fattr { mask: Bitmap::of(&[MOUNTED_ON_FILEID]), values: zgate_xdr::Opaque(values) }
+    if want.contains(MOUNTED_ON_FILEID) {
+        mask.set(MOUNTED_ON_FILEID);
+        values.extend(entry.fileid.to_be_bytes());
+    }
+    Fattr { mask, values: zgate_xdr::Opaque(values) }
 }
 
 async fn list_pseudo(

@@ -3,8 +3,7 @@
 use super::Rule;
 use crate::namespace::Object;
 use crate::v4::attrs::delegated_times::ReferenceTimes;
-use crate::v4::attrs::settable;
-use crate::v4::attrs::settable::Settable;
+use crate::v4::attrs::settable::{self, Settable, Subject};
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
 use crate::v4::request::io::open_for_change;
@@ -72,7 +71,7 @@ fn only_times(settable: &Settable) -> bool {
 
 async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
     let object = cx.writable_object()?;
-    let mut settable = settable::read(cx, &object.entry, &args.attrs).await?;
+    let mut settable = settable::read(cx, &object.entry, &args.attrs, Subject::Existing).await?;
     let store = &object.export.store;
     let opened = if settable.set.size.is_some() {
         match store.getattr(&object.node).await?.kind {

@@ -1,6 +1,9 @@
 //! Copies that continue after the reply to COPY (RFC 7862 §4.2).
 
 use super::State;
+use super::settled::FIRST_PAUSE_MILLISECONDS;
+use crate::limits::SETTLE_WAIT_MILLISECONDS;
+use crate::runtime::Runtime;
 use crate::v4::callback::CallbackTarget;
 use crate::v4::tables::Tables;
 use crate::v4::tables::ids::StateKey;
@@ -73,10 +76,26 @@ impl Progress {
         self.ended().is_some()
     }
 
+    /// Its client has cancelled it, and it has ended.
+    fn has_ended_cancelled(&self) -> bool {
+        self.cancelled() && self.has_ended()
+    }
+
     /// It has ended, and the client need not be told any more.
     fn is_settled(&self) -> bool {
         // The notice is set first.
-        self.has_ended() && self.notice().is_none()
+        self.has_ended() && (self.cancelled() || self.notice().is_none())
+    }
+
+    /// Waits for its end, for at most [`SETTLE_WAIT_MILLISECONDS`]; false: it goes on.
+    async fn ends_soon(&self, runtime: &dyn Runtime) -> bool {
+        let (mut pause, mut waited) = (FIRST_PAUSE_MILLISECONDS, 0);
+        while !self.has_ended() && waited < SETTLE_WAIT_MILLISECONDS {
+            runtime.sleep(pause).await;
+            waited += pause;
+            pause *= 2;
+        }
+        self.has_ended()
     }
 
     /// The client knows the end.
@@ -85,7 +104,8 @@ impl Progress {
     }
 
     fn is_due(&self, now_seconds: u64) -> bool {
-        self.notice().as_ref().is_some_and(|notice| now_seconds >= notice.due_seconds)
+        !self.cancelled()
+            && self.notice().as_ref().is_some_and(|notice| now_seconds >= notice.due_seconds)
     }
 
     /// Takes the notice that is due now, if any; it counts as sent once more.
@@ -120,8 +140,8 @@ pub struct CopyJobs {
 
 impl CopyJobs {
     /// Adds a copy. If the client has too many, those go that have ended: first those
-    /// whose end it knows, and only if that does not help, those whose end it has yet to
-    /// be told.
+    /// that it has cancelled; only if that does not help, those whose end it knows, and
+    /// at last those whose end it has yet to be told.
     ///
     /// # Errors
     /// [`Status::Delay`] if the client has too many.
@@ -130,11 +150,12 @@ impl CopyJobs {
         let has_too_many = |jobs: &Jobs| {
             jobs.keys().filter(|(owner, _)| *owner == client).count() >= MAX_JOBS_PER_CLIENT
         };
-        if has_too_many(&jobs) {
-            jobs.retain(|(owner, _), progress| *owner != client || !progress.is_settled());
-        }
-        if has_too_many(&jobs) {
-            jobs.retain(|(owner, _), progress| *owner != client || !progress.has_ended());
+        let dispensable: [fn(&Progress) -> bool; 3] =
+            [Progress::has_ended_cancelled, Progress::is_settled, Progress::has_ended];
+        for may_go in dispensable {
+            if has_too_many(&jobs) {
+                jobs.retain(|(owner, _), progress| *owner != client || !may_go(progress));
+            }
         }
         if has_too_many(&jobs) {
             return Err(Status::Delay);
@@ -162,12 +183,23 @@ impl CopyJobs {
         Ok((progress.copied(), ended))
     }
 
-    /// Stops a copy and removes it.
+    /// Stops a copy, and removes it once it has ended: what its client writes after this
+    /// must stay, and until then the copy takes a place of the client.
     ///
     /// # Errors
-    /// [`Status::BadStateid`].
-    pub fn cancel(&self, client: ClientId, copy: Stateid) -> Result<(), Status> {
-        self.get(client, copy)?.cancelled.store(true, Ordering::Release);
+    /// [`Status::BadStateid`]; [`Status::Delay`] while the copy still writes: it has been
+    /// told to stop.
+    pub async fn cancel(
+        &self,
+        runtime: &dyn Runtime,
+        client: ClientId,
+        copy: Stateid,
+    ) -> Result<(), Status> {
+        let progress = self.get(client, copy)?;
+        progress.cancelled.store(true, Ordering::Release);
+        if !progress.ends_soon(runtime).await {
+            return Err(Status::Delay);
+        }
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         jobs.remove(&(client, copy.into()));
         Ok(())
@@ -269,6 +301,31 @@ mod tests {
         }
         assert!(jobs.add(CLIENT, key(MAX_JOBS_PER_CLIENT)).is_ok());
         assert_eq!(told_again(&jobs), [untold]);
+    }
+
+    #[test]
+    fn a_cancelled_copy_that_has_ended_makes_room_first_and_is_not_told() {
+        let jobs = CopyJobs::default();
+        let cancel = |copy| {
+            let progress = jobs.get(CLIENT, copy).unwrap();
+            progress.cancelled.store(true, Ordering::Release);
+        };
+        let running = key(0).stateid(1);
+        assert!(jobs.add(CLIENT, key(0)).is_ok());
+        let cancelled = ended(&jobs, 1);
+        [running, cancelled].into_iter().for_each(cancel);
+        let known = ended(&jobs, 2);
+        assert_eq!(jobs.status(CLIENT, known), Ok((0, Some(Status::Ok))));
+        for number in 3..MAX_JOBS_PER_CLIENT {
+            ended(&jobs, number);
+        }
+        let told = told_again(&jobs);
+        assert_eq!(told.len(), MAX_JOBS_PER_CLIENT - 3);
+        assert!(!told.contains(&cancelled));
+        assert!(jobs.add(CLIENT, key(MAX_JOBS_PER_CLIENT)).is_ok());
+        assert_eq!(jobs.status(CLIENT, cancelled), Err(Status::BadStateid));
+        assert_eq!(jobs.status(CLIENT, known), Ok((0, Some(Status::Ok))));
+        assert_eq!(jobs.status(CLIENT, running), Ok((0, None)), "it still writes");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::v4::tables::pending_work::PendingWork;
 use zgate_nfs_wire::v4::Status;
 
 /// First pause between two attempts; each is twice the one before.
-const FIRST_PAUSE_MILLISECONDS: u64 = 4;
+pub(super) const FIRST_PAUSE_MILLISECONDS: u64 = 4;
 
 impl State {
     /// Delays all grants of `file` until the work has ended.

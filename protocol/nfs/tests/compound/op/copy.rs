@@ -247,17 +247,48 @@ fn the_end_of_a_copy_is_not_told_for_ever_nor_to_who_asked() {
 }
 
 #[test]
-fn a_cancelled_copy_stops_and_tells_nothing() {
+fn a_cancelled_copy_stops_before_its_client_is_told_so() {
+    let harness = Harness::new();
+    let c = harness.reachable("c", 2);
+    let (from, to) = large(&harness.client("maker", 2));
+    let hold = harness.store.faults().hold(zgate_memory::FileOp::CopyRange, zgate_memory::When::BeforeEffect);
+    let cancel = |stateid| Ops::new().at(&to).op::<OffloadCancel>(&offload_cancel::Args { stateid });
+    let copies: Vec<_> = (0..64).map(|_| begin(&c, &from, &to)).collect();
+    for copy in &copies {
+        c.check("it still writes", cancel(*copy), Status::Delay);
+    }
+    let args = copy::Args { synchronous: false, ..copy_args(0, 0, 0) };
+    c.check("as many as may be", between(&from, &to).op::<Copy>(&args), Status::Delay);
+    hold.release();
+    harness.simulation.settle();
+    let stopped = c.number(&to, 4);
+    assert!(stopped < 100 << 20, "{stopped}");
+    c.check("it has ended", cancel(copies[0]), Status::Ok);
+    c.write(&to, ANY, 0, b"mine").unwrap();
+    pass(&c, 10);
+    assert_eq!(c.content(&to)[..4], *b"mine");
+    assert_eq!(c.number(&to, 4), stopped);
+    assert_eq!(c.callbacks(), []);
+    begin(&c, &from, &to);
+    begin(&c, &from, &to);
+    harness.simulation.settle();
+    c.check("it made room", cancel(copies[1]), Status::BadStateid);
+}
+
+#[test]
+fn a_copy_that_stops_soon_is_cancelled_at_once() {
     let harness = Harness::new();
     let c = harness.reachable("c", 2);
     let (from, to) = large(&harness.client("maker", 2));
     let hold = harness.store.faults().hold_next(zgate_memory::FileOp::CopyRange, zgate_memory::When::BeforeEffect);
     let stateid = begin(&c, &from, &to);
-    let cancel = Ops::new().at(&to).op::<OffloadCancel>(&offload_cancel::Args { stateid });
-    c.check("under way", cancel, Status::Ok);
-    hold.release();
+    let cancel = c.begin_next(Ops::new().at(&to).op::<OffloadCancel>(&offload_cancel::Args { stateid }));
     harness.simulation.settle();
-    assert!(c.number(&to, 4) < 100 << 20);
+    assert!(cancel.borrow().is_none(), "it waits");
+    hold.release();
+    harness.pass_seconds(1);
+    let answer = cancel.borrow_mut().take().unwrap();
+    assert_eq!(answer[..4], [0; 4]);
     assert_eq!(c.callbacks(), []);
     for op in [false, true] {
         let ops = if op {

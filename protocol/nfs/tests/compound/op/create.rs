@@ -1,7 +1,7 @@
 //! CREATE (RFC 8881 §18.4).
 
 use super::BAD_NAMES;
-use zgate_test_harness::nfs::{Ops, attrs, every_minor, mode, name};
+use zgate_test_harness::nfs::{Ops, attrs, each, every_minor, mode, name, sessions};
 use zgate_nfs_wire::v4::op::Create;
 use zgate_nfs_wire::v4::op::create::{Kind, self};
 use zgate_nfs_wire::v4::{Bitmap, Fattr, Status};
@@ -39,6 +39,28 @@ fn every_kind_is_made() {
                 assert_eq!(s.c.number(&fh, 33), 0o640, "{text}");
             }
         }
+    });
+}
+
+#[test]
+fn new_objects_have_a_umask_and_no_mode_to_be_masked() {
+    let two = |bit, first: u32, second: u32| {
+        attrs(&[bit], |e| {
+            e.u32(first);
+            e.u32(second);
+        })
+    };
+    sessions(|s| {
+        let masked = two(74, 0o007, 0o070);
+        let ops = make(Ops::new().at(&s.dir), "masked", NewNode::Directory, masked);
+        s.c.check("RFC 8881 §6.2.5", ops, Status::Inval);
+        assert_eq!(s.c.lookup(&s.dir, "masked"), Err(Status::Noent));
+    });
+    each([2], |s| {
+        let umask = two(81, 0o777, 0o027);
+        let ops = make(Ops::new().at(&s.dir), "umask", NewNode::Directory, umask);
+        s.c.check("RFC 8275 §5", ops, Status::Ok);
+        assert_eq!(s.c.number(&s.c.lookup(&s.dir, "umask").unwrap(), 33), 0o750);
     });
 }
 

@@ -3,6 +3,7 @@
 
 use super::BAD_NAMES;
 use zgate_test_harness::nfs::{Ops, Fixture, OpenRequest, attrs, each, every_minor, mode, name, sessions};
+use zgate_nfs_wire::v4::op::Getattr;
 use zgate_nfs_wire::v4::op::Open;
 use zgate_nfs_wire::v4::op::open::{Claim, Delegated, How, self};
 use zgate_nfs_wire::v4::op::OpenConfirm;
@@ -11,9 +12,32 @@ use zgate_nfs_wire::v4::op::OpenDowngrade;
 use zgate_nfs_wire::v4::op::open_downgrade;
 use zgate_nfs_wire::v4::op::Openattr;
 use zgate_nfs_wire::v4::{Bitmap, Stateid, Status};
+use zgate_xdr::{Decode, Decoder};
 
 fn refused(s: &Fixture, wish: OpenRequest) -> Status {
     s.c.open(&wish).unwrap_err()
+}
+
+#[test]
+fn a_masked_mode_is_for_setattr_only() {
+    // RFC 8881 §6.2.5.
+    sessions(|s| {
+        let masked = || {
+            attrs(&[74], |e| {
+                e.u32(0o007);
+                e.u32(0o070);
+            })
+        };
+        let exclusive = How::ExclusiveWithAttrs([1; 8], masked());
+        for how in [How::Unchecked(masked()), How::Guarded(masked()), exclusive] {
+            assert_eq!(refused(s, OpenRequest::name(&s.dir, "x").how(how)), Status::Inval);
+        }
+        assert_eq!(s.c.lookup(&s.dir, "x"), Err(Status::Noent));
+        let reply = s.c.run(Ops::new().at(&s.file).getattr(&[75])).ok();
+        let values = reply.get::<Getattr>().values.0;
+        let offered = Bitmap::decode(&mut Decoder::new(&values)).unwrap();
+        assert!(offered.contains(33) && !offered.contains(74), "{offered:?}");
+    });
 }
 
 #[test]

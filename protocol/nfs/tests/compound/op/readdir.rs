@@ -70,6 +70,32 @@ fn entries_removed_between_pages_do_not_hide_others() {
     });
 }
 
+/// Linux asks for these two when it lists without attributes.
+#[test]
+fn names_come_with_their_numbers_and_without_an_error() {
+    every_minor(|s| {
+        let entries = |want: &[u32]| {
+            let reply = s.c.run(list(&s.root, 0, [0; 8], 1 << 16, want)).ok();
+            reply.get::<Readdir>().entries
+        };
+        for entry in entries(&[11, 55]) {
+            let text = String::from_utf8(entry.name.0).unwrap();
+            let number = s.c.number(&s.c.lookup(&s.root, &text).unwrap(), 55);
+            assert_eq!(entry.attrs.mask, Bitmap::of(&[11, 55]), "{text}");
+            assert_eq!(entry.attrs.values.0[..4], [0; 4], "{text}");
+            assert_eq!(entry.attrs.values.0[4..], number.to_be_bytes(), "{text}");
+        }
+        for (want, bytes) in [(&[11][..], 4), (&[55][..], 8), (&[][..], 0)] {
+            let listed = entries(want);
+            assert!(listed.len() >= 4);
+            for entry in listed {
+                assert_eq!(entry.attrs.mask, Bitmap::of(want));
+                assert_eq!(entry.attrs.values.0.len(), bytes);
+            }
+        }
+    });
+}
+
 #[test]
 fn errors() {
     every_minor(|s| {

@@ -2,14 +2,14 @@
 
 use crate::namespace::pseudo::Child;
 use crate::namespace::{FileKey, Object};
-use crate::v4::attrs::settable::{self, Settable};
+use crate::v4::attrs::settable::{self, Settable, Subject};
 use crate::v4::failure::Failure;
 use crate::v4::op::names;
 use crate::v4::request::{Current, Cx};
 use crate::v4::tables::ids::StateKey;
 use zgate_nfs_wire::v4::attr::{SIZE, TIME_ACCESS, TIME_MODIFY};
 use zgate_nfs_wire::v4::op::open::{Args, Claim, How};
-use zgate_nfs_wire::v4::{Bitmap, ChangeInfo, ClientId, Stateid, Status};
+use zgate_nfs_wire::v4::{Bitmap, ChangeInfo, ClientId, Fattr, Stateid, Status};
 use zgate_store::file_store::{CreateMode, OpenFile};
 use zgate_store::{FileKind, SetAttr};
 
@@ -107,15 +107,11 @@ async fn named(cx: &Cx<'_>, args: &Args, name: &[u8]) -> Result<Target, Failure>
     };
     let create = match &args.how {
         How::NoCreate => None,
-        How::Unchecked(attrs) => {
-            Some((CreateMode::Unchecked, settable::read(cx, &dir.entry, attrs).await?))
-        }
-        How::Guarded(attrs) => {
-            Some((CreateMode::Guarded, settable::read(cx, &dir.entry, attrs).await?))
-        }
+        How::Unchecked(attrs) => Some((CreateMode::Unchecked, read_new(cx, &dir, attrs).await?)),
+        How::Guarded(attrs) => Some((CreateMode::Guarded, read_new(cx, &dir, attrs).await?)),
         How::Exclusive(verifier) => Some((CreateMode::Exclusive(*verifier), Settable::default())),
         How::ExclusiveWithAttrs(verifier, attrs) if cx.minor > 0 => {
-            let settable = settable::read(cx, &dir.entry, attrs).await?;
+            let settable = read_new(cx, &dir, attrs).await?;
             // The verifier is kept in the time stamps, so these cannot be set
             // here (suppattr_exclcreat, RFC 8881 §5.8.1.14).
             if settable.set.atime.is_some() || settable.set.mtime.is_some() {
@@ -129,6 +125,10 @@ async fn named(cx: &Cx<'_>, args: &Args, name: &[u8]) -> Result<Target, Failure>
         None => lookup(cx, dir, name).await,
         Some((mode, settable)) => create_file(cx, dir, name, mode, settable).await,
     }
+}
+
+async fn read_new(cx: &Cx<'_>, dir: &Object, attrs: &Fattr) -> Result<Settable, Status> {
+    settable::read(cx, &dir.entry, attrs, Subject::New).await
 }
 
 fn in_pseudo(cx: &Cx<'_>, id: crate::namespace::PseudoId, name: &[u8], how: &How) -> Status {
