@@ -208,7 +208,9 @@ impl UnitHome {
             physical_block_bytes: lun.physical_block_bytes,
             read_only: lun.read_only,
             removable: lun.removable,
-            write_cache: lun.write_cache,
+            // After a takeover a host would sync, and be told that it succeeded, although
+            // the first machine took written data with it.
+            write_cache: lun.write_cache.or(self.groups.is_asymmetric().then_some(false)),
             thin: lun.thin,
             sanitize: true,
             // Which machine serves is not for initiators to say.

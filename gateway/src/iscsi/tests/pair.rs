@@ -1,0 +1,85 @@
+//! Disks of a pair of machines: what both of them tell initiators.
+
+use crate::iscsi::luns::unit::{Unit, UnitHome};
+use crate::iscsi::settings::{IscsiSettings, Portal};
+use crate::state_dir::StateDir;
+use bytes::Bytes;
+use std::path::Path;
+use std::sync::Arc;
+use zgate_config::LunConfig;
+use zgate_io::{EngineChoice, IoEngine};
+use zgate_iscsi::login::Transport;
+use zgate_iscsi::names::IscsiName;
+use zgate_scsi::{Cdb, Command, Disk, Nexus, NexusId, SenseKey, TaskAttribute, TransportId};
+use zgate_store::{BufferPool, Payload};
+
+const NAME: &str = "iqn.2026-11.test.zgate:pair";
+/// MODE SENSE (6) of the caching page, without block descriptors.
+const CACHING: [u8; 6] = [0x1A, 0x08, 0x08, 0, 255, 0];
+
+/// Settings with a portal of this machine, and one of nobody (TEST-NET-1, RFC 5737).
+fn settings(asymmetric: bool, standby: bool) -> IscsiSettings {
+    let portal = |address: &str, group| Portal {
+        address: address.parse().unwrap(),
+        group,
+        transport: Transport::Tcp,
+    };
+    let portals = vec![portal("127.0.0.1:3260", 1), portal("192.0.2.1:3260", 2)];
+    IscsiSettings { portals, asymmetric, standby, ..IscsiSettings::default() }
+}
+
+fn home(dir: &Path, settings: &IscsiSettings) -> UnitHome {
+    let engine = IoEngine::new(EngineChoice::Threads, 2).unwrap();
+    let state_dir = Arc::new(StateDir::open(&dir.join("state")).unwrap());
+    UnitHome::new(engine, BufferPool::new(1 << 20), state_dir, settings).unwrap()
+}
+
+fn name() -> IscsiName {
+    IscsiName::parse(NAME).unwrap()
+}
+
+/// Reads LUN 0 as a configuration has it.
+fn lun(path: &Path, more: &str) -> LunConfig {
+    toml::from_str(&format!("number = 0\npath = {path:?}\n{more}")).unwrap()
+}
+
+fn open(home: &UnitHome, lun: &LunConfig) -> Arc<Unit> {
+    home.open(&name(), lun, None).unwrap()
+}
+
+/// Returns the data of a command, which is repeated after a unit attention.
+fn data(disk: &Disk, cdb: &[u8]) -> Bytes {
+    let initiator = TransportId::iscsi_port("iqn.2026-11.test:host", [0; 6]);
+    let command = Command {
+        nexus: Arc::new(Nexus { id: NexusId(1), initiator, relative_port: 1 }),
+        cdb: Cdb::new(cdb),
+        attribute: TaskAttribute::Simple,
+        data_out: Bytes::new(),
+        data_out_offered_bytes: 0,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    loop {
+        let response = runtime.block_on(disk.execute(command.clone()));
+        match (response.sense, response.data_in) {
+            (Some(sense), _) => assert_eq!(sense.key, SenseKey::UnitAttention, "{sense:?}"),
+            (None, Some(Payload::Bytes(data))) => return data,
+            (None, other) => panic!("{cdb:02x?}: {:?} {other:?}", response.status),
+        }
+    }
+}
+
+/// Returns whether MODE SENSE shows a write cache that is on.
+fn caches(unit: &Unit) -> bool {
+    data(&unit.disk, &CACHING)[6] & 0x04 != 0
+}
+
+#[test]
+fn a_disk_with_paths_to_two_machines_has_no_write_cache_unless_it_is_configured() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.img");
+    let pair = home(&dir.path().join("pair"), &settings(true, false));
+    assert!(!caches(&open(&pair, &lun(&path, "size = \"1MiB\""))));
+    assert!(caches(&open(&pair, &lun(&path, "write_cache = true"))));
+    let single = home(&dir.path().join("single"), &settings(false, false));
+    assert!(caches(&open(&single, &lun(&path, ""))), "a file has one");
+}
