@@ -17,6 +17,13 @@ const NAME: &str = "iqn.2026-11.test.zgate:pair";
 /// MODE SENSE (6) of the caching page, without block descriptors.
 const CACHING: [u8; 6] = [0x1A, 0x08, 0x08, 0, 255, 0];
 
+/// INQUIRY, DEVICE IDENTIFICATION.
+const IDENTITY: [u8; 6] = [0x12, 1, 0x83, 1, 0, 0];
+/// READ CAPACITY (10).
+const CAPACITY: [u8; 10] = [0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+/// A device that this machine does not have.
+const ELSEWHERE: &str = "/dev/zvol/absent/disk";
+
 /// Settings with a portal of this machine, and one of nobody (TEST-NET-1, RFC 5737).
 fn settings(asymmetric: bool, standby: bool) -> IscsiSettings {
     let portal = |address: &str, group| Portal {
@@ -73,6 +80,12 @@ fn caches(unit: &Unit) -> bool {
     data(&unit.disk, &CACHING)[6] & 0x04 != 0
 }
 
+/// Returns the size that READ CAPACITY shows, in blocks.
+fn blocks(unit: &Unit) -> u32 {
+    let last = data(&unit.disk, &CAPACITY);
+    u32::from_be_bytes(last[..4].try_into().unwrap()) + 1
+}
+
 #[test]
 fn a_disk_with_paths_to_two_machines_has_no_write_cache_unless_it_is_configured() {
     let dir = tempfile::tempdir().unwrap();
@@ -82,4 +95,29 @@ fn a_disk_with_paths_to_two_machines_has_no_write_cache_unless_it_is_configured(
     assert!(caches(&open(&pair, &lun(&path, "write_cache = true"))));
     let single = home(&dir.path().join("single"), &settings(false, false));
     assert!(caches(&open(&single, &lun(&path, ""))), "a file has one");
+}
+
+#[test]
+fn a_disk_in_standby_has_the_size_of_the_configuration_at_each_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = home(dir.path(), &settings(true, true));
+    for (size, count) in [("1MiB", 2048), ("2MiB", 4096), ("1MiB", 2048)] {
+        let unit = open(&home, &lun(Path::new(ELSEWHERE), &format!("size = {size:?}")));
+        assert_eq!(blocks(&unit), count, "{size}");
+    }
+}
+
+#[test]
+fn a_read_only_disk_in_standby_says_what_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = home(dir.path(), &settings(true, true));
+    let lun = lun(Path::new(ELSEWHERE), "size = \"1MiB\"\nread_only = true");
+    // At the first start and at a later one.
+    for _ in 0..2 {
+        let unit = open(&home, &lun);
+        assert_eq!(data(&unit.disk, &IDENTITY)[1], 0x83);
+        assert_eq!(blocks(&unit), 2048);
+        assert!(unit.disk.config().read_only);
+        assert!(!unit.is_watched(), "the space of its own file is not the disk's");
+    }
 }
