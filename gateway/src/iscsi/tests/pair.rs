@@ -1,6 +1,10 @@
 //! Disks of a pair of machines: what both of them tell initiators.
 
+use crate::exports::attempts::Wake;
+use crate::exports::open::Opening;
 use crate::iscsi::luns::unit::{Unit, UnitHome};
+use crate::iscsi::luns::volumes::Volumes;
+use crate::iscsi::service::IscsiService;
 use crate::iscsi::settings::{IscsiSettings, Portal};
 use crate::state_dir::StateDir;
 use bytes::Bytes;
@@ -21,6 +25,8 @@ const CACHING: [u8; 6] = [0x1A, 0x08, 0x08, 0, 255, 0];
 const IDENTITY: [u8; 6] = [0x12, 1, 0x83, 1, 0, 0];
 /// READ CAPACITY (10).
 const CAPACITY: [u8; 10] = [0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+/// REPORT TARGET PORT GROUPS.
+const GROUPS: [u8; 12] = [0xA3, 0x0A, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
 /// A device that this machine does not have.
 const ELSEWHERE: &str = "/dev/zvol/absent/disk";
 
@@ -86,6 +92,12 @@ fn blocks(unit: &Unit) -> u32 {
     u32::from_be_bytes(last[..4].try_into().unwrap()) + 1
 }
 
+/// Returns group and state of each target port group.
+fn groups(unit: &Unit) -> Vec<(u8, u8)> {
+    let list = data(&unit.disk, &GROUPS);
+    list[4..].chunks(12).map(|group| (group[3], group[0] & 15)).collect()
+}
+
 #[test]
 fn a_disk_with_paths_to_two_machines_has_no_write_cache_unless_it_is_configured() {
     let dir = tempfile::tempdir().unwrap();
@@ -120,4 +132,32 @@ fn a_read_only_disk_in_standby_says_what_it_is() {
         assert!(unit.disk.config().read_only);
         assert!(!unit.is_watched(), "the space of its own file is not the disk's");
     }
+}
+
+#[test]
+fn a_disk_that_is_opened_while_an_address_moves_has_the_new_access_states() {
+    const ACTIVE: u8 = 0;
+    const STANDBY: u8 = 2;
+    let dir = tempfile::tempdir().unwrap();
+    let before = settings(true, false);
+    let (home, volumes) = (home(dir.path(), &before), Volumes::new(Wake::default()));
+    let iscsi = IscsiService::new(&before, home, volumes, Opening::Start).unwrap();
+    iscsi.set_portals(before.portals.clone());
+    let path = dir.path().join("disk.img");
+    let text = format!(
+        "[iscsi]\nlisten = [\"127.0.0.1:3260\"]\n[[target]]\nname = \"{NAME}\"\n\
+         allow_any_initiator = true\n[[target.lun]]\nnumber = 0\npath = {path:?}\n\
+         size = \"1MiB\"\n"
+    );
+    let config = zgate_config::parse(&text, Path::new("pair.toml")).unwrap();
+    let targets = crate::iscsi::settings::settings(&config).unwrap().targets;
+    let after = IscsiSettings { targets, ..before };
+    let prepared = iscsi.prepare(&after, Opening::Reload).unwrap();
+    // The disk is open by now, and not yet known to whoever follows addresses.
+    let there = |ip: std::net::IpAddr| ip == std::net::IpAddr::from([192, 0, 2, 1]);
+    assert_eq!(iscsi.home.groups.follow(there).len(), 2);
+    iscsi.commit(prepared);
+    let rules = iscsi.rules();
+    let unit = rules.catalog.units().next().unwrap();
+    assert_eq!(groups(unit), [(1, STANDBY), (2, ACTIVE)]);
 }
