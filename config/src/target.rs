@@ -153,7 +153,8 @@ pub struct LunConfig {
     /// NAA identifier, 16 or 32 hexadecimal digits; derived when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub naa: Option<NaaId>,
-    /// Write cache at start; absent: the store's own setting.
+    /// Write cache at start; absent: off with `iscsi.asymmetric`, else the store's
+    /// own setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_cache: Option<bool>,
     /// Lets UNMAP free space where the store can.
@@ -201,7 +202,8 @@ pub struct VolumesConfig {
     /// Physical block size in bytes, if it must differ from the store's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub physical_block_bytes: Option<u32>,
-    /// Write cache at start; absent: the store's own setting.
+    /// Write cache at start; absent: off with `iscsi.asymmetric`, else the store's
+    /// own setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_cache: Option<bool>,
     /// Lets UNMAP free space where the store can.

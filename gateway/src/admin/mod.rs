@@ -16,6 +16,10 @@ const MAX_REQUEST_BYTES: u64 = 64 << 10;
 const MAX_RUNNING_REQUESTS: usize = 16;
 /// Time for which either side waits for the other.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest time that a core may have for its answer, in seconds.
+pub const MAX_ALIVE_SECONDS: u64 = 600;
+/// Begin of the reply to a line that is no request of this version.
+const NOT_A_REQUEST: &str = "not a request: ";
 
 /// Request to a running gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +27,12 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 pub enum Request {
     /// Show a summary of everything.
     Status,
+    /// Show the cores that do not answer, and nothing that storage or other requests
+    /// could delay.
+    Alive {
+        /// Time that the cores have, in seconds; [`MAX_ALIVE_SECONDS`] at most.
+        seconds: u64,
+    },
     /// Show the load of clients, exports, initiators and logical units.
     Activity,
     /// Show the exports.
@@ -127,6 +137,7 @@ impl Request {
         matches!(
             self,
             Self::Status
+                | Self::Alive { .. }
                 | Self::Activity
                 | Self::Exports
                 | Self::Clients
@@ -216,7 +227,7 @@ pub(crate) fn start(path: &Path, handler: Handler) -> io::Result<()> {
             // A request that waits for storage must not delay others.
             let answering =
                 std::thread::Builder::new().name("zgate-admin".to_owned()).spawn(move || {
-                    if let Err(error) = answer(&stream, &handler, &request) {
+                    if let Err(error) = answer(&stream, &handler, request) {
                         tracing::debug!(%error, "admin socket");
                     }
                 });
@@ -276,18 +287,24 @@ pub(crate) fn bind_private(path: &Path) -> io::Result<UnixListener> {
     bound
 }
 
-fn answer(stream: &UnixStream, handler: &Handler, request: &RunningRequest) -> io::Result<()> {
+fn answer(stream: &UnixStream, handler: &Handler, running: RunningRequest) -> io::Result<()> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     let mut line = String::new();
     BufReader::new(stream.take(MAX_REQUEST_BYTES)).read_line(&mut line)?;
+    // Requests that hang in storage do not make a gateway dead.
+    let uncounted = |request: &Request| matches!(request, Request::Alive { .. });
     let reply = match serde_json::from_str(&line) {
-        Ok(_) if request.count > MAX_RUNNING_REQUESTS => Reply::Error(format!(
+        Ok(request) if uncounted(&request) => {
+            drop(running);
+            handler(request, Client::of(stream))
+        }
+        Ok(_) if running.count > MAX_RUNNING_REQUESTS => Reply::Error(format!(
             "{MAX_RUNNING_REQUESTS} requests are running already; if storage hangs, the gateway's log \
              names it"
         )),
         Ok(request) => handler(request, Client::of(stream)),
-        Err(error) => Reply::Error(format!("not a request: {error}")),
+        Err(error) => Reply::Error(format!("{NOT_A_REQUEST}{error}")),
     };
     let mut stream = stream;
     stream.write_all(&serde_json::to_vec(&reply)?)?;
@@ -315,19 +332,39 @@ fn hint(error: &io::Error) -> &'static str {
 /// # Errors
 /// The socket, the reason and the next step.
 pub fn ask(path: &Path, request: &Request) -> io::Result<serde_json::Value> {
+    ask_within(path, request, TIMEOUT)
+}
+
+/// Returns the cores of a running gateway that do not answer within `seconds`. One of an
+/// earlier version, which runs on after an upgrade of its package, tells them with its
+/// whole status, after a time of its own.
+///
+/// # Errors
+/// The socket, the reason and the next step.
+pub fn silent_cores(path: &Path, seconds: u64) -> io::Result<Vec<u64>> {
+    let patience = Duration::from_secs(seconds) + TIMEOUT;
+    let answer = match ask_within(path, &Request::Alive { seconds }, patience) {
+        Err(error) if error.to_string().starts_with(NOT_A_REQUEST) => ask(path, &Request::Status)?,
+        answer => answer?,
+    };
+    let silent = answer["silent_cores"].as_array().into_iter().flatten();
+    Ok(silent.filter_map(serde_json::Value::as_u64).collect())
+}
+
+fn ask_within(path: &Path, request: &Request, patience: Duration) -> io::Result<serde_json::Value> {
     let stream = UnixStream::connect(path).map_err(|error| {
         let reason =
             format!("cannot reach the gateway at {}: {error}; {}", path.display(), hint(&error));
         io::Error::new(error.kind(), reason)
     })?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_read_timeout(Some(patience))?;
     let mut writer = &stream;
     writer.write_all(&serde_json::to_vec(request)?)?;
     writer.write_all(b"\n")?;
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            let seconds = TIMEOUT.as_secs();
+            let seconds = patience.as_secs();
             let reason = format!(
                 "the gateway has not answered for {seconds} s, and may still carry it out: its log \
                  has the outcome, `zgate status` what hangs"
@@ -375,6 +412,57 @@ mod tests {
         assert_eq!(answered.recv_timeout(Duration::from_secs(20)), Ok(true));
         drop(answers);
         assert!(reload.join().unwrap());
+    }
+
+    #[test]
+    fn a_gateway_with_all_its_requests_hung_says_that_it_lives() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("admin.sock");
+        let (ends, hung) = std::sync::mpsc::channel::<()>();
+        let (begun, begins) = std::sync::mpsc::channel();
+        let (hung, begun) = (Mutex::new(hung), Mutex::new(begun));
+        let handler: Handler = Arc::new(move |request, _| {
+            if let Request::Alive { seconds } = request {
+                return Reply::Ok(serde_json::json!({"silent_cores": [seconds]}));
+            }
+            begun.lock().unwrap().send(()).unwrap();
+            let _ = hung.lock().unwrap().recv();
+            Reply::Ok(serde_json::Value::Null)
+        });
+        start(&path, handler).unwrap();
+        let ask_at = |request: Request| {
+            let at = path.clone();
+            std::thread::spawn(move || ask(&at, &request))
+        };
+        let asking: Vec<_> = (0..MAX_RUNNING_REQUESTS).map(|_| ask_at(Request::Status)).collect();
+        for _ in 0..MAX_RUNNING_REQUESTS {
+            begins.recv().unwrap();
+        }
+        let refused = ask(&path, &Request::Status).unwrap_err().to_string();
+        assert!(refused.contains("running already"), "{refused}");
+        assert_eq!(silent_cores(&path, 9).unwrap(), [9], "asked with its time");
+        drop(ends);
+        for one in asking {
+            one.join().unwrap().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_gateway_that_does_not_know_the_question_is_asked_for_its_status() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("admin.sock");
+        // What an earlier version answers to a request of a later one.
+        let handler: Handler = Arc::new(|request, _| match request {
+            Request::Status => Reply::Ok(serde_json::json!({"silent_cores": [1]})),
+            _ => Reply::Error("not a request: unknown variant `alive`".to_owned()),
+        });
+        start(&path, handler).unwrap();
+        assert_eq!(silent_cores(&path, 9).unwrap(), [1]);
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(b"{\"request\":\"of-the-future\"}\n").unwrap();
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer).unwrap();
+        assert!(answer.contains(&format!("\"{NOT_A_REQUEST}unknown variant")), "{answer}");
     }
 
     #[test]

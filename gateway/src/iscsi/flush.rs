@@ -88,6 +88,25 @@ impl IscsiService {
         }
         Ok(flushed)
     }
+
+    /// Returns the work that flushes all logical units; it returns whether all of them
+    /// have flushed, and takes as long as their storage does.
+    pub(crate) fn flush_all(&self) -> impl FnOnce() -> bool + Send + 'static {
+        let rules = self.rules();
+        let units: Vec<Arc<Unit>> = rules.catalog.units().cloned().collect();
+        move || units.iter().fold(true, |all, unit| flush(unit) && all)
+    }
+}
+
+/// Flushes a unit; returns false if that fails.
+fn flush(unit: &Unit) -> bool {
+    let flushed = wait_for(async { unit.volume.flush().await.map_err(io::Error::other) });
+    if let Err(error) = &flushed {
+        tracing::warn!(
+            target_name = %unit.target, lun = unit.config.number, %error, "cannot flush a LUN"
+        );
+    }
+    flushed.is_ok()
 }
 
 #[cfg(test)]

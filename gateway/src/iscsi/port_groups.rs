@@ -60,6 +60,11 @@ impl PortGroups {
         now.into_iter().filter(|(tag, state)| before.get(tag) != Some(state)).collect()
     }
 
+    /// Returns the present states.
+    pub(crate) fn present(&self) -> Vec<(u16, AccessState)> {
+        self.lock().iter().map(|(&tag, &state)| (tag, state)).collect()
+    }
+
     fn states(&self, is_local: impl Fn(IpAddr) -> bool) -> States {
         let mut states = States::new();
         for portal in &self.portals {

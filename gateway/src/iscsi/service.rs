@@ -54,6 +54,9 @@ pub(crate) struct IscsiService {
     pub timeouts: Timeouts,
     /// Serializes changes.
     pub changing: Mutex<()>,
+    /// Held while access states are read and told to units. Not `changing`: a change
+    /// may wait for storage that hangs.
+    following: Mutex<()>,
     rules: RwLock<Arc<Rules>>,
     directory: Mutex<Directory>,
     sessions: Mutex<HashMap<Tsih, Arc<LiveSession>>>,
@@ -83,6 +86,7 @@ impl IscsiService {
             volumes,
             timeouts: settings.timeouts,
             changing: Mutex::new(()),
+            following: Mutex::new(()),
             rules: RwLock::new(Arc::new(Rules { catalog, discovery: settings.discovery.clone() })),
             directory: Mutex::new(Directory::new(settings.max_sessions)),
             sessions: Mutex::default(),
@@ -106,6 +110,7 @@ impl IscsiService {
     /// Has the access states follow the addresses of this machine: initiators of
     /// a disk whose states have changed are told (SPC-4 §5.15.2.3).
     pub(crate) fn follow_addresses(&self) {
+        let _one = self.following.lock().unwrap_or_else(PoisonError::into_inner);
         for (tag, state) in self.home.groups.follow(is_local) {
             tracing::info!(portal_group = tag, ?state, "access state of a target port group");
             for unit in self.rules().catalog.units() {
@@ -152,6 +157,7 @@ impl IscsiService {
             let mut current = self.rules.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *current, Arc::clone(&new))
         };
+        self.renew_access_states(&new.catalog);
         let is_in = |catalog: &Catalog, unit: &Arc<Unit>| {
             catalog.units().any(|known| Arc::ptr_eq(known, unit))
         };
@@ -174,6 +180,17 @@ impl IscsiService {
         }
         if new.catalog.absent().chain(old.catalog.absent()).next().is_some() {
             self.volumes.wake();
+        }
+    }
+
+    /// Tells the present access states to units that were opened before a change of
+    /// them, and put in place after it.
+    fn renew_access_states(&self, catalog: &Catalog) {
+        let _one = self.following.lock().unwrap_or_else(PoisonError::into_inner);
+        for (tag, state) in self.home.groups.present() {
+            for unit in catalog.units() {
+                unit.disk.set_access_state(tag, state);
+            }
         }
     }
 

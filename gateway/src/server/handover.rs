@@ -8,11 +8,12 @@ use super::limits::{HOLD_PATIENCE, HOLD_PAUSE, MAX_HOLD_SECONDS, SYNC_PATIENCE};
 use super::shared::Shared;
 use procfs::net::{TcpNetEntry, TcpState};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -39,7 +40,8 @@ pub(crate) struct HandedOver {
 }
 
 /// Finishes what runs and keeps clients waiting for `seconds`, or serves again at
-/// once if it is 0. Before, the file systems of `paths` write what they hold back.
+/// once if it is 0. Before, the file systems of `paths` and all disks write what they
+/// hold back.
 ///
 /// # Errors
 /// If the time is too long, or the gateway is stopping.
@@ -57,7 +59,7 @@ pub(super) fn hand_over(
         let none = (false, 0, 0);
         return Ok(answer(false, none, 0));
     }
-    let synced = sync(paths, SYNC_PATIENCE);
+    let synced = sync(paths, shared.iscsi.flush_all(), SYNC_PATIENCE);
     if !shared.network.drain.hold(Duration::from_secs(seconds)) {
         return Err(io::Error::other("the gateway is stopping already"));
     }
@@ -138,15 +140,21 @@ fn undelivered(sockets: &[TcpNetEntry], addresses: &BTreeSet<SocketAddr>) -> usi
     sockets.iter().filter(open).filter(|socket| socket.tx_queue + socket.rx_queue > 0).count()
 }
 
-/// Has file systems write what they hold back; returns whether all did in time.
-/// The pool's export would do it, while clients wait.
-fn sync(paths: BTreeSet<PathBuf>, patience: Duration) -> bool {
+/// Has file systems, and disks by `flush`, write what they hold back; returns whether
+/// all did in time. The pool's export would do it, while clients wait.
+fn sync(
+    paths: BTreeSet<PathBuf>,
+    flush: impl FnOnce() -> bool + Send + 'static,
+    patience: Duration,
+) -> bool {
     if SYNCING.swap(true, Ordering::AcqRel) {
         return false;
     }
     let (done, ended) = mpsc::channel();
     let work = move || {
-        let synced = paths.iter().all(|path| sync_file_system(path).is_ok());
+        // Each, whatever became of those before it.
+        let files = paths.iter().fold(true, |all, path| sync_file_system(path) && all);
+        let synced = flush() && files;
         SYNCING.store(false, Ordering::Release);
         // Nobody waits any more for one that took too long.
         let _ = done.send(synced);
@@ -161,9 +169,17 @@ fn sync(paths: BTreeSet<PathBuf>, patience: Duration) -> bool {
     }
 }
 
-fn sync_file_system(path: &std::path::Path) -> rustix::io::Result<()> {
+/// Syncs the file system of an export; returns false if that fails. An absent one
+/// holds nothing back.
+fn sync_file_system(path: &Path) -> bool {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::syncfs(rustix::fs::open(path, flags, Mode::empty())?)
+    match rustix::fs::open(path, flags, Mode::empty()).and_then(rustix::fs::syncfs) {
+        Ok(()) | Err(Errno::NOENT) => true,
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "cannot sync before a handover");
+            false
+        }
+    }
 }
 
 #[cfg(test)]
@@ -209,10 +225,22 @@ mod tests {
         assert!(!at("0.0.0.0:2049", "10.0.0.1:3260"));
     }
 
+    // One test: no second sync begins while one runs.
     #[test]
-    fn file_systems_are_synced_and_absent_ones_are_told() {
+    fn all_file_systems_and_disks_are_synced_but_absent_ones() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(sync(BTreeSet::from([dir.path().to_owned()]), Duration::from_secs(60)));
-        assert!(!sync(BTreeSet::from([dir.path().join("absent")]), Duration::from_secs(60)));
+        let (absent, file) = (dir.path().join("absent"), dir.path().join("file"));
+        std::fs::write(&file, "no directory").unwrap();
+        let long = Duration::from_secs(60);
+        let synced = |path: &Path, flush: fn() -> bool| {
+            sync(BTreeSet::from([absent.clone(), path.to_owned()]), flush, long)
+        };
+        assert!(synced(dir.path(), || true), "an absent one holds nothing back");
+        assert!(!synced(dir.path(), || false), "a disk did not flush");
+        assert!(!synced(&file, || true));
+        let (told, flushed) = mpsc::channel();
+        let flush = move || told.send(()).is_ok();
+        assert!(!sync(BTreeSet::from([file]), flush, long));
+        assert!(flushed.recv().is_ok(), "disks are flushed whatever became of file systems");
     }
 }

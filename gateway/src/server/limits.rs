@@ -65,7 +65,7 @@ pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) const DEVICE_ATTEMPTS: u32 = 40;
 pub(crate) const DEVICE_PAUSE: Duration = Duration::from_millis(100);
 
-/// Time limit for writing what file systems hold back, before a handover stops
+/// Time limit for writing what file systems and disks hold back, before a handover stops
 /// anything; it goes on afterwards.
 pub(crate) const SYNC_PATIENCE: Duration = Duration::from_secs(8);
 /// Time limit of a handover for running requests to end and for replies to reach

@@ -34,6 +34,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 use zgate_config::{Config, InitiatorConfig, LiveChange, MetricsTransport};
 use zgate_control::Tool;
 use zgate_control::snapshot::Policy;
@@ -371,10 +372,14 @@ fn answer(
     let LiveConfig { gateway, reconciler, schedule, .. } = live;
     Ok(match request {
         Request::Status => {
-            let silent = silent_cores(&gateway.shared);
+            let silent = silent_cores(&gateway.shared, http::ANSWER_TIMEOUT);
             let mut status = serde_json::to_value(status::status(&gateway.shared, &silent))?;
             status["silent_cores"] = silent.into();
             status
+        }
+        Request::Alive { seconds } => {
+            let limit = Duration::from_secs(seconds.min(admin::MAX_ALIVE_SECONDS));
+            serde_json::json!({ "silent_cores": silent_cores(&gateway.shared, limit) })
         }
         Request::Activity => serde_json::to_value(activity::activity(&gateway.shared))?,
         Request::Exports => serde_json::to_value(status::exports(&gateway.shared))?,
@@ -425,11 +430,10 @@ fn answer(
 }
 
 /// Returns the cores that do not answer a ping in time.
-fn silent_cores(shared: &Shared) -> Vec<usize> {
+fn silent_cores(shared: &Shared, limit: Duration) -> Vec<usize> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-    let asked = runtime.map(|runtime| {
-        runtime.block_on(async { shared.health.silent_cores(http::ANSWER_TIMEOUT).await })
-    });
+    let asked =
+        runtime.map(|runtime| runtime.block_on(async { shared.health.silent_cores(limit).await }));
     asked.unwrap_or_else(|error| {
         tracing::warn!(%error, "cannot ping the cores");
         Vec::new()

@@ -286,9 +286,12 @@ impl Setup<'_> {
         let resource = self.resource("unlimited")?.with("check_seconds", 60);
         resource.expect("start", SUCCESS, "")?;
         resource
-            .stub("timeout", "echo \"asked for $3 s\" >&2; exit 1")
+            .stub("timeout", "echo \"asked for $3 s, $7 $8\" >&2; exit 1")
             .map_err(|error| error.to_string())?;
-        for (limit, said) in [(None, "asked for 60 s"), (Some(MONITOR_TIMEOUT), "asked for 4 s")] {
+        for (limit, said) in [
+            (None, "asked for 60 s, --within 59"),
+            (Some(MONITOR_TIMEOUT), "asked for 4 s, --within 3"),
+        ] {
             let done = resource.act("monitor", limit).map_err(|error| error.to_string())?;
             matches("monitor", &done, ERR_GENERIC, said)?;
         }

@@ -59,7 +59,7 @@ pub(crate) struct AddArgs {
     /// NAA identifier, 16 or 32 hexadecimal digits; derived if omitted
     #[arg(long)]
     naa: Option<NaaId>,
-    /// Write cache at start; the store's own setting if omitted
+    /// Write cache at start; if omitted, off with iscsi.asymmetric, else the store's own setting
     #[arg(long)]
     write_cache: Option<bool>,
     /// Do not let hosts free space with UNMAP

@@ -10,7 +10,7 @@ use crate::screen::targets::Targets;
 use clap::Args;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
-use zgate_gateway::admin::{Request, ask};
+use zgate_gateway::admin::{MAX_ALIVE_SECONDS, Request, ask, silent_cores};
 
 /// Arguments that name a running gateway.
 #[derive(Args, Debug)]
@@ -65,6 +65,15 @@ pub(crate) struct StatusArgs {
     /// Print nothing; fail unless the gateway answers and all its cores do
     #[arg(long, conflicts_with = "json")]
     alive: bool,
+    /// Seconds in which the cores must answer, with --alive; up to 600
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        requires = "alive",
+        default_value_t = 2,
+        value_parser = clap::value_parser!(u64).range(1..=MAX_ALIVE_SECONDS)
+    )]
+    within: u64,
     #[command(flatten)]
     live: LiveArgs,
 }
@@ -74,13 +83,15 @@ pub(crate) struct StatusArgs {
 /// # Errors
 /// The socket and the next step; with `--alive`, the cores that do not answer.
 pub(crate) fn status(args: &StatusArgs) -> Result<bool, Box<dyn std::error::Error>> {
-    let value = ask(&args.live.socket, &Request::Status)?;
     if args.alive {
-        return match words(&value["silent_cores"]) {
-            Some(silent) => Err(format!("cores that do not answer: {silent}").into()),
-            None => Ok(true),
-        };
+        let silent = silent_cores(&args.live.socket, args.within)?;
+        if silent.is_empty() {
+            return Ok(true);
+        }
+        let silent: Vec<_> = silent.iter().map(u64::to_string).collect();
+        return Err(format!("cores that do not answer: {}", silent.join(" ")).into());
     }
+    let value = ask(&args.live.socket, &Request::Status)?;
     show_as(&args.live, &value, |status: Status, output| status.text(output))?;
     Ok(true)
 }

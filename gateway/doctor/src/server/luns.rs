@@ -2,6 +2,7 @@
 
 use crate::Verdict;
 use crate::facts::{LunFacts, ServerFacts};
+use zgate_control::properties::SyncMode;
 use zgate_control::{Dataset, DatasetKind};
 
 /// Record size above which small writes of a virtual machine are amplified, in
@@ -56,6 +57,49 @@ pub(super) fn sync(facts: &ServerFacts) -> Vec<Verdict> {
     show.collect()
 }
 
+/// Returns whether hosts may be told of a write before it is on stable storage.
+fn is_cached(facts: &ServerFacts, lun: &LunFacts) -> bool {
+    let targets = facts.config.targets.iter().filter(|target| target.name == lun.target);
+    let config = targets.flat_map(|target| &target.luns).find(|one| one.number == lun.number);
+    if config.is_some_and(|config| config.read_only) {
+        return false;
+    }
+    let configured = config.and_then(|config| config.write_cache);
+    configured.unwrap_or(!facts.config.iscsi.asymmetric)
+}
+
+/// Checks that a takeover by another machine loses no write that a later flush of
+/// the host would be told to be safe.
+pub(super) fn cache(facts: &ServerFacts) -> Vec<Verdict> {
+    let moves = |dataset: &Dataset| {
+        let name = dataset.name.pool().to_string();
+        let pool = facts.zfs.pools.iter().find(|pool| pool.name == name);
+        facts.is_cluster_node || pool.is_some_and(|pool| pool.multihost == Some(true))
+    };
+    let judge = |(lun, dataset): (&LunFacts, &Dataset)| {
+        let is_safe = dataset.sync == SyncMode::Always || !is_cached(facts, lun);
+        if is_safe || !moves(dataset) {
+            return None;
+        }
+        let name = &dataset.name;
+        Some(Verdict::warning(
+            format!(
+                "{}: its write cache is on, {name} has sync={}, and another machine may take \
+                 over",
+                lun.title(),
+                dataset.sync
+            ),
+            "after a crash of this machine the host's next flush succeeds on the other one, \
+             although what it wrote before is gone",
+            format!(
+                "`write_cache = false` for this LUN in {}, or `zfs set sync=always {name}`",
+                facts.config_path.display()
+            ),
+        ))
+    };
+    with_dataset(facts).filter_map(judge).collect()
+}
+
 /// Checks that the block size suits a virtual machine.
 pub(super) fn block_size(facts: &ServerFacts) -> Vec<Verdict> {
     let judge = |(lun, dataset): (&LunFacts, &Dataset)| {
@@ -97,7 +141,6 @@ mod tests {
     use super::*;
     use crate::Level;
     use crate::server::sound::{server, worst};
-    use zgate_control::properties::SyncMode;
 
     #[test]
     fn a_volume_without_sync_is_an_error() {
@@ -107,6 +150,38 @@ mod tests {
         let (level, fix) = worst(&sync(&facts));
         assert_eq!(level, Level::Error);
         assert!(fix.contains("zfs set sync=standard tank/vol"), "{fix}");
+    }
+
+    #[test]
+    fn a_write_cache_that_a_takeover_would_lose_is_found() {
+        let mut facts = server();
+        assert!(cache(&facts).is_empty(), "one machine");
+        facts.zfs.pools[0].multihost = Some(true);
+        let (level, fix) = worst(&cache(&facts));
+        assert_eq!(level, Level::Warning);
+        assert!(fix.contains("write_cache = false") && fix.contains("sync=always tank/vol"));
+        facts.zfs.datasets[2].sync = SyncMode::Always;
+        assert!(cache(&facts).is_empty());
+        facts.zfs.datasets[2].sync = SyncMode::Standard;
+        facts.zfs.pools[0].multihost = Some(false);
+        facts.is_cluster_node = true;
+        assert_eq!(cache(&facts).len(), 1);
+        facts.luns[0].target = "iqn.2026-11.test:vm".into();
+        let mut configure = |asymmetric: bool, keys: &str| {
+            let text = format!(
+                "[iscsi]\nlisten = [\"192.0.2.1:3260\"]\nasymmetric = {asymmetric}\n\
+                 [[iscsi.group]]\ntag = 2\nlisten = [\"192.0.2.2:3260\"]\n\
+                 [[target]]\nname = \"iqn.2026-11.test:vm\"\nallow_any_initiator = true\n\
+                 [[target.lun]]\nnumber = 0\npath = \"/dev/zvol/tank/vol\"\n{keys}"
+            );
+            facts.config = zgate_config::parse(&text, std::path::Path::new("x")).unwrap();
+            cache(&facts).len()
+        };
+        assert_eq!(configure(false, ""), 1);
+        assert_eq!(configure(false, "write_cache = false\n"), 0);
+        assert_eq!(configure(false, "read_only = true\n"), 0);
+        assert_eq!(configure(true, ""), 0, "off unless it is configured");
+        assert_eq!(configure(true, "write_cache = true\n"), 1);
     }
 
     #[test]

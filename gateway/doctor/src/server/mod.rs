@@ -36,6 +36,7 @@ pub(crate) const CHECKS: &[Check<ServerFacts>] = &[
     Check { name: "recordsize", run: exports::record_size },
     Check { name: "lun-store", run: luns::store },
     Check { name: "lun-sync", run: luns::sync },
+    Check { name: "lun-cache", run: luns::cache },
     Check { name: "lun-blocksize", run: luns::block_size },
     Check { name: "pool-state", run: pools::state },
     Check { name: "pool-errors", run: pools::errors },

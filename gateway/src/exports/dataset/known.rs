@@ -74,17 +74,43 @@ impl KnownDatasets {
         pseudo_path: &str,
         path: &Path,
     ) -> (Option<DatasetProperties>, Option<&'static str>) {
-        let followed = self.followed.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(export) = followed.iter().find(|export| export.pseudo_path == pseudo_path) else {
-            return (self.of_path(path), None);
+        self.of_export_by(pseudo_path, path, is_on)
+    }
+
+    /// The same, with the question to the file system: whether a path is on a dataset.
+    fn of_export_by(
+        &self,
+        pseudo_path: &str,
+        path: &Path,
+        is_on: impl FnOnce(&Path, &Dataset) -> bool,
+    ) -> (Option<DatasetProperties>, Option<&'static str>) {
+        let Some((guid, store)) = self.followed_at(pseudo_path) else {
+            return (self.of_path_by(path, is_on), None);
         };
         let all = self.all();
-        let dataset = all.iter().find(|dataset| dataset.guid == export.dataset.guid);
-        (dataset.map(DatasetProperties::of), Some(export.store.condition()))
+        let dataset = all.iter().find(|dataset| dataset.guid == guid);
+        (dataset.map(DatasetProperties::of), Some(store.condition()))
+    }
+
+    /// Returns the dataset that an export follows, and its store; holds no lock. Its
+    /// caller may ask a file system that hangs, and would keep a reload waiting, and
+    /// with it everybody who asks after that.
+    fn followed_at(&self, pseudo_path: &str) -> Option<(u64, Arc<DatasetTree>)> {
+        let followed = self.followed.read().unwrap_or_else(PoisonError::into_inner);
+        let export = followed.iter().find(|export| export.pseudo_path == pseudo_path)?;
+        Some((export.dataset.guid, Arc::clone(&export.store)))
     }
 
     /// Returns the dataset that contains a path.
     pub(crate) fn of_path(&self, path: &Path) -> Option<DatasetProperties> {
+        self.of_path_by(path, is_on)
+    }
+
+    fn of_path_by(
+        &self,
+        path: &Path,
+        is_on: impl FnOnce(&Path, &Dataset) -> bool,
+    ) -> Option<DatasetProperties> {
         let all = self.all();
         let mounted = all.iter().filter_map(|dataset| Some((dataset.mounted_at()?, dataset)));
         let around = mounted.filter(|(point, _)| path.starts_with(point));
@@ -155,6 +181,19 @@ fn sync_warning(name: &str) -> String {
 mod tests {
     use super::*;
     use zgate_control::OutputForm;
+
+    #[test]
+    fn a_file_system_that_hangs_keeps_no_change_waiting() {
+        let line = "tank\tfilesystem\t7\t1\t10\t90\t10\t131072\t-\t-\tstandard\tlatency\tlz4\t0\t0\t0\t0\t0\toff\thidden\toff\t-\ton\tyes\t/\n";
+        let known = KnownDatasets::default();
+        known.set(zgate_control::datasets::parse(OutputForm::Columns, line).unwrap());
+        let asks = |_: &Path, _: &Dataset| {
+            // What a change of the exports and a look at the datasets need.
+            known.followed.try_write().is_ok() && known.datasets.try_write().is_ok()
+        };
+        let (dataset, condition) = known.of_export_by("/data", Path::new("/srv"), asks);
+        assert_eq!((dataset.map(|dataset| dataset.guid), condition), (Some(7), None));
+    }
 
     #[test]
     fn a_dataset_that_loses_writes_is_named_as_such() {

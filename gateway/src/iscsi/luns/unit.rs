@@ -31,6 +31,10 @@ use zgate_store::{BlockStore, BufferPool};
 /// Reason for which a disk is never made smaller.
 const NO_SHRINKING: &str = "a smaller disk would lose data";
 
+/// Next step where the file that stands for a disk in standby cannot be made.
+const STAND_IN_STEP: &str = "put state_dir on a file system that has files of this size, such as \
+    XFS or ZFS: ext4 has them up to 16 TiB";
+
 /// Parts of the gateway that a unit needs.
 #[derive(Clone)]
 pub(crate) struct UnitHome {
@@ -165,8 +169,11 @@ impl UnitHome {
         lun: &LunConfig,
     ) -> impl FnOnce() -> Result<BlockVolume, Fault> + Send + 'static {
         let (mut lun, (_, naa)) = (lun.clone(), identity(target, lun));
-        if self.groups.standby {
+        let standby = self.groups.standby;
+        if standby {
             lun.path = self.state_dir.standby_file(&naa.to_string());
+            // It has to be made; the disk's configuration tells hosts what they may do.
+            lun.read_only = false;
         }
         let (state_dir, engine) = (Arc::clone(&self.state_dir), self.engine.clone());
         let options = BlockOptions {
@@ -182,8 +189,16 @@ impl UnitHome {
         move || {
             #[cfg(test)]
             crate::iscsi::tests::gate::wait_open(&lun.path);
+            if standby {
+                remove_stand_in(&lun)?;
+            }
             check_file(&state_dir, &lun, naa)?;
-            BlockVolume::open(&lun.path, options, engine).map_err(|error| fault(&error))
+            BlockVolume::open(&lun.path, options, engine).map_err(|error| match error {
+                OpenError::Unexaminable { .. } if standby => {
+                    Fault::absent(error.to_string(), STAND_IN_STEP)
+                }
+                error => fault(&error),
+            })
         }
     }
 
@@ -208,7 +223,9 @@ impl UnitHome {
             physical_block_bytes: lun.physical_block_bytes,
             read_only: lun.read_only,
             removable: lun.removable,
-            write_cache: lun.write_cache,
+            // After a takeover a host would sync, and be told that it succeeded, although
+            // the first machine took written data with it.
+            write_cache: lun.write_cache.or(self.groups.is_asymmetric().then_some(false)),
             thin: lun.thin,
             sanitize: true,
             // Which machine serves is not for initiators to say.
@@ -239,6 +256,21 @@ fn check_file(state_dir: &StateDir, lun: &LunConfig, naa: NaaId) -> Result<(), F
         format!("{} was served before and is gone or empty", lun.path.display()),
         format!("mount its file system; to start with an empty disk, remove {}", note.display()),
     ))
+}
+
+/// Removes the file that stands for a disk in standby: it holds nothing, and the next
+/// one gets the size that the configuration has by now.
+fn remove_stand_in(lun: &LunConfig) -> Result<(), Fault> {
+    if lun.size.is_none() {
+        return Ok(());
+    }
+    match std::fs::remove_file(&lun.path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Fault::absent(
+            format!("cannot remove {}: {error}", lun.path.display()),
+            "remove it, or check the file system of state_dir",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Returns whether a volume is absent, or can never be served as configured.
@@ -276,11 +308,23 @@ impl Unit {
     pub(crate) async fn run_background(self: Arc<Self>) {
         let mut closed = self.closed.subscribe();
         let pace = Paced(&self);
+        let watched = async {
+            match self.is_watched() {
+                true => watch(&self).await,
+                false => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = self.disk.run_background(&pace) => {}
-            () = watch(&self) => {}
+            () = watched => {}
             _ = closed.wait_for(|closed| *closed) => {}
         }
+    }
+
+    /// Returns whether its device or file is watched. The file of a unit in standby
+    /// tells nothing of the disk: neither its size nor the space behind it.
+    pub(crate) fn is_watched(&self) -> bool {
+        !self.disk.config().state_elsewhere
     }
 
     /// Stops serving the unit: its background work ends, and the volume is

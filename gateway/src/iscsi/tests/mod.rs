@@ -9,6 +9,7 @@ pub(crate) mod gate;
 mod host;
 mod memory;
 mod overdue;
+mod pair;
 mod parked;
 mod reopened;
 mod rounds;
