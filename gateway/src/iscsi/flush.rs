@@ -94,7 +94,13 @@ impl IscsiService {
     pub(crate) fn flush_all(&self) -> impl FnOnce() -> bool + Send + 'static {
         let rules = self.rules();
         let units: Vec<Arc<Unit>> = rules.catalog.units().cloned().collect();
-        move || units.iter().fold(true, |all, unit| flush(unit) && all)
+        move || {
+            let mut flushed = true;
+            for unit in &units {
+                flushed &= flush(unit);
+            }
+            flushed
+        }
     }
 }
 

@@ -153,8 +153,11 @@ fn sync(
     let (done, ended) = mpsc::channel();
     let work = move || {
         // Each, whatever became of those before it.
-        let files = paths.iter().fold(true, |all, path| sync_file_system(path) && all);
-        let synced = flush() && files;
+        let mut synced = true;
+        for path in &paths {
+            synced &= sync_file_system(path);
+        }
+        synced &= flush();
         SYNCING.store(false, Ordering::Release);
         // Nobody waits any more for one that took too long.
         let _ = done.send(synced);

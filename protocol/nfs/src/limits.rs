@@ -86,6 +86,8 @@ pub const RECORD_LOG_PAUSE_SECONDS: u64 = 60;
 /// Longest time a request waits for state that is being taken from another
 /// client, in milliseconds; then it must retry (NFS4ERR_DELAY).
 pub const SETTLE_WAIT_MILLISECONDS: u64 = 1_000;
+/// First pause of such a wait, in milliseconds; each is twice the one before.
+pub const FIRST_PAUSE_MILLISECONDS: u64 = 4;
 /// Leases for which a running request of a client keeps its lease from expiring,
 /// since the last renewal: storage that never answers must not hold what others
 /// wait for without an end.

@@ -102,10 +102,6 @@ impl KnownDatasets {
     }
 
     /// Returns the dataset that contains a path.
-    pub(crate) fn of_path(&self, path: &Path) -> Option<DatasetProperties> {
-        self.of_path_by(path, is_on)
-    }
-
     fn of_path_by(
         &self,
         path: &Path,
@@ -202,11 +198,11 @@ mod tests {
         let text = format!("{line}{volume}");
         let known = KnownDatasets::default();
         known.set(zgate_control::datasets::parse(OutputForm::Columns, &text).unwrap());
-        let root = known.of_path(Path::new("/")).unwrap();
+        let root = known.of_path_by(Path::new("/"), is_on).unwrap();
         assert!(root.warning.unwrap().starts_with("sync=disabled"));
         let volume = known.of_device(Path::new("/dev/zvol/tank/v")).unwrap();
         assert_eq!((volume.warning, volume.volblocksize_bytes), (None, Some(16_384)));
-        assert!(known.of_path(Path::new("/proc/self")).is_none(), "another file system");
+        assert!(known.of_path_by(Path::new("/proc/self"), is_on).is_none(), "another file system");
         assert!(known.of_device(Path::new("/dev/sda")).is_none());
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Target {
 pub(crate) struct AbsentLun {
     pub config: LunConfig,
     pub fault: Fault,
-    /// What it tells of itself meanwhile.
+    /// Description of itself that it gives meanwhile.
     identity: DiskConfig,
 }
 

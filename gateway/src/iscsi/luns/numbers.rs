@@ -183,7 +183,7 @@ mod tests {
         assert!(found(&missing(8)).is_empty());
     }
 
-    /// What a host sees of a target after a restart, if zvol 9 was LUN 4 before.
+    /// LUNs that a host sees of a target after a restart, if zvol 9 was LUN 4 before.
     fn seen(volumes: &[Volume]) -> LunMap {
         let dir = tempfile::tempdir().unwrap();
         let gateway = crate::nfs::tcp::tests::gateway_with(dir.path(), "");

@@ -28,7 +28,7 @@ pub struct Settable {
     pub applied: Bitmap,
 }
 
-/// What the attributes are set of.
+/// Object whose attributes are set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// An object that is made: CREATE, OPEN.

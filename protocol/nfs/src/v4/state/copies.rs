@@ -1,8 +1,7 @@
 //! Copies that continue after the reply to COPY (RFC 7862 §4.2).
 
 use super::State;
-use super::settled::FIRST_PAUSE_MILLISECONDS;
-use crate::limits::SETTLE_WAIT_MILLISECONDS;
+use crate::limits::{FIRST_PAUSE_MILLISECONDS, SETTLE_WAIT_MILLISECONDS};
 use crate::runtime::Runtime;
 use crate::v4::callback::CallbackTarget;
 use crate::v4::tables::Tables;

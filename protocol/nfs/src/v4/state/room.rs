@@ -21,7 +21,7 @@ const MAX_RECALLS_FOR_ROOM: usize = 16;
 /// Most clients that lose their state at a time because others need room.
 const MAX_EXPIRED_FOR_ROOM: usize = 64;
 
-/// What a request asks for, and what bounds it.
+/// Amount that a request asks for, and its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Need {
     quota: Quota,
@@ -59,7 +59,7 @@ impl Need {
 }
 
 impl State {
-    /// What bounds the state that the client asks for. In grace, one that may reclaim
+    /// Bound of the state that the client asks for. In grace, one that may reclaim
     /// gets nothing but what it had before the restart: its host's share, which
     /// depends on who came back first, must not take that from it.
     pub(crate) fn bound(&self, client: &Client) -> Bound {

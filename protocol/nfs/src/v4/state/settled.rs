@@ -2,15 +2,12 @@
 //! another one.
 
 use super::State;
-use crate::limits::SETTLE_WAIT_MILLISECONDS;
+use crate::limits::{FIRST_PAUSE_MILLISECONDS, SETTLE_WAIT_MILLISECONDS};
 use crate::namespace::FileKey;
 use crate::v4::failure::Failure;
 use crate::v4::tables::Tables;
 use crate::v4::tables::pending_work::PendingWork;
 use zgate_nfs_wire::v4::Status;
-
-/// First pause between two attempts; each is twice the one before.
-pub(super) const FIRST_PAUSE_MILLISECONDS: u64 = 4;
 
 impl State {
     /// Delays all grants of `file` until the work has ended.

@@ -45,7 +45,7 @@ pub enum Quota {
     BlockedLocks,
 }
 
-/// What bounds the amount that a host may take.
+/// Bound of the amount that a host may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// The host's share: for what is new.
