@@ -1,6 +1,7 @@
 //! The NFS server without sockets, clock or threads: NFSv4.0, 4.1 and 4.2
 //! (`v4`), NFSv3 (`v3`) and MOUNT (`mount`) over [`zgate_store::FileStore`].
 
+pub mod assurance;
 pub mod callback_security;
 pub mod changes;
 pub mod dispatch;

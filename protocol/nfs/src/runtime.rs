@@ -34,7 +34,7 @@ impl Now {
 pub struct ConnectionId(pub u64);
 
 /// Protection of a connection by TLS (RFC 9289), the weakest first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protection {
     /// None.
     #[default]

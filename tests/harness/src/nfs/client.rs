@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use std::sync::Arc;
-use zgate_nfs::runtime::{CallbackPath, ConnectionId};
+use zgate_nfs::runtime::{CallbackPath, ConnectionId, PeerCertificate, Protection};
 use zgate_nfs::{Call, Peer};
 use zgate_nfs_wire::v4::callback::CallbackOp;
 use zgate_nfs_wire::v4::op::*;
@@ -51,6 +51,10 @@ pub struct Client {
     pub address: Cell<IpAddr>,
     pub connection: Cell<u64>,
     pub credential: RefCell<Credential>,
+    /// Protection of its connections.
+    pub protection: Cell<Protection>,
+    /// The certificate that it shows.
+    pub certificate: RefCell<Option<Arc<PeerCertificate>>>,
     pub id: Cell<ClientId>,
     pub session: Cell<SessionId>,
     /// The last sequence number of each slot.
@@ -98,6 +102,8 @@ impl Client {
             address: Cell::new(ADDRESS),
             connection: Cell::new(harness.new_connection()),
             credential: RefCell::new(Credential::Sys(AuthSys::default())),
+            protection: Cell::default(),
+            certificate: RefCell::default(),
             id: Default::default(),
             session: Default::default(),
             slots: RefCell::default(),
@@ -256,9 +262,9 @@ impl Client {
                 port: 700,
                 connection: ConnectionId(self.connection.get()),
                 rdma: false,
-                protection: Default::default(),
+                protection: self.protection.get(),
                 kernel_encrypts: false,
-                certificate: None,
+                certificate: self.certificate.borrow().clone(),
             },
             credential: self.credential.borrow().clone(),
             xid: 1,

@@ -95,7 +95,7 @@ fn choose_record(
     let principal = Principal::of(&cx.call.credential);
     let update = args.flags & UPDATE != 0;
     if !update {
-        free_name(cx, &mut tables, &args.owner.0, &principal)?;
+        free_name(cx, &mut tables, args)?;
     }
     let slot = tables.by_name.get(&args.owner.0).copied().unwrap_or_default();
     let confirmed = slot.confirmed.and_then(|id| tables.clients.get(&id)).filter(|c| !c.minor_zero);
@@ -131,25 +131,22 @@ fn choose_record(
     Ok((id, false, 1))
 }
 
-/// Takes the name from a confirmed client of another principal, in any minor
-/// version, if it may lose it.
+/// Takes the name from a confirmed client of another caller, in any minor version, if
+/// it may lose it.
 ///
 /// # Errors
 /// [`Status::ClidInuse`]; [`Status::Delay`] while grace keeps the name for another
 /// principal: its client may hold nothing yet.
-fn free_name(
-    cx: &Cx<'_>,
-    tables: &mut Tables,
-    name: &[u8],
-    principal: &Principal,
-) -> Result<(), Status> {
+fn free_name(cx: &Cx<'_>, tables: &mut Tables, args: &Args) -> Result<(), Status> {
     let state = &cx.server.state;
     let now = cx.now.seconds();
-    state.grace.check_owner(name, principal, now)?;
+    let name = args.owner.0.as_slice();
+    state.grace.check_owner(name, &Principal::of(&cx.call.credential), now)?;
     let holder = tables.by_name.get(name).and_then(|slot| slot.confirmed);
     let holder = holder.and_then(|id| tables.clients.get(&id));
     // A record that lost its state is ignored, as by SETCLIENTID.
-    let holder = holder.filter(|c| c.principal != *principal && !c.lease.revoked());
+    let holder =
+        holder.filter(|c| c.is_another_caller(cx.call, args.verifier) && !c.lease.revoked());
     let Some(holder) = holder else { return Ok(()) };
     if holder.keeps_name(cx.call, now, state.lease_seconds) {
         return Err(Status::ClidInuse);

@@ -6,7 +6,7 @@ use crate::runtime::Protection;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
 use crate::v4::tables::callback_path::Callback40;
-use crate::v4::tables::client::{Client, Principal};
+use crate::v4::tables::client::Client;
 use std::sync::Arc;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Setclientid;
@@ -28,7 +28,7 @@ impl Rule for Setclientid {
             .filter(|client| !client.lease.revoked());
         let mut keep_id = None;
         if let Some(client) = confirmed {
-            let other = client.principal != Principal::of(&cx.call.credential);
+            let other = client.is_another_caller(cx.call, args.verifier);
             if (other || !client.minor_zero) && client.keeps_name(cx.call, now, state.lease_seconds)
             {
                 return Err(in_use(client));

@@ -54,7 +54,7 @@ fn judge<'t>(cx: &Cx<'_>, tables: &'t Tables, args: &Args) -> Result<&'t Client,
 }
 
 /// Checks the request, and takes the name from a confirmed client of another
-/// principal or minor version. That client ends here, before the new record is
+/// caller or minor version. That client ends here, before the new record is
 /// written over its own: it could get state meanwhile, and keep it if the request
 /// fails, but not reclaim it after a restart.
 ///
@@ -69,12 +69,12 @@ fn take_name(cx: &Cx<'_>, tables: &mut Tables, args: &Args) -> Result<(), Status
     Ok(())
 }
 
-/// The confirmed client of another principal or minor version from which an
+/// The confirmed client of another caller or minor version from which an
 /// unconfirmed one takes its name. One that lost its state is ignored, as by
 /// SETCLIENTID.
 fn other_holder<'t>(tables: &'t Tables, client: &Client) -> Option<&'t Client> {
     let slot = tables.by_name.get(&client.name).filter(|_| !client.confirmed)?;
     let old = tables.clients.get(&slot.confirmed?)?;
-    let is_other = old.principal != client.principal || !old.minor_zero;
+    let is_other = old.is_another_than(client) || !old.minor_zero;
     (is_other && !old.lease.revoked()).then_some(old)
 }

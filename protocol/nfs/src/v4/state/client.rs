@@ -2,6 +2,7 @@
 
 use super::State;
 use super::recovery::ClientRecord;
+use crate::assurance::Assurance;
 use crate::runtime::Call;
 use crate::v4::tables::Tables;
 use crate::v4::tables::client::{Client, HeldStates, Principal, SoughtRoom};
@@ -45,6 +46,7 @@ impl State {
             name: name.to_vec(),
             verifier,
             principal,
+            assurance: Assurance::of(&call.peer),
             machine_credential: false,
             minor_zero,
             confirmed: false,

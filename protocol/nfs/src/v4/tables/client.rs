@@ -9,6 +9,7 @@ use super::owner_seq::OwnerSeq;
 use super::pending_work::PendingWork;
 use super::quota::{Bound, Charge, HostAccount, Quota};
 use super::session::Session;
+use crate::assurance::Assurance;
 use crate::limits::{MAX_OWNERS_PER_CLIENT, MAX_STATES_PER_CLIENT};
 use crate::runtime::Call;
 use ahash::{HashMap, HashSet};
@@ -75,6 +76,8 @@ pub struct Client {
     pub verifier: Verifier,
     /// The principal that registered it.
     pub principal: Principal,
+    /// The assurance of the connection over which it did.
+    pub assurance: Assurance,
     /// Only that principal, with signed calls, may change its sessions
     /// (SP4_MACH_CRED, RFC 8881 §2.10.8.3).
     pub machine_credential: bool,
@@ -214,6 +217,31 @@ impl Client {
     pub fn room_for_owner(&self) -> Result<(), Status> {
         let room = self.open_owners.len() + self.lock_owners.len() < MAX_OWNERS_PER_CLIENT;
         if room { Ok(()) } else { Err(self.too_much()) }
+    }
+
+    /// Returns whether a call that registers its name with this verifier is of somebody
+    /// else, as [`Self::is_another_than`].
+    pub(crate) fn is_another_caller(&self, call: &Call, verifier: Verifier) -> bool {
+        let assurance = Assurance::of(&call.peer);
+        self.differs_from(&Principal::of(&call.credential), verifier, &assurance)
+    }
+
+    /// Returns whether a client of the same name is somebody else: another principal,
+    /// or one who neither shows as much as this one has shown nor knows its verifier.
+    /// Without a certificate anybody can state a name and a user; the verifier is known
+    /// to the host whose mounts are protected in different ways.
+    pub(crate) fn is_another_than(&self, other: &Self) -> bool {
+        self.differs_from(&other.principal, other.verifier, &other.assurance)
+    }
+
+    fn differs_from(
+        &self,
+        principal: &Principal,
+        verifier: Verifier,
+        assurance: &Assurance,
+    ) -> bool {
+        let is_unproven = self.verifier != verifier && assurance.falls_short_of(&self.assurance);
+        is_unproven || self.principal != *principal
     }
 
     /// Returns whether another client may not take its name by this call: its lease

@@ -12,7 +12,7 @@ use zgate_nfs_wire::v4::op::{setclientid, setclientid_confirm};
 use zgate_nfs_wire::v4::{ClientId, Status};
 use std::sync::Arc;
 use zgate_nfs::callback_security::CallbackSecurity;
-use zgate_nfs::runtime::CallbackPath;
+use zgate_nfs::runtime::{CallbackPath, Protection};
 use zgate_rpc::Credential;
 use zgate_rpc::auth::{GssCaller, GssIdentity, GssUser};
 use zgate_rpc::gss::Service;
@@ -100,6 +100,28 @@ fn another_principal_may_not_take_a_name_in_use() {
     // When the lease has expired, the name is free.
     harness.pass_seconds(LEASE + 1);
     assert_eq!(thief.bare(ops(&thief)).status, Status::Ok);
+}
+
+#[test]
+fn a_weaker_connection_may_not_take_a_name_in_use() {
+    let harness = Harness::new();
+    let c = harness.stranger("c", 0);
+    c.protection.set(Protection::MutualTls);
+    c.introduce(false);
+    let thief = harness.stranger("c", 0);
+    thief.verifier.set(2);
+    let made = thief.set_clientid(false).unwrap();
+    // It held nothing; now it does.
+    let opened = c.create("f");
+    assert_eq!(thief.confirm_clientid(&made), Err(Status::ClidInuse));
+    assert_eq!(thief.set_clientid(false).err(), Some(Status::ClidInuse));
+    assert_eq!(c.write(&opened.fh, opened.stateid, 0, b"x"), Ok(1));
+    // A further mount of the same host.
+    let further = harness.stranger("c", 0);
+    assert_eq!(further.set_clientid(false).unwrap().clientid, c.id.get());
+    harness.pass_seconds(LEASE + 1);
+    let made = thief.set_clientid(false).unwrap();
+    assert_eq!(thief.confirm_clientid(&made), Ok(()));
 }
 
 #[test]

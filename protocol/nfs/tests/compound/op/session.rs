@@ -4,6 +4,8 @@
 
 use zgate_test_harness::nfs::{Client, LEASE, Ops, Harness, by_kerberos, sessions};
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use zgate_nfs::runtime::{PeerCertificate, Protection};
 use zgate_nfs_wire::v4::op::BackchannelCtl;
 use zgate_nfs_wire::v4::op::backchannel_ctl;
 use zgate_nfs_wire::v4::op::BindConnToSession;
@@ -65,6 +67,59 @@ fn another_principal_and_a_name_in_use() {
         assert_eq!(thief.exchange_id(), Err(Status::ClidInuse));
         s.harness.pass_seconds(LEASE + 1);
         assert!(thief.exchange_id().is_ok(), "the lease ran out");
+    });
+}
+
+#[test]
+fn nobody_takes_the_name_of_a_client_with_a_certificate_by_a_weaker_connection() {
+    sessions(|s| {
+        let c = s.harness.stranger("certified", s.c.minor);
+        c.protection.set(Protection::MutualTls);
+        c.introduce(false);
+        let opened = c.create("held");
+        let thief = s.harness.stranger("certified", s.c.minor);
+        for weaker in [Protection::Plain, Protection::Tls] {
+            thief.protection.set(weaker);
+            thief.verifier.set(2);
+            assert_eq!(thief.exchange_id(), Err(Status::ClidInuse), "{weaker:?}");
+            assert_eq!(c.write(&opened.fh, opened.stateid, 0, b"x"), Ok(1));
+            // A further mount of the same host.
+            thief.verifier.set(1);
+            assert_eq!(thief.exchange_id().unwrap().clientid, c.id.get(), "{weaker:?}");
+        }
+        thief.verifier.set(2);
+        thief.protection.set(Protection::MutualTls);
+        assert!(thief.exchange_id().is_ok(), "it may have restarted");
+        assert_eq!(c.write(&opened.fh, opened.stateid, 0, b"x"), Ok(1), "not confirmed yet");
+        thief.protection.set(Protection::Plain);
+        s.harness.pass_seconds(LEASE + 1);
+        assert!(thief.exchange_id().is_ok(), "its lease has expired");
+    });
+}
+
+#[test]
+fn another_user_of_a_certificate_does_not_take_a_name_in_use() {
+    sessions(|s| {
+        let shown = |name: &str| {
+            let certificate = PeerCertificate { names: vec![name.into()], ..Default::default() };
+            Some(Arc::new(certificate))
+        };
+        let [c, thief] = [1, 2].map(|verifier| {
+            let client = s.harness.stranger("certified", s.c.minor);
+            client.protection.set(Protection::MutualTls);
+            client.verifier.set(verifier);
+            client
+        });
+        *c.certificate.borrow_mut() = shown("user:alice@example");
+        c.introduce(false);
+        let opened = c.create("held");
+        for other in [None, shown("user:bob@example"), shown("dns:alice@example")] {
+            *thief.certificate.borrow_mut() = other;
+            assert_eq!(thief.exchange_id(), Err(Status::ClidInuse));
+        }
+        assert_eq!(c.write(&opened.fh, opened.stateid, 0, b"x"), Ok(1));
+        *thief.certificate.borrow_mut() = shown("user:alice@example");
+        assert!(thief.exchange_id().is_ok(), "it has restarted");
     });
 }
 
