@@ -16,7 +16,7 @@ impl Rule for Sequence {
         let session = cx.server.state.sessions.get(args.session).ok_or(Status::Badsession)?;
         let connection = cx.call.peer.connection;
         let bound = session.is_bound(connection);
-        if !bound && !cx.server.state.may_use(&session, cx.call) {
+        if !bound && !cx.server.state.is_bound_by_use(&session, cx.call) {
             return Err(Status::ConnNotBoundToSession.into());
         }
         if args.slot >= session.fore.slots {

@@ -229,6 +229,15 @@ impl State {
         let mut tables = self.lock();
         tables.clients.get_mut(&session.client).is_some_and(|client| client.admits(call))
     }
+
+    /// As [`Self::may_use`], for SEQUENCE, which binds the connection: not where the
+    /// client has reserved BIND_CONN_TO_SESSION for its machine. It would bind for
+    /// anybody what that operation refuses (RFC 8881 §2.10.8.3, §18.34.3).
+    pub(crate) fn is_bound_by_use(&self, session: &Session, call: &Call) -> bool {
+        let mut tables = self.lock();
+        let client = tables.clients.get_mut(&session.client);
+        client.is_some_and(|client| !client.machine_credential && client.admits(call))
+    }
 }
 
 /// Proof that a client's record was written to stable storage, with the state

@@ -214,6 +214,37 @@ fn sessions_belong_to_the_machine_that_asked_for_it() {
 }
 
 #[test]
+fn only_the_machine_binds_connections_where_it_has_asked_for_it() {
+    sessions(|s| {
+        let c = s.harness.stranger("machine", s.c.minor);
+        let machine = by_kerberos("host/a@R", Service::Integrity);
+        let others = [Credential::Sys(AuthSys::default()), by_kerberos("alice@R", Service::Privacy)];
+        *c.credential.borrow_mut() = machine.clone();
+        let enforced = Bitmap::of(&[41, 42, 43, 44, 57]);
+        let ops = ProtectedOps { enforced, allowed: Bitmap::default() };
+        let protect = Protect::MachineCredential(ops);
+        let made = c.exchange_id_with(&exchange_id::Args { protect, ..c.exchange_args() }).unwrap();
+        c.create_session(made.sequenceid, false).unwrap();
+        for caller in others.iter().chain([&machine]) {
+            *c.credential.borrow_mut() = caller.clone();
+            c.check("the connection of CREATE_SESSION", Ops::new().root(), Status::Ok);
+        }
+        c.reconnect();
+        for caller in others.iter().chain([&machine]) {
+            *c.credential.borrow_mut() = caller.clone();
+            c.check("not bound", Ops::new().root(), Status::ConnNotBoundToSession);
+        }
+        let (session, direction) = (c.session.get(), Direction::Fore);
+        let args = bind_conn_to_session::Args { session, direction, rdma_mode: false };
+        assert_eq!(c.bare(Ops::new().op::<BindConnToSession>(&args)).status, Status::Ok);
+        for caller in others.iter().chain([&machine]) {
+            *c.credential.borrow_mut() = caller.clone();
+            c.check("bound by the machine", Ops::new().root(), Status::Ok);
+        }
+    });
+}
+
+#[test]
 fn a_protected_client_without_state_keeps_its_name_while_it_has_a_lease() {
     sessions(|s| {
         let c = s.harness.stranger("machine", s.c.minor);
