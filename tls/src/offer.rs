@@ -44,6 +44,12 @@ pub struct HandshakeSlot {
 }
 
 impl HandshakeSlot {
+    /// Returns the host whose handshake it is.
+    #[must_use]
+    pub fn host(&self) -> HostKey {
+        self.host
+    }
+
     /// Notes that the handshake has succeeded, and whether the kernel encrypts from
     /// now on.
     pub(super) fn complete(&mut self, by_kernel: bool) {

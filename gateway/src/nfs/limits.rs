@@ -16,6 +16,11 @@ pub(crate) const MAX_GROUPS: usize = 65_536;
 /// Time for which a connection waits until the name service says which user its
 /// certificate names; after it, the calls of the connection wait.
 pub(crate) const USER_LOOKUP_PATIENCE: Duration = Duration::from_secs(10);
+/// Threads that ask for the first time for users whom certificates name; those whose
+/// connection does not wait any more count until the name service answers.
+pub(crate) const FIRST_LOOK_UPS: usize = 256;
+/// Those for one host: as many as its handshakes.
+pub(crate) const FIRST_LOOK_UPS_PER_HOST: usize = 64;
 /// Threads that ask once more for users whom certificates name.
 pub(crate) const LATE_LOOK_UPS: usize = 4;
 /// Threads that ask the name service for names and groups.
@@ -75,6 +80,7 @@ pub(crate) const MAX_COUNTED_CLIENTS: usize = 1024;
 /// Most exports whose load is counted.
 pub(crate) const MAX_COUNTED_EXPORTS: usize = 4096;
 const _: () = assert!(MAX_LOOK_UPS < MAX_KNOWN_PRINCIPALS);
+const _: () = assert!(FIRST_LOOK_UPS_PER_HOST < FIRST_LOOK_UPS);
 // Name, @ and domain fit the owner of a file.
 const _: () = assert!(MAX_NAME_BYTES < zgate_nfs::limits::MAX_PRINCIPAL_BYTES);
 const _: () = assert!(UNNAMED_STREAM_BYTES >= 2 * MAX_UNNAMED_RECORD_BYTES);

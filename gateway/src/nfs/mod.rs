@@ -10,6 +10,7 @@ pub(crate) mod gss;
 pub(crate) mod host;
 pub(crate) mod limits;
 pub(crate) mod loads;
+mod look_up_places;
 pub(crate) mod name_service;
 pub(crate) mod patience;
 pub(crate) mod rdma;

@@ -16,7 +16,7 @@ use zgate_tls::{ClientCertificate, Handshake, HandshakeSlot, TlsOffer, TlsSessio
 
 /// Returns the protection that a session gives, and what the peer has shown for
 /// it. The user that a certificate names is waited for within the time of the
-/// handshake; `slot` bounds how many look-ups run.
+/// handshake, which holds `slot` for that time.
 pub(crate) async fn protected(session: &TlsSession, slot: HandshakeSlot) -> Protected {
     let Some(certificate) = &session.certificate else {
         return Protected {
@@ -29,7 +29,8 @@ pub(crate) async fn protected(session: &TlsSession, slot: HandshakeSlot) -> Prot
     let user = if name.is_none() { OnceLock::from(None) } else { OnceLock::new() };
     let certificate = Arc::new(PeerCertificate { digest, authorities, names, user });
     if let Some(name) = name {
-        users::look_up(&certificate, name, users::find, slot).await;
+        let host = slot.host();
+        users::look_up(&certificate, name, users::find, host, slot).await;
     }
     Protected {
         protection: Protection::MutualTls,

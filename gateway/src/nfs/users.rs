@@ -1,15 +1,16 @@
 //! Users of this machine by name, as its name service knows them (nsswitch).
 
 use super::limits::{LATE_LOOK_UPS, MAX_GROUPS, UNANSWERED_SECONDS, USER_LOOKUP_PATIENCE};
+use super::look_up_places::LookUpPlaces;
 use nix::unistd::{User, getgrouplist};
 use std::ffi::CString;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 use zgate_nfs::runtime::PeerCertificate;
-use zgate_store::Caller;
+use zgate_store::{Caller, HostKey};
 
 /// Asks the name service; may block.
 pub(crate) type Find = fn(&str) -> nix::Result<Option<Caller>>;
@@ -17,35 +18,52 @@ pub(crate) type Find = fn(&str) -> nix::Result<Option<Caller>>;
 /// A question under way.
 type Question = JoinHandle<nix::Result<Option<Caller>>>;
 
+/// Bounds the threads that ask for the first time.
+static FIRST: LazyLock<LookUpPlaces> = LazyLock::new(LookUpPlaces::default);
+
 /// Bounds the threads that ask once more.
 static LATE: Semaphore = Semaphore::const_new(LATE_LOOK_UPS);
 
 /// Looks up the user that a certificate names, and waits for the answer for the time that
 /// a handshake has. A name service that fails or is late goes on being asked while the
 /// connection exists; the user is not known meanwhile, and the calls of the connection
-/// wait. `held` is dropped when the first question has ended, which may be later: it
-/// bounds the threads that wait for a silent name service.
+/// wait. `held` is dropped with the wait, not with the question: a name service that
+/// hangs holds up none of those who need no answer of it. Where it hangs for too many,
+/// of all hosts or of this one, nothing is asked yet.
 pub(crate) async fn look_up(
     certificate: &Arc<PeerCertificate>,
     name: Box<str>,
     find: Find,
+    host: HostKey,
     held: impl Send + 'static,
 ) {
-    let mut question = ask(&name, find, held);
-    let answer = timeout(USER_LOOKUP_PATIENCE, &mut question).await;
-    let late = match answer {
-        Ok(answer) => {
-            if take(certificate, &name, answer) {
-                return;
+    let late = match FIRST.take(host) {
+        Some(place) => {
+            let mut question = ask(&name, find, place);
+            match timeout(USER_LOOKUP_PATIENCE, &mut question).await {
+                Ok(answer) => {
+                    if take(certificate, &name, answer) {
+                        return;
+                    }
+                    None
+                }
+                Err(_) => {
+                    let seconds = USER_LOOKUP_PATIENCE.as_secs();
+                    tracing::warn!(user = &*name, seconds, "the name service does not answer");
+                    Some(question)
+                }
             }
+        }
+        None => {
+            crate::observe::throttle::warn_seldom!(
+                user = &*name,
+                "too many questions wait for the name service: check nsswitch.conf and the \
+                 directory service"
+            );
             None
         }
-        Err(_) => {
-            let seconds = USER_LOOKUP_PATIENCE.as_secs();
-            tracing::warn!(user = &*name, seconds, "the name service does not answer");
-            Some(question)
-        }
     };
+    drop(held);
     tokio::spawn(ask_again(Arc::downgrade(certificate), name, find, late));
 }
 
@@ -128,8 +146,17 @@ pub(crate) fn find(name: &str) -> nix::Result<Option<Caller>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nfs::limits::FIRST_LOOK_UPS_PER_HOST;
     use nix::errno::Errno;
+    use std::net::IpAddr;
+    use std::sync::Barrier;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use zgate_tls::TlsOffer;
+
+    /// The address of a host; tests run at the same time, each with its own.
+    fn address(last: u8) -> IpAddr {
+        [192, 0, 2, last].into()
+    }
 
     fn somebody(_: &str) -> nix::Result<Option<Caller>> {
         Ok(Some(Caller { uid: 1001, gid: 1001, groups: Arc::from([1001]) }))
@@ -144,7 +171,8 @@ mod tests {
         let held = Arc::new(());
         let told = async |name: &str| {
             let certificate = Arc::<PeerCertificate>::default();
-            look_up(&certificate, name.into(), find, Arc::clone(&held)).await;
+            let host = address(1).into();
+            look_up(&certificate, name.into(), find, host, Arc::clone(&held)).await;
             certificate.user.get().cloned()
         };
         let root = told("root").await.flatten().unwrap();
@@ -164,13 +192,63 @@ mod tests {
             if is_first { Err(Errno::EAGAIN) } else { somebody(name) }
         }
         let certificate = Arc::<PeerCertificate>::default();
-        look_up(&certificate, "x".into(), fails_once, ()).await;
+        look_up(&certificate, "x".into(), fails_once, address(2).into(), ()).await;
         assert_eq!(certificate.user.get(), None, "neither a user nor nobody");
         sleep(Duration::from_secs(UNANSWERED_SECONDS)).await;
         while uid(&certificate) != Some(1001) {
             tokio::task::yield_now().await;
         }
         assert_eq!(ASKED.load(Ordering::Relaxed), 2);
+    }
+
+    /// Time is virtual.
+    #[tokio::test(start_paused = true)]
+    async fn a_name_service_that_hangs_keeps_no_handshake() {
+        static ANSWERS: Barrier = Barrier::new(2);
+        fn hangs(name: &str) -> nix::Result<Option<Caller>> {
+            ANSWERS.wait();
+            somebody(name)
+        }
+        let offer = Arc::<TlsOffer>::default();
+        let slot = offer.admit(address(3)).unwrap();
+        let certificate = Arc::<PeerCertificate>::default();
+        {
+            let look_up = look_up(&certificate, "x".into(), hangs, address(3).into(), slot);
+            let mut look_up = std::pin::pin!(look_up);
+            tokio::select! {
+                biased;
+                () = &mut look_up => {}
+                () = std::future::ready(()) => {}
+            }
+            // By hand: it does not pass while a thread blocks.
+            tokio::time::advance(USER_LOOKUP_PATIENCE + Duration::from_millis(1)).await;
+            look_up.await;
+        }
+        let in_progress = offer.counts().in_progress;
+        let known = certificate.user.get().cloned();
+        // Before anything can fail: the thread would never end.
+        ANSWERS.wait();
+        assert_eq!((in_progress, known), (0, None));
+        assert!(offer.admit(address(3)).is_some());
+        while uid(&certificate) != Some(1001) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Time is virtual.
+    #[tokio::test(start_paused = true)]
+    async fn where_too_many_questions_wait_nobody_waits_with_them() {
+        let places: Vec<_> = std::iter::from_fn(|| FIRST.take(address(4).into())).collect();
+        assert_eq!(places.len(), FIRST_LOOK_UPS_PER_HOST);
+        let certificate = Arc::<PeerCertificate>::default();
+        let begun = tokio::time::Instant::now();
+        look_up(&certificate, "x".into(), somebody, address(4).into(), ()).await;
+        assert_eq!((certificate.user.get(), begun.elapsed()), (None, Duration::ZERO));
+        // It is asked for later.
+        sleep(Duration::from_secs(UNANSWERED_SECONDS)).await;
+        while uid(&certificate) != Some(1001) {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Time is virtual.
