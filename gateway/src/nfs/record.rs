@@ -377,8 +377,8 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zgate_rpc::CallHeader;
-    use zgate_rpc::drc::Key;
+    use zgate_rpc::drc::{CallerDigest, Key};
+    use zgate_rpc::{CallHeader, Credential};
     use zgate_xdr::Decoder;
 
     /// A named host that may take so many bytes.
@@ -446,7 +446,8 @@ mod tests {
     fn key(received: &Received) -> Key {
         let mut d = Decoder::new(&received.head);
         let header = CallHeader::decode(&mut d).unwrap();
-        Key::new(([192, 0, 2, 7], 700).into(), &header, d.rest())
+        let caller = CallerDigest::new(&Credential::None, &());
+        Key::new(([192, 0, 2, 7], 700).into(), caller, &header, d.rest())
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Dispatch of a call to the program that it names: header, credential,
 //! duplicate request cache, server.
 
+use crate::assurance::Assurance;
 use crate::runtime::{Call, EnteredExport, Now, Peer, RefusedAccess};
 use crate::{mount, v3, v4};
 use zgate_nfs_wire::mount::PROGRAM as MOUNT_PROGRAM;
 use zgate_nfs_wire::{PROGRAM as NFS_PROGRAM, v4::COMPOUND};
 use zgate_rpc::auth::{AUTH_TLS, RPCSEC_GSS};
-use zgate_rpc::drc::{Claim, Key, ReplyCache, Running};
+use zgate_rpc::drc::{CallerDigest, Claim, Key, ReplyCache, Running};
 use zgate_rpc::message::{CallError, encode_success, rejection};
 use zgate_rpc::{AcceptError, AuthError, CallHeader, Credential, Rejection};
 use zgate_xdr::{Decoder, Encoder, Message};
@@ -155,8 +156,11 @@ impl Incoming {
             Target::V3 => !v3::row(procedure).is_none_or(|row| row.idempotent),
             Target::Mount => false,
         };
-        let client = (self.call.peer.address, self.call.peer.port);
-        keep.then(|| Key::new(client.into(), &self.header, d.rest()))
+        keep.then(|| {
+            let Call { peer, credential, .. } = &self.call;
+            let caller = CallerDigest::new(credential, &Assurance::of(peer));
+            Key::new((peer.address, peer.port).into(), caller, &self.header, d.rest())
+        })
     }
 
     /// Returns the reply to a result.
@@ -231,6 +235,63 @@ fn success(xid: u32, mut result: Message) -> Message {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::Protection;
+    use crate::v3::proc::rig::a_call;
+    use std::sync::Arc;
+    use zgate_rpc::AuthSys;
+    use zgate_rpc::auth::{GssCaller, GssIdentity, GssUser, OpaqueAuth};
+    use zgate_rpc::drc::Begin;
+    use zgate_rpc::gss::Service;
+
+    /// REMOVE of NFSv3 by this caller.
+    fn remove_by(credential: Credential, peer: &Peer) -> Incoming {
+        let header = CallHeader {
+            xid: 5,
+            program: NFS_PROGRAM,
+            version: 3,
+            procedure: 12,
+            credential: OpaqueAuth::none(),
+            verifier: OpaqueAuth::none(),
+        };
+        Incoming::of((Target::V3, header), credential, peer, false)
+    }
+
+    fn by_kerberos(principal: &str, user: GssUser) -> Credential {
+        let (principal, acceptor) = (principal.into(), "nfs/server@R".into());
+        let identity = Arc::new(GssIdentity { principal, acceptor, user });
+        Credential::Gss(GssCaller { service: Service::Integrity, identity })
+    }
+
+    #[test]
+    fn a_kept_reply_is_for_the_caller_who_caused_it() {
+        let replies = ReplyCache::new();
+        let peer = a_call().peer;
+        let begin = |credential: Credential, peer: &Peer| {
+            let key = remove_by(credential, peer).cache_key(&Decoder::new(b"arguments"));
+            replies.begin(key.unwrap())
+        };
+        let sys = || Credential::Sys(AuthSys::default());
+        let protected = Peer { protection: Protection::Tls, ..peer.clone() };
+        let alice = |user| by_kerberos("alice@R", user);
+        for (credential, peer) in [
+            (sys(), &peer),
+            (sys(), &protected),
+            (Credential::None, &peer),
+            (alice(GssUser::Nobody), &peer),
+            (by_kerberos("bob@R", GssUser::Nobody), &peer),
+        ] {
+            let text = format!("{credential:?} {:?}", peer.protection);
+            let Begin::New(running) = begin(credential, peer) else { panic!("{text}") };
+            running.finish(&Message::default());
+        }
+        // A retry over a new connection, and one in a renewed context.
+        let reconnected = AuthSys { stamp: 1, ..AuthSys::default() };
+        let again = [Credential::Sys(reconnected), alice(GssUser::NotYetKnown)];
+        for credential in again {
+            let text = format!("{credential:?}");
+            assert!(matches!(begin(credential, &peer), Begin::Replay(_)), "{text}");
+        }
+    }
 
     #[test]
     fn programs_and_versions() {

@@ -9,8 +9,10 @@
 //! full, the host with the most bytes loses one: no host falls below an equal
 //! share. It has no clock.
 
+mod caller;
 mod copies;
 
+pub use caller::CallerDigest;
 pub use copies::RunningCopy;
 
 use crate::limits::{
@@ -28,11 +30,13 @@ use zgate_xdr::{Message, Segment};
 
 /// Identity of a call. The port is part of it: two programs on one host number
 /// their calls alike, and a client that means to retry over a new connection
-/// keeps its port, as kernels do.
+/// keeps its port, as kernels do. The caller is part of it: a reply is for the
+/// one who was allowed to cause it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     client: IpAddr,
     port: u16,
+    caller: CallerDigest,
     xid: u32,
     program: u32,
     version: u32,
@@ -45,10 +49,11 @@ impl Key {
     /// Builds the key of a call; `args` are the bytes after its header, without
     /// a body that was received separately.
     #[must_use]
-    pub fn new(client: SocketAddr, call: &CallHeader, args: &[u8]) -> Self {
+    pub fn new(client: SocketAddr, caller: CallerDigest, call: &CallHeader, args: &[u8]) -> Self {
         Self {
             client: client.ip().to_canonical(),
             port: client.port(),
+            caller,
             xid: call.xid,
             program: call.program,
             version: call.version,
@@ -64,7 +69,8 @@ impl Key {
 const CHECKED_BYTES: usize = 1024;
 
 /// Computes FNV-1a, eight bytes a step. It guards against reused transaction
-/// ids, not against forgery: a forger could send the request itself.
+/// ids, not against forgery: the caller is in the key, and could send the request
+/// itself.
 fn checksum(args: &[u8]) -> u64 {
     let seen = &args[..args.len().min(CHECKED_BYTES)];
     let (words, tail) = seen.as_chunks::<8>();
@@ -369,6 +375,7 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Credential;
     use crate::auth::OpaqueAuth;
     use bytes::Bytes;
 
@@ -381,7 +388,8 @@ mod tests {
             credential: OpaqueAuth::none(),
             verifier: OpaqueAuth::none(),
         };
-        Key::new(SocketAddr::from(([10, 0, 0, client], 1000)), &call, args)
+        let caller = CallerDigest::new(&Credential::None, &());
+        Key::new(SocketAddr::from(([10, 0, 0, client], 1000)), caller, &call, args)
     }
 
     fn reply(bytes: &[u8]) -> Message {

@@ -81,10 +81,10 @@ impl Copies {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Begin, Claim, Key, ReplyCache};
+    use super::super::{Begin, CallerDigest, Claim, Key, ReplyCache};
     use super::*;
-    use crate::CallHeader;
     use crate::auth::OpaqueAuth;
+    use crate::{CallHeader, Credential};
     use bytes::Bytes;
     use std::future::Future;
     use std::pin::Pin;
@@ -99,7 +99,8 @@ mod tests {
             credential: OpaqueAuth::none(),
             verifier: OpaqueAuth::none(),
         };
-        Key::new(([10, 0, 0, 1], 1000).into(), &call, b"args")
+        let caller = CallerDigest::new(&Credential::None, &());
+        Key::new(([10, 0, 0, 1], 1000).into(), caller, &call, b"args")
     }
 
     type Waiting<'a> = Pin<Box<dyn Future<Output = Claim<'a>> + 'a>>;
