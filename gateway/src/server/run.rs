@@ -373,7 +373,7 @@ fn build(
 ) -> io::Result<Arc<Shared>> {
     // Before the first epoch is written: a directory that has one is older.
     let identity = settings.identity(&state_dir)?;
-    let boot_epoch = state_dir.next_epoch(unix_seconds())?;
+    let boot_epoch = state_dir.next_epoch(unix_seconds(), std::thread::sleep)?;
     let connections = Arc::new(Connections::new(descriptors.plan.connections));
     let random = random_bytes()?;
     let mut write_verifier = [0; 8];
