@@ -310,8 +310,8 @@ impl Gateway {
     /// Replaces only the zvols of the targets.
     ///
     /// # Errors
-    /// If their numbers cannot be stored, or a target does not exist; nothing has changed
-    /// then. A target whose numbers cannot be read: the zvols of the others are replaced.
+    /// If their numbers cannot be stored, or a target does not exist. A target whose numbers
+    /// cannot be read: the zvols of the others are replaced.
     pub(crate) fn replace_volumes(
         &self,
         block: &IscsiSettings,
