@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -111,6 +111,13 @@ fn holder(file: &File) -> Option<Holder> {
     serde_json::from_str(&text).ok()
 }
 
+/// Writes the holder. The file is not emptied first: on a full disk it would stay empty.
+fn name_holder(file: &File, holder: &Holder) -> io::Result<()> {
+    let text = serde_json::to_vec(holder).map_err(io::Error::other)?;
+    file.write_all_at(&text, 0)?;
+    file.set_len(text.len() as u64)
+}
+
 impl DirLock {
     /// Takes the lock with this file name in the directory.
     ///
@@ -135,12 +142,15 @@ impl DirLock {
             return Err(LockError::Held(before));
         }
         let me = Holder::this_process();
-        let write = |text: Vec<u8>| {
-            file.set_len(0)?;
-            rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0))?;
-            (&file).write_all(&text)
-        };
-        serde_json::to_vec(&me).map_err(io::Error::other).and_then(write).map_err(LockError::Io)?;
+        if let Err(error) = name_holder(&file, &me) {
+            // The name is for people; the lock is the kernel's. A full disk is no reason to
+            // serve nobody.
+            let lock = dir.join(name);
+            tracing::warn!(
+                lock = %lock.display(), %error,
+                "cannot write to the lock file that this process holds it; free space there"
+            );
+        }
         let elsewhere = before.filter(|before| before.host != me.host);
         Ok(Self { _file: file, elsewhere })
     }
@@ -196,5 +206,15 @@ mod tests {
         let refused = DirLock::take_within(dir.path(), "lock", Duration::ZERO).unwrap_err();
         let said = refused.message(dir.path(), "stop it").to_string();
         assert!(said.ends_with("in use by another zgate; stop it"), "{said}");
+    }
+
+    #[test]
+    fn a_lock_whose_file_takes_no_name_is_held() {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/dev/full", dir.path().join("lock")).unwrap();
+        let taken = DirLock::take(dir.path(), "lock").unwrap();
+        assert_eq!(taken.elsewhere, None);
+        let refused = DirLock::take_within(dir.path(), "lock", Duration::ZERO).unwrap_err();
+        assert!(matches!(refused, LockError::Held(None)));
     }
 }

@@ -18,8 +18,9 @@ use crate::dir_lock::{DirLock, LockError};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// An open state directory, locked by one gateway.
 #[derive(Debug)]
@@ -32,6 +33,9 @@ pub(crate) struct StateDir {
 /// Subdirectories.
 const PARTS: [&str; 4] = ["clients", "reservations", "luns", "files"];
 const LOCK: &str = "lock";
+/// Directory of the system's disk that the service manager makes for gateways: no mount of
+/// a pool can be missing there.
+const SYSTEM_DIR: &str = "/var/lib/zgate";
 /// Next step for a directory that another gateway uses.
 const OTHER_DIR: &str = "stop it, or give this gateway its own state_dir";
 /// Longest server owner, in bytes (RFC 8881 §3.3.10: NFS4_OPAQUE_LIMIT).
@@ -63,21 +67,65 @@ fn named(path: &Path, what: &str, error: &io::Error) -> io::Error {
             "; run as root, or set state_dir to a directory of your own"
         }
         io::ErrorKind::NotADirectory => "; set state_dir to a directory",
-        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::StorageFull => {
-            "; set state_dir to a directory on a writable disk"
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; free space there, or raise the quota"
         }
+        io::ErrorKind::ReadOnlyFilesystem => "; set state_dir to a directory on a writable disk",
         _ => "",
     };
     let reason = format!("state directory: cannot {what} {}: {error}{hint}", path.display());
     io::Error::new(error.kind(), reason)
 }
 
+/// Makes the directory of a new gateway, if the file system that it belongs to is sure to be
+/// mounted: otherwise an empty directory would hide the state, and clients would find
+/// another server, which has no grace period for them.
+fn make(path: &Path) -> io::Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    let is_system = path.starts_with(SYSTEM_DIR);
+    if !is_system && path.parent().is_none_or(may_miss_mount) {
+        let reason = format!(
+            "state directory: {0} does not exist: mount its dataset; for a new gateway \
+             `install -d -m 700 {0}`",
+            path.display()
+        );
+        return Err(io::Error::new(io::ErrorKind::NotFound, reason));
+    }
+    let mut builder = fs::DirBuilder::new();
+    let made = builder.recursive(is_system).mode(0o700).create(path);
+    made.map_err(|error| named(path, "create", &error))
+}
+
+/// Returns whether a file system that belongs at this directory, or above it, may not be
+/// mounted: the directory does not exist, or it is empty and nothing is mounted there.
+fn may_miss_mount(dir: &Path) -> bool {
+    let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
+    match fs::read_dir(dir) {
+        Ok(mut entries) => {
+            let is_mounted = dir.parent().is_some_and(|above| device(above) != device(dir));
+            entries.next().is_none() && !is_mounted
+        }
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+/// Returns whether a disk takes no more data, although what it has can be read.
+fn takes_nothing(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem)
+}
+
 impl StateDir {
-    /// Opens or creates the directory.
+    /// Opens the directory. A new one is made where the mount of a pool cannot be missing:
+    /// below the system's directory of gateways, or in a directory that has something in it
+    /// or is a mount point.
     ///
     /// # Errors
     /// The path and the reason; also if another gateway uses it.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        make(path)?;
         for part in PARTS {
             let dir = path.join(part);
             fs::DirBuilder::new()
@@ -104,21 +152,48 @@ impl StateDir {
     /// seconds, so that ids of earlier starts do not recur if the directory was
     /// lost.
     ///
+    /// A full disk keeps no gateway from starting: the time is the number then, if it is
+    /// greater than the last one, and `wait` lets its second pass, so that the next start,
+    /// which cannot know of it, has another one.
+    ///
     /// # Errors
     /// The path and the reason.
-    pub(crate) fn next_epoch(&self, now_unix_seconds: u32) -> io::Result<u32> {
+    pub(crate) fn next_epoch(
+        &self,
+        now_unix_seconds: u32,
+        wait: impl FnOnce(Duration),
+    ) -> io::Result<u32> {
         let path = self.path.join("epoch");
         let last = match fs::read_to_string(&path) {
-            Ok(text) => text.trim().parse::<u32>().map_err(|_| {
+            Ok(text) => Some(text.trim().parse::<u32>().map_err(|_| {
                 let reason = format!("{} does not hold a number", path.display());
                 io::Error::new(io::ErrorKind::InvalidData, reason)
-            })?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            })?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                tracing::warn!(
+                    state_dir = %self.path.display(),
+                    "the state directory is new: so is this gateway to its clients, and no client \
+                     can reclaim; if it is not new, mount the dataset of state_dir and restart"
+                );
+                None
+            }
             Err(error) => return Err(named(&path, "read", &error)),
         };
-        let epoch = last.saturating_add(1).max(now_unix_seconds);
-        self.replace(&path, epoch.to_string().as_bytes())?;
-        Ok(epoch)
+        let epoch = last.unwrap_or(0).saturating_add(1).max(now_unix_seconds);
+        match self.replace(&path, epoch.to_string().as_bytes()) {
+            Err(error)
+                if takes_nothing(&error) && last.is_some_and(|last| last < now_unix_seconds) =>
+            {
+                tracing::error!(
+                    %error,
+                    "the number of this start is not stored; new clients wait until the disk of \
+                     state_dir takes data"
+                );
+                wait(Duration::from_secs(1));
+                Ok(epoch)
+            }
+            stored => stored.map(|()| epoch),
+        }
     }
 
     /// Returns the name of this server to NFSv4.1 clients. It is chosen at the
@@ -181,7 +256,8 @@ impl StateDir {
         self.path.join("clients").join(digest_name(name))
     }
 
-    fn luns_path(&self, target: &str) -> PathBuf {
+    /// Returns the path of the file with the numbers of a target's zvols.
+    pub(crate) fn luns_path(&self, target: &str) -> PathBuf {
         self.path.join("luns").join(digest_name(target.as_bytes()))
     }
 
@@ -198,7 +274,7 @@ impl StateDir {
         }
     }
 
-    /// Saves persistent reservations; on stable storage on return.
+    /// Saves the numbers of a target's zvols; on stable storage on return.
     ///
     /// # Errors
     /// The path and the reason.
@@ -261,7 +337,8 @@ impl StateDir {
         Ok(records)
     }
 
-    fn reservations_path(&self, name: &str) -> PathBuf {
+    /// Returns the path of the saved persistent reservations of a logical unit.
+    pub(crate) fn reservations_path(&self, name: &str) -> PathBuf {
         self.path.join("reservations").join(name)
     }
 
@@ -373,12 +450,17 @@ pub(crate) fn random_bytes() -> io::Result<[u8; 16]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn no_wait(time: Duration) {
+        panic!("waits for {time:?}");
+    }
 
     #[test]
     fn epochs_grow_and_records_survive() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::open(dir.path()).unwrap();
-        assert_eq!(state.next_epoch(7).unwrap(), 7);
+        assert_eq!(state.next_epoch(7, no_wait).unwrap(), 7);
         let secret = state.handle_secret().unwrap();
         let put = |name: &[u8], content: &[u8]| RecordChange::Put {
             name: name.to_vec(),
@@ -389,7 +471,7 @@ mod tests {
         assert!(StateDir::open(dir.path()).is_err(), "one gateway at a time");
         drop(state);
         let state = StateDir::open(dir.path()).unwrap();
-        assert_eq!(state.next_epoch(7).unwrap(), 8);
+        assert_eq!(state.next_epoch(7, no_wait).unwrap(), 8);
         assert_eq!(state.handle_secret().unwrap(), secret);
         let gone = || RecordChange::Remove { name: b"a".to_vec() };
         let gone = state.change_clients(&[gone(), gone()]);
@@ -404,7 +486,7 @@ mod tests {
         let open = |dir: &tempfile::TempDir| StateDir::open(dir.path()).unwrap();
         let machine = |name: &str| name.to_owned();
         let first = open(&one).server_owner(|| machine("a")).unwrap();
-        open(&one).next_epoch(7).unwrap();
+        open(&one).next_epoch(7, no_wait).unwrap();
         // Also on another machine.
         assert_eq!(open(&one).server_owner(|| machine("b")).unwrap(), first);
         assert_ne!(open(&other).server_owner(|| machine("a")).unwrap(), first);
@@ -416,7 +498,7 @@ mod tests {
     fn a_directory_without_a_name_keeps_the_one_that_clients_know() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::open(dir.path()).unwrap();
-        state.next_epoch(7).unwrap();
+        state.next_epoch(7, no_wait).unwrap();
         assert_eq!(state.server_owner(|| "zgate-machine".to_owned()).unwrap(), "zgate-machine");
         assert_eq!(state.server_owner(|| "zgate-other".to_owned()).unwrap(), "zgate-machine");
         for bad in ["", "\n", &"x".repeat(MAX_OWNER_BYTES + 1)] {
@@ -430,7 +512,57 @@ mod tests {
     fn a_damaged_epoch_is_an_error_not_a_fresh_start() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("epoch"), "x").unwrap();
-        let error = StateDir::open(dir.path()).unwrap().next_epoch(7).unwrap_err();
+        let error = StateDir::open(dir.path()).unwrap().next_epoch(7, no_wait).unwrap_err();
         assert!(error.to_string().contains("epoch"), "{error}");
+    }
+
+    #[test]
+    fn a_start_on_a_full_disk_has_a_number_that_no_other_start_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        // A directory without a number is new: what it needs must be stored.
+        let temporary = dir.path().join("epoch.new");
+        symlink("/dev/full", &temporary).unwrap();
+        assert_eq!(state.next_epoch(7, no_wait).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        fs::remove_file(&temporary).unwrap();
+        assert_eq!(state.next_epoch(7, no_wait).unwrap(), 7);
+        symlink("/dev/full", &temporary).unwrap();
+        let mut waited = Duration::ZERO;
+        assert_eq!(state.next_epoch(9, |time| waited = time).unwrap(), 9);
+        assert!(waited >= Duration::from_secs(1), "the next start has a later second");
+        // The clock does not tell the starts apart.
+        for now in [6, 7] {
+            let error = state.next_epoch(now, no_wait).unwrap_err();
+            assert!(error.to_string().contains("free space"), "{error}");
+        }
+        fs::remove_file(&temporary).unwrap();
+        assert_eq!(state.next_epoch(10, no_wait).unwrap(), 10);
+    }
+
+    #[test]
+    fn a_directory_whose_dataset_may_not_be_mounted_is_not_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("tank");
+        let state = root.join("zgate/state");
+        let refused = || {
+            let said = StateDir::open(&state).unwrap_err().to_string();
+            let wanted = format!("`install -d -m 700 {}`", state.display());
+            assert!(said.contains("mount its dataset") && said.contains(&wanted), "{said}");
+        };
+        // The pool is not imported.
+        refused();
+        assert!(!root.exists());
+        fs::create_dir(&root).unwrap();
+        refused();
+        // The dataset is not mounted; its mount point is there.
+        fs::create_dir(root.join("zgate")).unwrap();
+        refused();
+        assert!(!state.exists());
+        fs::write(root.join("zgate/zgate.toml"), "").unwrap();
+        drop(StateDir::open(&state).unwrap());
+        // One that somebody made is taken as it is.
+        let made = root.join("other/state");
+        fs::create_dir_all(&made).unwrap();
+        StateDir::open(&made).unwrap();
     }
 }

@@ -98,6 +98,8 @@ pub(crate) struct StateDirFacts {
     /// Reason for which the directory, or its parent if it does not exist,
     /// cannot be written to.
     pub(crate) write_problem: Option<String>,
+    /// Bytes that are free for its owner; none if that cannot be determined.
+    pub(crate) free_bytes: Option<u64>,
     /// The mount the directory, or its deepest existing ancestor, lies on.
     pub(crate) mount: Option<Mount>,
 }

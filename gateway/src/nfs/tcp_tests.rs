@@ -46,6 +46,7 @@ pub(super) fn gateway_prepared(
     entry: &str,
     prepare: impl FnOnce(&Shared) -> std::io::Result<()>,
 ) -> Gateway {
+    std::fs::create_dir_all(dir.join("state")).unwrap();
     let settings = Settings {
         rdma: RdmaSettings { stall: Duration::from_secs(60), ..RdmaSettings::default() },
         memory_max_bytes: 0,

@@ -23,7 +23,8 @@ use crate::exports::plan::Volume;
 use crate::exports::settings::ExportSet;
 use crate::exports::stores::OpenStores;
 use crate::iscsi::granted::with_granted;
-use crate::iscsi::luns::numbers::with_volumes;
+use crate::iscsi::luns::catalog::Catalog;
+use crate::iscsi::luns::numbers::{NumberFiles, with_volumes};
 use crate::iscsi::luns::unit::UnitHome;
 use crate::iscsi::luns::volumes::Volumes;
 use crate::iscsi::service::IscsiService;
@@ -106,7 +107,14 @@ impl Gateway {
         raise_descriptor_limit();
         drop_cap_sys_resource();
         let state_dir = Arc::new(StateDir::open(&settings.state_dir)?);
-        let block = &with_granted(with_volumes(block, volumes, &state_dir)?, granted);
+        let strict = how == Opening::StrictStart;
+        let (block, numbers) = with_volumes(block, volumes, &state_dir, &Catalog::default());
+        if strict {
+            numbers.require_all()?;
+        }
+        numbers.report();
+        numbers.store(&state_dir)?;
+        let block = &with_granted(block, granted);
         let engine = zgate_io::IoEngine::new(settings.engine, settings.worker_threads)?;
         let kind = engine.kind();
         tracing::info!(engine = ?kind, reason = engine.reason(), "io engine");
@@ -134,7 +142,6 @@ impl Gateway {
         let home = UnitHome::new(engine, pool.clone(), Arc::clone(&state_dir), block)?;
         let files = Volumes::new(wake.clone());
         let block_service = Arc::new(IscsiService::new(block, home, files, how)?);
-        let strict = how == Opening::StrictStart;
         if strict {
             refuse(&[absent.clone(), block_service.named_absent()].concat())?;
         }
@@ -232,7 +239,11 @@ impl Gateway {
         (volumes, granted): (&[Volume], &[GrantedDisk]),
         force: bool,
     ) -> io::Result<()> {
-        let block = &with_granted(with_volumes(block, volumes, &self.state_dir)?, granted);
+        let (block, numbers) = self.with_volumes(block, volumes);
+        if self.strict {
+            numbers.require_all()?;
+        }
+        let block = &with_granted(block, granted);
         let mut stores = self.stores();
         let opened = self.opener.open(exports, self.generation(), &stores, Opening::Reload)?;
         let prepared = self.shared.iscsi.prepare(block, Opening::Reload)?;
@@ -242,6 +253,9 @@ impl Gateway {
         if !force {
             in_use::refuse(&self.shared, exports, &opened.namespace, &prepared)?;
         }
+        // Last of what may fail: zvols in use keep the numbers that are stored.
+        numbers.store(&self.state_dir)?;
+        numbers.report();
         self.put_in_place(exports, opened, &mut stores);
         self.shared.iscsi.commit(prepared);
         self.shared.absent.update(Source::Luns, self.shared.iscsi.absent());
@@ -284,16 +298,29 @@ impl Gateway {
         self.shared.datasets.set_followed(followed);
     }
 
+    /// Adds zvols to the settings of targets; nothing is stored.
+    fn with_volumes(
+        &self,
+        block: &IscsiSettings,
+        volumes: &[Volume],
+    ) -> (IscsiSettings, NumberFiles) {
+        with_volumes(block, volumes, &self.state_dir, &self.shared.iscsi.rules().catalog)
+    }
+
     /// Replaces only the zvols of the targets.
     ///
     /// # Errors
-    /// If their numbers cannot be stored, or a target does not exist.
+    /// If their numbers cannot be stored, or a target does not exist. A target whose numbers
+    /// cannot be read: the zvols of the others are replaced.
     pub(crate) fn replace_volumes(
         &self,
         block: &IscsiSettings,
         volumes: &[Volume],
     ) -> io::Result<()> {
-        self.shared.iscsi.replace_followed(&with_volumes(block, volumes, &self.state_dir)?)
+        let (block, numbers) = self.with_volumes(block, volumes);
+        numbers.store(&self.state_dir)?;
+        self.shared.iscsi.replace_followed(&block)?;
+        numbers.require_all()
     }
 
     pub(super) fn stores(&self) -> std::sync::MutexGuard<'_, OpenStores> {
@@ -373,7 +400,7 @@ fn build(
 ) -> io::Result<Arc<Shared>> {
     // Before the first epoch is written: a directory that has one is older.
     let identity = settings.identity(&state_dir)?;
-    let boot_epoch = state_dir.next_epoch(unix_seconds())?;
+    let boot_epoch = state_dir.next_epoch(unix_seconds(), std::thread::sleep)?;
     let connections = Arc::new(Connections::new(descriptors.plan.connections));
     let random = random_bytes()?;
     let mut write_verifier = [0; 8];

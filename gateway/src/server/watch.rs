@@ -203,7 +203,10 @@ impl Runner {
         };
         let trouble = outcome.err().map(|error| error.to_string());
         if let Some(error) = trouble.as_ref().filter(|_| trouble != self.trouble) {
-            tracing::warn!(error, "cannot query datasets; exports and targets stay as they are");
+            tracing::warn!(
+                error,
+                "a search for datasets failed; what it could not change stays as it is"
+            );
         }
         self.trouble = trouble;
         self.follow.refresh(&self.gateway.shared.datasets);
@@ -241,6 +244,9 @@ pub(super) struct Scanned {
     pending: bool,
     /// Pools that did not answer in time: what they have is served as it was.
     late: BTreeSet<PoolName>,
+    /// Reason for which zvols of patterns are not all served as they are now. All else is in
+    /// effect.
+    zvols: Option<io::Error>,
 }
 
 impl Scanned {
@@ -261,8 +267,22 @@ impl Reconciler {
     /// Searches for datasets and puts changes into effect.
     ///
     /// # Errors
-    /// The reason for which nothing was searched or changed.
+    /// The reason for which nothing was searched or changed, or zvols of patterns are not all
+    /// served as they are now.
     pub(super) fn scan(&self, gateway: &Gateway) -> io::Result<Scanned> {
+        let mut scanned = self.scan_but_zvols(gateway)?;
+        match scanned.zvols.take() {
+            Some(error) => Err(error),
+            None => Ok(scanned),
+        }
+    }
+
+    /// The same for those who do not ask for zvols of patterns: what keeps these from being
+    /// served is part of the result.
+    ///
+    /// # Errors
+    /// The reason for which nothing was searched or changed.
+    pub(super) fn scan_but_zvols(&self, gateway: &Gateway) -> io::Result<Scanned> {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let (plan, block) = {
             let state = self.state();
@@ -288,19 +308,25 @@ impl Reconciler {
         if exports_differ {
             gateway.replace_exports(&outcome.exports, Opening::Scan)?;
         }
+        let mut zvols = None;
         if volumes_differ {
             tracing::info!(zvols = shown.volumes.len(), "zvols have changed");
-            gateway.replace_volumes(&block, &outcome.volumes)?;
+            zvols = gateway.replace_volumes(&block, &outcome.volumes).err();
         }
+        // Access that was withdrawn ends, whatever keeps zvols from being served.
         if granted_differ {
             tracing::info!(disks = shown.granted.len(), "disks of the API have changed");
             gateway.shared.iscsi.replace_granted(&outcome.granted);
         }
         let mut state = self.state();
-        state.shown = shown;
+        let before = std::mem::replace(&mut state.shown, shown);
+        if zvols.is_some() {
+            // The next search tries again.
+            state.shown.volumes = before.volumes;
+        }
         let missing = plan.missing(&state.memory).collect();
         gateway.shared.absent.update(Source::Datasets, missing);
-        Ok(Scanned { pending: outcome.pending, late: found.late })
+        Ok(Scanned { pending: outcome.pending, late: found.late, zvols })
     }
 }
 
@@ -345,6 +371,7 @@ pub(super) fn without_json(program: &str) -> zgate_control::ToolError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exports::granted::GrantedDisk;
     use crate::exports::open::Opening;
     use crate::exports::plan::Volume;
     use crate::iscsi::luns::catalog::Catalog;
@@ -446,6 +473,55 @@ mod tests {
             scan.join().unwrap().unwrap();
         });
         assert_eq!(iscsi.rules().catalog.units().count(), 1);
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_read_keep_no_access_from_being_withdrawn() {
+        let dir = tempfile::tempdir().unwrap();
+        let gateway = gateway_with(dir.path(), "");
+        let tool: Arc<dyn Tool> = Arc::new(OneZvol);
+        let follow = Reconciler::with(Discovery::new(Arc::clone(&tool)), Discovery::new(tool));
+        let (target, disk) = ("iqn.2026-11.test:a", "iqn.2026-11.test:k8s:8");
+        let text = format!(
+            "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{target}\"\n\
+             [[target.volumes]]\ndataset = \"tank/vm/*\"\ndirect = \"never\"\n"
+        );
+        let config = zgate_config::parse(&text, std::path::Path::new("x")).unwrap();
+        let prepared = follow.prepare(&config).unwrap();
+        let iscsi = &gateway.shared.iscsi;
+        let catalog = Catalog::default();
+        let catalog =
+            catalog.next(&prepared.block, &iscsi.home, &iscsi.volumes, Opening::Reload).unwrap();
+        iscsi.replace_rules(Rules { catalog, discovery: None });
+        follow.adopt(prepared);
+        let granted = GrantedDisk {
+            guid: 8,
+            name: "tank/k8s/b".parse().unwrap(),
+            device: "/nosuch/zvol".into(),
+            target: disk.to_owned(),
+            grants: Vec::new(),
+            unit: toml::from_str("dataset = \"tank/k8s/b\"\n").unwrap(),
+        };
+        iscsi.replace_granted(std::slice::from_ref(&granted));
+        // What was in effect before: the zvol is new, and access to the disk is withdrawn.
+        follow.state().shown.volumes.clear();
+        follow.state().shown.granted = vec![(granted, true)];
+        let has = |name: &str| {
+            let rules = iscsi.rules();
+            rules.catalog.targets.keys().any(|target| target.as_str() == name)
+        };
+        assert!(has(target) && has(disk));
+        let numbers = iscsi.home.state_dir.luns_path(target);
+        std::fs::create_dir(&numbers).unwrap();
+        for _ in 0..2 {
+            let said = follow.scan(&gateway).unwrap_err().to_string();
+            assert!(said.contains(numbers.to_str().unwrap()), "{said}");
+            assert!(has(target) && !has(disk));
+        }
+        // The API does not ask for zvols of patterns.
+        follow.scan_but_zvols(&gateway).unwrap().require(&"tank".parse().unwrap()).unwrap();
+        std::fs::remove_dir(&numbers).unwrap();
+        follow.scan(&gateway).unwrap();
     }
 
     #[test]

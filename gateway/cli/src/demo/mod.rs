@@ -100,6 +100,8 @@ fn config(args: &DemoArgs, path: &Path, read_only: bool, scratch: &Path) -> io::
     let mut config = Config::default();
     let server = &mut config.server;
     server.state_dir = scratch.join("state");
+    // The gateway makes none in an empty directory: a mount may be missing there.
+    std::fs::create_dir_all(&server.state_dir)?;
     server.listen = vec![local(args.port)];
     server.metrics_listen = local(args.metrics_port);
     server.server_owner = "zgate-demo".to_owned();

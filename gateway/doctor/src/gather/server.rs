@@ -153,6 +153,8 @@ fn state_dir(path: &Path, table: &[Mount]) -> StateDirFacts {
     if let Err(error) = access(there, Access::WRITE_OK | Access::EXEC_OK) {
         facts.write_problem = Some(std::io::Error::from(error).to_string());
     }
+    let space = rustix::fs::statvfs(there).ok();
+    facts.free_bytes = space.map(|space| space.f_bavail.saturating_mul(space.f_frsize));
     if let Ok(metadata) = fs::metadata(path) {
         facts.exists = true;
         facts.mode = metadata.permissions().mode() & 0o7777;

@@ -21,7 +21,10 @@ pub(super) fn config(facts: &ServerFacts) -> Vec<Verdict> {
     }]
 }
 
-/// Checks that only its owner can write the state directory.
+/// Free space below which records of new clients may soon not be written any more.
+const LITTLE_SPACE_BYTES: u64 = 16 << 20;
+
+/// Checks that only its owner can write the state directory, and that there is space.
 pub(super) fn state_dir(facts: &ServerFacts) -> Vec<Verdict> {
     let (state, path) = (&facts.state_dir, facts.config.server.state_dir.display());
     if let Some(problem) = &state.write_problem {
@@ -33,9 +36,28 @@ pub(super) fn state_dir(facts: &ServerFacts) -> Vec<Verdict> {
         )];
     }
     if !state.exists {
-        return vec![Verdict::ok(format!("{path} will be created at the first start"))];
+        // The unit makes those below the usual one.
+        let usual = zgate_config::Config::default().server.state_dir;
+        return vec![if facts.config.server.state_dir.starts_with(usual) {
+            Verdict::ok(format!("{path} will be created at the first start"))
+        } else {
+            Verdict::warning(
+                format!("{path} does not exist"),
+                "if a dataset is to be mounted there, its state is missing: the gateway does not \
+                 start, or clients find another server and cannot reclaim",
+                format!("mount its dataset; for a new gateway `install -d -m 700 {path}`"),
+            )
+        }];
     }
     let mut verdicts = Vec::new();
+    if let Some(free) = state.free_bytes.filter(|free| *free < LITTLE_SPACE_BYTES) {
+        verdicts.push(Verdict::warning(
+            format!("{path} has {} KiB of free space", free >> 10),
+            "on a full disk no new client gets state, and zvols get no numbers",
+            "free space there, or raise the quota; `zfs set refreservation=64M` on its dataset \
+             keeps some",
+        ));
+    }
     if state.mode & 0o077 != 0 {
         verdicts.push(Verdict::warning(
             format!("{path} is open to others (mode {:o})", state.mode),
@@ -298,6 +320,21 @@ mod tests {
         let mut facts = server();
         facts.state_dir.exists = false;
         assert_eq!(worst(&state_dir(&facts)).0, Level::Ok);
+        facts.config.server.state_dir = "/tank/zgate/state".into();
+        let (level, fix) = worst(&state_dir(&facts));
+        assert_eq!(level, Level::Warning);
+        assert!(fix.contains("install -d -m 700 /tank/zgate/state"), "{fix}");
+    }
+
+    #[test]
+    fn a_state_directory_needs_some_space() {
+        let mut facts = server();
+        facts.state_dir.free_bytes = Some(LITTLE_SPACE_BYTES);
+        assert_eq!(worst(&state_dir(&facts)).0, Level::Ok);
+        facts.state_dir.free_bytes = Some(LITTLE_SPACE_BYTES - 1);
+        let (level, fix) = worst(&state_dir(&facts));
+        assert_eq!(level, Level::Warning);
+        assert!(fix.contains("refreservation"), "{fix}");
     }
 
     #[test]

@@ -130,6 +130,13 @@ fn same_but_size(old: &LunConfig, new: &LunConfig) -> bool {
     LunConfig { size: None, ..old.clone() } == LunConfig { size: None, ..new.clone() }
 }
 
+/// Returns whether a unit that was not served before cannot be opened because a file of it
+/// in the state directory is damaged or cannot be read: that is no reason to serve no other
+/// one either.
+fn is_state_unusable(before: Option<&Arc<Unit>>, error: &io::Error) -> bool {
+    before.is_none() && error.kind() != io::ErrorKind::InvalidInput
+}
+
 impl Catalog {
     /// Returns all units.
     pub(crate) fn units(&self) -> impl Iterator<Item = &Arc<Unit>> {
@@ -189,7 +196,8 @@ impl Catalog {
     }
 
     /// Builds the catalog of new settings: unchanged units are kept, others are
-    /// opened. Those whose storage is absent come later.
+    /// opened. Those whose storage is absent come later, and so do new ones whose files in
+    /// the state directory cannot be used.
     ///
     /// # Errors
     /// Target and LUN; nothing has changed then.
@@ -234,7 +242,7 @@ impl Catalog {
                     Ok(unit) => {
                         units.insert(lun.number, unit);
                     }
-                    Err(error) if is_found => {
+                    Err(error) if is_found || is_state_unusable(before, &error) => {
                         let fault = Fault::absent(error.to_string(), SEE_LOG);
                         absent.insert(lun.number, missing(lun, fault));
                     }

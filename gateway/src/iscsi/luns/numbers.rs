@@ -1,6 +1,7 @@
 //! Numbers and identities of zvols that are logical units. A zvol keeps its
 //! number while it exists, also when it is renamed or zgate restarts.
 
+use super::catalog::{Catalog, Target};
 use crate::exports::plan::Volume;
 use crate::iscsi::settings::{IscsiSettings, TargetSettings};
 use crate::state_dir::StateDir;
@@ -19,59 +20,147 @@ const DERIVED_NAA: [u8; 4] = [0x60, 0x25, 0xa4, 0x70];
 /// Numbers assigned so far, by the zvols' guids.
 type Numbers = BTreeMap<u64, u16>;
 
+/// Files of numbers that settings with zvols rely on.
+#[derive(Debug, Default)]
+pub(crate) struct NumberFiles {
+    /// Targets whose numbers have changed, with the new content of their files.
+    changed: Vec<(IscsiName, String)>,
+    /// Targets whose file cannot be used.
+    faults: Vec<io::Error>,
+}
+
+impl NumberFiles {
+    /// Stores the numbers that have changed. It must have succeeded before the settings
+    /// take effect, and settings that take no effect must change nothing: the zvols in
+    /// use would have other numbers at the next search.
+    ///
+    /// # Errors
+    /// The file and the reason.
+    pub(crate) fn store(&self, state_dir: &StateDir) -> io::Result<()> {
+        let mut changed = self.changed.iter();
+        changed.try_for_each(|(target, text)| state_dir.put_lun_numbers(target.as_str(), text))
+    }
+
+    /// Requires that all files can be used.
+    ///
+    /// # Errors
+    /// The first target whose file cannot be used, the reason and the next step.
+    pub(crate) fn require_all(&self) -> io::Result<()> {
+        match self.faults.first() {
+            None => Ok(()),
+            Some(fault) => Err(io::Error::new(fault.kind(), fault.to_string())),
+        }
+    }
+
+    /// Logs the files that cannot be used.
+    pub(crate) fn report(&self) {
+        for error in &self.faults {
+            tracing::error!(%error, "no further zvol becomes a LUN of this target");
+        }
+    }
+}
+
 /// Adds the zvols to the settings as logical units. One without a device is one only
 /// if it has a number: initiators know it then, and its device appears a moment after
 /// the import of its pool. Others may never have one (`volmode=none`).
 ///
-/// # Errors
-/// If the numbers cannot be stored.
+/// Nothing is stored: that is for [`NumberFiles::store`] to do. If the numbers of a target
+/// cannot be read, only its zvols that are logical units at `present` are added: others
+/// might get the number by which initiators know another disk.
 pub(crate) fn with_volumes(
     settings: &IscsiSettings,
     volumes: &[Volume],
     state_dir: &StateDir,
-) -> io::Result<IscsiSettings> {
-    let mut settings = settings.clone();
+    present: &Catalog,
+) -> (IscsiSettings, NumberFiles) {
+    let (mut settings, mut files) = (settings.clone(), NumberFiles::default());
     for (index, target) in settings.targets.iter_mut().enumerate() {
-        let fixed: BTreeSet<u16> = target.luns.iter().map(|lun| lun.number).collect();
         let mine: Vec<_> = volumes.iter().filter(|volume| volume.target == index).collect();
-        let found = number(&target.name, &mine, &fixed, state_dir)?;
-        target.followed = found.iter().map(|lun| lun.number).collect();
-        target.luns.extend(found);
-        target.unseen = unseen(target, state_dir)?;
+        match stored(&target.name, state_dir) {
+            Ok(known) => {
+                let numbers = number(target, &mine, &known);
+                if numbers != known {
+                    files.changed.push((target.name.clone(), write(&numbers)));
+                }
+            }
+            Err(error) => {
+                if let Some(before) = present.targets.get(&target.name) {
+                    keep(target, &mine, before);
+                }
+                files.faults.push(error);
+            }
+        }
     }
-    Ok(settings)
+    (settings, files)
 }
 
-/// Returns the numbers of zvols that are not among the LUNs of a target: they are gone, or
-/// their pool has not answered yet.
-fn unseen(target: &TargetSettings, state_dir: &StateDir) -> io::Result<BTreeSet<u16>> {
-    let present: BTreeSet<u16> = target.luns.iter().map(|lun| lun.number).collect();
-    let known = read(&state_dir.lun_numbers(target.name.as_str())?);
-    Ok(known.into_values().filter(|number| !present.contains(number)).collect())
+/// Reads the numbers of a target's zvols.
+///
+/// # Errors
+/// The target, the file, the reason and the next step.
+fn stored(target: &IscsiName, state_dir: &StateDir) -> io::Result<Numbers> {
+    let numbers = state_dir.lun_numbers(target.as_str()).and_then(|text| {
+        read(&text).map_err(|fault| {
+            let path = state_dir.luns_path(target.as_str());
+            io::Error::new(io::ErrorKind::InvalidData, format!("{}: {fault}", path.display()))
+        })
+    });
+    numbers.map_err(|error| {
+        let reason = format!(
+            "target {target}: the numbers of its zvols cannot be used: {error}; restore the file, \
+             or remove it if hosts may find these disks under other LUNs, then `zgate reload`"
+        );
+        io::Error::new(error.kind(), reason)
+    })
 }
 
-fn number(
-    target: &IscsiName,
-    volumes: &[&Volume],
-    fixed: &BTreeSet<u16>,
-    state_dir: &StateDir,
-) -> io::Result<Vec<LunConfig>> {
-    if volumes.is_empty() {
-        return Ok(Vec::new());
-    }
-    let known = read(&state_dir.lun_numbers(target.as_str())?);
+/// Returns the numbers that the configuration gives to other logical units.
+fn fixed_numbers(target: &TargetSettings) -> BTreeSet<u16> {
+    target.luns.iter().map(|lun| lun.number).collect()
+}
+
+/// Adds zvols to a target. Returns the numbers that are assigned then.
+fn number(target: &mut TargetSettings, volumes: &[&Volume], known: &Numbers) -> Numbers {
     let is_served = |volume: &&&Volume| known.contains_key(&volume.guid) || volume.device.exists();
-    let volumes: Vec<&Volume> = volumes.iter().filter(is_served).copied().collect();
-    let numbers = assign(&known, &volumes, fixed);
-    if numbers != known {
-        state_dir.put_lun_numbers(target.as_str(), &write(&numbers))?;
-    }
-    let unit = |volume: &&Volume| {
-        let number = *numbers.get(&volume.guid)?;
-        let (serial, naa) = identity(volume.guid);
-        Some(volume.template.unit(number, volume.device.clone(), serial, naa))
+    let served: Vec<&Volume> = volumes.iter().filter(is_served).copied().collect();
+    let numbers = if volumes.is_empty() {
+        known.clone()
+    } else {
+        assign(known, &served, &fixed_numbers(target))
     };
-    Ok(volumes.iter().filter_map(unit).collect())
+    add(target, &served, |volume| numbers.get(&volume.guid).copied());
+    // They are gone, or their pool has not answered yet.
+    let present: BTreeSet<u16> = target.luns.iter().map(|lun| lun.number).collect();
+    target.unseen = numbers.values().copied().filter(|number| !present.contains(number)).collect();
+    numbers
+}
+
+/// Adds those zvols to a target that it has at present, by the same numbers.
+fn keep(target: &mut TargetSettings, volumes: &[&Volume], present: &Target) {
+    let fixed = fixed_numbers(target);
+    let units = present.units.values().map(|unit| &unit.config);
+    let all: Vec<&LunConfig> =
+        units.chain(present.absent.values().map(|absent| &absent.config)).collect();
+    add(target, volumes, |volume| {
+        let naa = Some(identity(volume.guid).1);
+        let number = all.iter().find(|lun| lun.naa == naa)?.number;
+        (present.settings.followed.contains(&number) && !fixed.contains(&number)).then_some(number)
+    });
+    target.unseen.clone_from(&present.settings.unseen);
+}
+
+/// Adds the zvols that have a number to a target.
+fn add(
+    target: &mut TargetSettings,
+    volumes: &[&Volume],
+    number_of: impl Fn(&Volume) -> Option<u16>,
+) {
+    for volume in volumes {
+        let Some(number) = number_of(volume) else { continue };
+        let (serial, naa) = identity(volume.guid);
+        target.followed.insert(number);
+        target.luns.push(volume.template.unit(number, volume.device.clone(), serial, naa));
+    }
 }
 
 /// Assigns the lowest free number to each zvol without one. Zvols that are
@@ -113,12 +202,31 @@ pub(in crate::iscsi) fn identity(guid: u64) -> (String, NaaId) {
     (format!("{guid:016x}"), NaaId::Long(naa))
 }
 
-fn read(text: &str) -> Numbers {
-    let line = |line: &str| {
-        let (number, guid) = line.split_once(' ')?;
-        Some((guid.parse().ok()?, number.parse().ok()?))
-    };
-    text.lines().filter_map(line).collect()
+/// Reads the content of a file of numbers.
+///
+/// # Errors
+/// The line that is damaged, or contradicts another one: whoever went on without it could
+/// serve a zvol under the number of another one.
+fn read(text: &str) -> Result<Numbers, String> {
+    let (mut numbers, mut taken) = (Numbers::new(), BTreeSet::new());
+    for (index, line) in text.lines().enumerate() {
+        let fault = |why: &str| format!("line {} ({line:?}) {why}", index + 1);
+        let words = line.split_once(' ');
+        let pair = words.and_then(|(number, guid)| {
+            Some((number.parse::<u16>().ok()?, guid.parse::<u64>().ok()?))
+        });
+        let (number, guid) = pair.ok_or_else(|| fault("is not a number and a guid"))?;
+        if number > MAX_LUN {
+            return Err(fault("has a number that no LUN can have"));
+        }
+        if !taken.insert(number) {
+            return Err(fault("has the number of another zvol"));
+        }
+        if numbers.insert(guid, number).is_some() {
+            return Err(fault("has a zvol that has another number"));
+        }
+    }
+    Ok(numbers)
 }
 
 fn write(numbers: &Numbers) -> String {
@@ -129,9 +237,11 @@ fn write(numbers: &Numbers) -> String {
 mod tests {
     use super::*;
     use crate::exports::open::Opening;
-    use crate::iscsi::luns::catalog::{Catalog, LunMap};
+    use crate::iscsi::luns::catalog::LunMap;
     use std::sync::Arc;
     use zgate_scsi::{Asc, Cdb, LogicalUnits, Lun, Nexus, NexusId, TaskAttribute, TransportId};
+
+    const TARGET: &str = "iqn.2026-11.test:vm";
 
     fn volume(guid: u64, first_number: u16) -> Volume {
         let template = format!("dataset = \"llm/vm/*\"\nfirst_number = {first_number}\n");
@@ -151,7 +261,7 @@ mod tests {
         let first = assign(&Numbers::new(), &[&a, &b], &fixed);
         assert_eq!(first, Numbers::from([(70, 2), (71, 4)]));
         // The first zvol is absent; its number is not assigned to another.
-        let second = assign(&read(&write(&first)), &[&b, &c], &fixed);
+        let second = assign(&read(&write(&first)).unwrap(), &[&b, &c], &fixed);
         assert_eq!(second, Numbers::from([(70, 2), (71, 4), (72, 5)]));
         let full = assign(&Numbers::new(), &[&volume(1, MAX_LUN), &volume(2, MAX_LUN)], &fixed);
         assert_eq!(full.len(), 1);
@@ -173,8 +283,7 @@ mod tests {
     fn a_zvol_without_a_device_is_a_unit_if_initiators_know_it() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::open(dir.path()).unwrap();
-        let name = IscsiName::parse("iqn.2026-11.io.zgate:vm").unwrap();
-        let found = |volume: &Volume| number(&name, &[volume], &BTreeSet::new(), &state).unwrap();
+        let found = |volume: &Volume| found(&state, std::slice::from_ref(volume));
         let missing = |guid| Volume { device: "/nosuch/zvol".into(), ..volume(guid, 4) };
         assert!(found(&missing(9)).is_empty());
         assert_eq!(found(&volume(9, 4))[0].number, 4);
@@ -183,17 +292,31 @@ mod tests {
         assert!(found(&missing(8)).is_empty());
     }
 
+    /// A target without zvols.
+    fn settings() -> IscsiSettings {
+        let text = format!(
+            "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{TARGET}\"\n\
+             allow_any_initiator = true\n[[target.volumes]]\ndataset = \"llm/vm/*\"\n"
+        );
+        let config = zgate_config::parse(&text, std::path::Path::new("x")).unwrap();
+        crate::iscsi::settings::settings(&config).unwrap()
+    }
+
+    /// Returns the logical units of the target with these zvols, whose numbers are stored.
+    fn found(state: &StateDir, volumes: &[Volume]) -> Vec<LunConfig> {
+        let (settings, files) = with_volumes(&settings(), volumes, state, &Catalog::default());
+        files.require_all().unwrap();
+        files.store(state).unwrap();
+        settings.targets[0].luns.clone()
+    }
+
     /// LUNs that a host sees of a target after a restart, if zvol 9 was LUN 4 before.
     fn seen(volumes: &[Volume]) -> LunMap {
         let dir = tempfile::tempdir().unwrap();
         let gateway = crate::nfs::tcp::tests::gateway_with(dir.path(), "");
         let state = StateDir::open(&dir.path().join("numbers")).unwrap();
-        let text = "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.test:vm\"\n\
-            allow_any_initiator = true\n[[target.volumes]]\ndataset = \"llm/vm/*\"\n";
-        let config = zgate_config::parse(text, std::path::Path::new("x")).unwrap();
-        let settings = crate::iscsi::settings::settings(&config).unwrap();
-        with_volumes(&settings, &[volume(9, 4)], &state).unwrap();
-        let settings = with_volumes(&settings, volumes, &state).unwrap();
+        found(&state, &[volume(9, 4)]);
+        let (settings, _) = with_volumes(&settings(), volumes, &state, &Catalog::default());
         let iscsi = &gateway.shared.iscsi;
         let (home, opened) = (&iscsi.home, &iscsi.volumes);
         let catalog = Catalog::default().next(&settings, home, opened, Opening::Start).unwrap();
@@ -239,11 +362,84 @@ mod tests {
     fn numbers_are_kept_in_the_state_directory() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::open(dir.path()).unwrap();
-        let name = IscsiName::parse("iqn.2026-11.io.zgate:vm").unwrap();
-        let luns = number(&name, &[&volume(9, 4)], &BTreeSet::new(), &state).unwrap();
-        assert_eq!(luns[0].number, 4);
-        let again = number(&name, &[&volume(8, 0), &volume(9, 0)], &BTreeSet::new(), &state);
-        let again: Vec<u16> = again.unwrap().iter().map(|lun| lun.number).collect();
+        assert_eq!(found(&state, &[volume(9, 4)])[0].number, 4);
+        let again = found(&state, &[volume(8, 0), volume(9, 0)]);
+        let again: Vec<u16> = again.iter().map(|lun| lun.number).collect();
         assert_eq!(again, [0, 4]);
+    }
+
+    #[test]
+    fn numbers_change_only_when_they_are_stored() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        let (_, files) = with_volumes(&settings(), &[volume(9, 4)], &state, &Catalog::default());
+        assert_eq!(state.lun_numbers(TARGET).unwrap(), "");
+        files.store(&state).unwrap();
+        assert_eq!(state.lun_numbers(TARGET).unwrap(), "4 9\n");
+    }
+
+    #[test]
+    fn a_line_that_is_damaged_or_contradicts_another_one_is_an_error() {
+        assert_eq!(read("").unwrap(), Numbers::new());
+        assert_eq!(read("4 9\n5 10\n").unwrap(), Numbers::from([(9, 4), (10, 5)]));
+        for (text, line) in [
+            ("4", 1),
+            ("4 9 \n", 1),
+            ("4 9\n\n", 2),
+            ("4 9\nx 10\n", 2),
+            ("4 9\n4 10\n", 2),
+            ("4 9\n5 9\n", 2),
+            ("16384 9\n", 1),
+            ("70000 9\n", 1),
+        ] {
+            let said = read(text).unwrap_err();
+            assert!(said.starts_with(&format!("line {line} ")), "{text:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_file_is_kept_and_its_target_gets_no_zvol() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        for damaged in ["4 9\n4 10\n", "4 9 \n", "4"] {
+            state.put_lun_numbers(TARGET, damaged).unwrap();
+            let (settings, files) =
+                with_volumes(&settings(), &[volume(9, 4)], &state, &Catalog::default());
+            files.store(&state).unwrap();
+            assert_eq!(state.lun_numbers(TARGET).unwrap(), damaged);
+            assert!(settings.targets[0].luns.is_empty());
+            let said = files.require_all().unwrap_err().to_string();
+            let path = state.luns_path(TARGET);
+            for part in [TARGET, path.to_str().unwrap(), "line ", "`zgate reload`"] {
+                assert!(said.contains(part), "{said}");
+            }
+        }
+    }
+
+    #[test]
+    fn zvols_that_are_served_stay_while_their_numbers_cannot_be_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let gateway = crate::nfs::tcp::tests::gateway_with(dir.path(), "");
+        let iscsi = &gateway.shared.iscsi;
+        let (state, home) = (&iscsi.home.state_dir, &iscsi.home);
+        let (before, files) =
+            with_volumes(&settings(), &[volume(9, 4)], state, &Catalog::default());
+        files.store(state).unwrap();
+        let catalog =
+            Catalog::default().next(&before, home, &iscsi.volumes, Opening::Start).unwrap();
+        state.put_lun_numbers(TARGET, "4").unwrap();
+        let (now, files) =
+            with_volumes(&settings(), &[volume(8, 4), volume(9, 4)], state, &catalog);
+        assert!(files.require_all().is_err());
+        assert_eq!(now.targets[0].luns, before.targets[0].luns);
+        assert_eq!(now.targets[0].followed, BTreeSet::from([4]));
+        // One that is gone, or whose number the configuration gives to something else, goes.
+        let (now, _) = with_volumes(&settings(), &[volume(8, 4)], state, &catalog);
+        assert!(now.targets[0].luns.is_empty());
+        let mut fixed = settings();
+        let lun: LunConfig = toml::from_str("number = 4\npath = \"/nosuch/fixed\"\n").unwrap();
+        fixed.targets[0].luns.push(lun.clone());
+        let (now, _) = with_volumes(&fixed, &[volume(9, 4)], state, &catalog);
+        assert_eq!(now.targets[0].luns, [lun]);
     }
 }

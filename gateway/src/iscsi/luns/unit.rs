@@ -107,7 +107,8 @@ impl UnitHome {
     /// Opens a unit over a volume; without one, over the earlier unit's.
     ///
     /// # Errors
-    /// Target, LUN and the fault.
+    /// Target, LUN and the fault: `InvalidInput` if it is the configuration's, else one of
+    /// files in the state directory.
     pub(crate) fn open_over(
         &self,
         target: &IscsiName,
@@ -147,7 +148,10 @@ impl UnitHome {
                 runtime.block_on(Disk::open(config, store, reservations))
             }
         };
-        let disk = opened.map_err(|error| named(error.to_string()))?;
+        let disk = opened.map_err(|error| match error {
+            zgate_scsi::OpenError::Config(error) => named(error.to_string()),
+            error => self.unusable_reservations(target, lun, naa, &error),
+        })?;
         Ok(Arc::new(Unit {
             target: target.clone(),
             config: lun.clone(),
@@ -160,6 +164,20 @@ impl UnitHome {
             thin_warning_percent: self.thin_warning_percent,
             closed: watch::Sender::new(false),
         }))
+    }
+
+    /// Names the file in the error of a unit whose reservations cannot be used: the
+    /// configuration is not at fault.
+    fn unusable_reservations(
+        &self,
+        target: &IscsiName,
+        lun: &LunConfig,
+        naa: NaaId,
+        error: &zgate_scsi::OpenError,
+    ) -> io::Error {
+        let path = self.state_dir.reservations_path(&naa.to_string());
+        let reason = format!("target {target} lun {}: {}: {error}", lun.number, path.display());
+        io::Error::new(io::ErrorKind::InvalidData, reason)
     }
 
     /// Returns the work that opens a unit's device or file. It blocks.

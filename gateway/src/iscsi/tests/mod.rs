@@ -14,6 +14,7 @@ mod parked;
 mod reopened;
 mod rounds;
 mod spans;
+mod state_files;
 
 use super::settings::{IscsiSettings, Timeouts, settings};
 use crate::exports::open::Opening;

@@ -43,6 +43,7 @@ fn settings(asymmetric: bool, standby: bool) -> IscsiSettings {
 
 fn home(dir: &Path, settings: &IscsiSettings) -> UnitHome {
     let engine = IoEngine::new(EngineChoice::Threads, 2).unwrap();
+    std::fs::create_dir_all(dir.join("state")).unwrap();
     let state_dir = Arc::new(StateDir::open(&dir.join("state")).unwrap());
     UnitHome::new(engine, BufferPool::new(1 << 20), state_dir, settings).unwrap()
 }

@@ -93,7 +93,7 @@ impl Serving for LiveServing {
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
         if applied.covers < mine {
             let covers = self.asked.load(Ordering::Acquire);
-            let result = self.reconciler.scan(&self.gateway)?;
+            let result = self.reconciler.scan_but_zvols(&self.gateway)?;
             *applied = Applied { covers, result };
         }
         // A pool that is late is served as it was: access that was withdrawn there goes on.

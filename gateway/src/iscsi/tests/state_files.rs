@@ -1,0 +1,106 @@
+//! Files of the state directory that are damaged, and reloads that are refused: no other
+//! disk is served in the place of one, and one file concerns one disk.
+
+use super::{Fixture, TARGET};
+use crate::exports::open::Opening;
+use crate::exports::plan::Volume;
+use crate::exports::settings::ExportSet;
+use crate::iscsi::luns::catalog::{Catalog, Target};
+use crate::iscsi::settings::{IscsiSettings, identity};
+use std::path::PathBuf;
+use std::slice;
+use std::sync::Arc;
+use zgate_config::LunConfig;
+use zgate_iscsi::names::IscsiName;
+
+fn target(fixture: &Fixture) -> Arc<Target> {
+    let rules = fixture.gateway.shared.iscsi.rules();
+    Arc::clone(&rules.catalog.targets[&IscsiName::parse(TARGET).unwrap()])
+}
+
+/// Settings with the target as it is.
+fn settings(fixture: &Fixture) -> IscsiSettings {
+    let targets = vec![target(fixture).settings.clone()];
+    IscsiSettings { targets, ..IscsiSettings::default() }
+}
+
+/// A zvol that gets the first number from 4 on; a file is its device.
+fn zvol(fixture: &Fixture, guid: u64) -> Volume {
+    let device = fixture._dir.path().join(format!("zvol{guid}"));
+    std::fs::File::create(&device).unwrap().set_len(1 << 20).unwrap();
+    let template = "dataset = \"tank/vm/*\"\nfirst_number = 4\ndirect = \"never\"\n";
+    Volume {
+        target: 0,
+        guid,
+        name: format!("tank/vm/d{guid}").parse().unwrap(),
+        device,
+        template: toml::from_str(template).unwrap(),
+    }
+}
+
+/// Returns the path of a LUN's device or file.
+fn path_of(fixture: &Fixture, number: u16) -> PathBuf {
+    target(fixture).units[&number].config.path.clone()
+}
+
+#[test]
+fn a_refused_reload_leaves_zvols_their_numbers() {
+    let fixture = Fixture::start();
+    let gateway = &fixture.gateway;
+    let (block, a, b) = (settings(&fixture), zvol(&fixture, 70), zvol(&fixture, 71));
+    gateway.replace_volumes(&block, slice::from_ref(&a)).unwrap();
+    assert_eq!(path_of(&fixture, 4), a.device);
+    let numbers = || gateway.shared.iscsi.home.state_dir.lun_numbers(TARGET).unwrap();
+    assert_eq!(numbers(), "4 70\n");
+    // LUN 4 is to be something else, which cannot be opened.
+    let mut wrong = block.clone();
+    let fixed = wrong.targets[0].luns[0].clone();
+    let path = fixture._dir.path().to_owned();
+    wrong.targets[0].luns.push(LunConfig { number: 4, path, ..fixed });
+    let volumes = slice::from_ref(&a);
+    let refused = gateway.replace(&ExportSet::default(), &wrong, (volumes, &[]), true);
+    assert!(refused.unwrap_err().to_string().contains("lun 4"));
+    assert_eq!(numbers(), "4 70\n");
+    gateway.replace_volumes(&block, &[a.clone(), b.clone()]).unwrap();
+    assert_eq!((path_of(&fixture, 4), path_of(&fixture, 5)), (a.device.clone(), b.device.clone()));
+    // A reload that takes effect stores what it changes.
+    let mut other = block.clone();
+    let path = fixture._dir.path().join("fixed.img");
+    std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+    let fixed = other.targets[0].luns[0].clone();
+    other.targets[0].luns.push(LunConfig { number: 4, path: path.clone(), ..fixed });
+    gateway.replace(&ExportSet::default(), &other, (volumes, &[]), true).unwrap();
+    assert_eq!(path_of(&fixture, 4), path);
+    assert_eq!(numbers(), "6 70\n5 71\n");
+}
+
+#[test]
+fn damaged_reservations_of_one_disk_keep_no_other_one_from_being_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = crate::nfs::tcp::tests::gateway_with(dir.path(), "");
+    let iscsi = &gateway.shared.iscsi;
+    let mut text = format!(
+        "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{TARGET}\"\n\
+         allow_any_initiator = true\n"
+    );
+    for number in 0..2 {
+        let path = dir.path().join(format!("disk{number}"));
+        std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        text +=
+            &format!("[[target.lun]]\nnumber = {number}\npath = {path:?}\ndirect = \"never\"\n");
+    }
+    let config = zgate_config::parse(&text, std::path::Path::new("x")).unwrap();
+    let settings = crate::iscsi::settings::settings(&config).unwrap();
+    let name = IscsiName::parse(TARGET).unwrap();
+    let naa = identity(&name, &config.targets[0].luns[1]).1.to_string();
+    let state = &iscsi.home.state_dir;
+    state.put_reservations(&naa, b"garbage").unwrap();
+    let catalog =
+        Catalog::default().next(&settings, &iscsi.home, &iscsi.volumes, Opening::Start).unwrap();
+    let target = &catalog.targets[&name];
+    assert!(target.units.contains_key(&0) && !target.units.contains_key(&1));
+    let reason = &target.absent[&1].fault.reason;
+    assert!(reason.contains(state.reservations_path(&naa).to_str().unwrap()), "{reason}");
+    // By which a strict start is refused.
+    assert_eq!(catalog.named_absent().count(), 1);
+}
