@@ -89,11 +89,16 @@ impl BlockVolume {
         }
         let method = discard_method(self.backing.shape.kind);
         let cut = span.cut(method.unit_bytes(&self.backing));
+        let discard = (self.backing.shape.kind.discard_zeroes()
+            && self.kind() != BackingKind::File)
+            .then(|| {
+                let unit = self.backing.shape.discard_granularity_bytes.unwrap_or(1).max(1);
+                self.freed.begin(cut.whole.cut(u64::from(unit)).whole)
+            });
         let cleared = self.clear(method, cut.whole).await;
         cleared.map_err(|errno| self.fault("discard", span, &errno.into()))?;
-        if self.backing.shape.kind.discard_zeroes() && self.kind() != BackingKind::File {
-            let unit = self.backing.shape.discard_granularity_bytes.unwrap_or(1).max(1);
-            self.freed.add(cut.whole.cut(u64::from(unit)).whole);
+        if let Some(discard) = discard {
+            discard.complete();
         }
         if self.backing.shape.kind.discard_zeroes() {
             self.write_zeros(cut.head).await?;
