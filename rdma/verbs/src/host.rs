@@ -95,6 +95,13 @@ fn kernel_devices() -> Vec<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
+/// Returns the name of the device of an open context.
+fn name_of(verbs: &sys::Verbs, context: *mut sys::Context) -> String {
+    // SAFETY: an open context has a device, and a device a name.
+    let name = unsafe { CStr::from_ptr((verbs.get_device_name)((*context).device)) };
+    name.to_string_lossy().into_owned()
+}
+
 impl Device {
     /// Opens a device for the life of the process.
     fn open(
@@ -102,12 +109,7 @@ impl Device {
         context: *mut sys::Context,
         arena: Option<Arena>,
     ) -> Result<&'static Self, Unavailable> {
-        // SAFETY: an open context has a device, and a device a name.
-        let name = unsafe {
-            CStr::from_ptr((verbs.get_device_name)((*context).device))
-                .to_string_lossy()
-                .into_owned()
-        };
+        let name = name_of(verbs, context);
         let failed = |what| {
             let (device, error) = (name.clone(), io::Error::last_os_error());
             Unavailable::Device { device, what, error }
@@ -132,9 +134,12 @@ impl Device {
                 let mr =
                     unsafe { (verbs.reg_mr)(pd, address, arena.len(), sys::ACCESS_LOCAL_WRITE) };
                 if mr.is_null() {
-                    return Err(failed(
-                        "cannot register the arena (is the memlock limit too low?)",
-                    ));
+                    // First: the next call replaces the error.
+                    let refused =
+                        failed("cannot register the arena (is the memlock limit too low?)");
+                    // SAFETY: nothing was made in this domain.
+                    unsafe { (verbs.dealloc_pd)(pd) };
+                    return Err(refused);
                 }
                 // SAFETY: not null; the region is never deregistered.
                 Some((arena, unsafe { (*mr).lkey }))
@@ -208,7 +213,7 @@ impl Host {
         if let Some(device) = self.known(context) {
             return Ok(device);
         }
-        let _opening = self.lock_opening();
+        let refused = self.lock_opening();
         if let Some(device) = self.known(context) {
             return Ok(device);
         }
@@ -216,6 +221,15 @@ impl Host {
         let all = contexts(&self.cm).map_err(|reason| io::Error::other(reason.to_string()))?;
         if !all.contains(&context) {
             return Err(io::Error::new(io::ErrorKind::NotFound, "its device was removed"));
+        }
+        // Each further attempt would try to pin the arena once more.
+        let name = name_of(&self.verbs, context);
+        if refused.contains(&name) {
+            let reason = format!(
+                "RDMA device {name} could not be used when it was found, as the log says; \
+                 remedy that, and add the device again or restart"
+            );
+            return Err(io::Error::other(reason));
         }
         // Nobody may watch for removed devices; memory is registered with the
         // first one.
@@ -273,6 +287,8 @@ impl Host {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::{c_char, c_void};
+    use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
     #[test]
     fn a_device_that_is_not_present_is_dropped() {
@@ -283,5 +299,67 @@ mod tests {
         // It was replaced by another one.
         drop_absent(&mut devices, |device| *device, &[context(3)]);
         assert!(devices.is_empty());
+    }
+    static CONTEXT: AtomicPtr<sys::Context> = AtomicPtr::new(std::ptr::null_mut());
+    static DOMAINS: AtomicI32 = AtomicI32::new(0);
+    static REGISTRATIONS: AtomicI32 = AtomicI32::new(0);
+
+    extern "C" fn get_devices(count: *mut c_int) -> *mut *mut sys::Context {
+        // SAFETY: the caller's number.
+        unsafe { *count = 1 };
+        CONTEXT.as_ptr()
+    }
+
+    extern "C" fn get_device_name(_: *mut sys::Device) -> *const c_char {
+        c"late0".as_ptr()
+    }
+
+    extern "C" fn query_device(_: *mut sys::Context, _: *mut sys::DeviceAttributes) -> c_int {
+        0
+    }
+
+    extern "C" fn alloc_pd(_: *mut sys::Context) -> *mut sys::ProtectionDomain {
+        DOMAINS.fetch_add(1, Ordering::SeqCst);
+        std::ptr::dangling_mut()
+    }
+
+    extern "C" fn dealloc_pd(_: *mut sys::ProtectionDomain) -> c_int {
+        DOMAINS.fetch_sub(1, Ordering::SeqCst);
+        0
+    }
+
+    /// Stands for a memlock limit that is too low.
+    extern "C" fn reg_mr(
+        _: *mut sys::ProtectionDomain,
+        _: *mut c_void,
+        _: usize,
+        _: c_int,
+    ) -> *mut sys::MemoryRegion {
+        REGISTRATIONS.fetch_add(1, Ordering::SeqCst);
+        std::ptr::null_mut()
+    }
+
+    /// Runs where rdma-core is installed: its other functions fill the tables.
+    #[test]
+    fn a_device_that_was_refused_is_not_tried_again_and_keeps_nothing() {
+        let (Ok(verbs), Ok(cm)) = (sys::Verbs::load(), sys::Cm::load()) else { return };
+        let verbs =
+            sys::Verbs { get_device_name, query_device, alloc_pd, dealloc_pd, reg_mr, ..verbs };
+        let cm = sys::Cm { get_devices, ..cm };
+        let pool = BufferPool::with_arena(0, Box::leak(vec![0; 1 << 20].into_boxed_slice()));
+        let (devices, refused) = (Mutex::default(), Mutex::default());
+        let host = Host { verbs, cm, devices, refused, pool };
+        // SAFETY: numbers, pointers and absent functions, for which zeros are valid.
+        let context: sys::Context = unsafe { std::mem::zeroed() };
+        let context: *mut sys::Context = Box::leak(Box::new(context));
+        CONTEXT.store(context, Ordering::SeqCst);
+        host.device_of(context).unwrap_err();
+        let registrations = || REGISTRATIONS.load(Ordering::SeqCst);
+        assert_eq!((DOMAINS.load(Ordering::SeqCst), registrations()), (0, 1));
+        // As the search for new devices does.
+        host.lock_opening().push("late0".to_owned());
+        let error = host.device_of(context).unwrap_err();
+        assert!(error.to_string().contains("late0"), "{error}");
+        assert_eq!(registrations(), 1, "nothing is pinned for each request");
     }
 }

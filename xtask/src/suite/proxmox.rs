@@ -246,7 +246,7 @@ impl Site {
         };
         let keys = ["driver", "transport", "portal", "target", "lun"];
         let file = keys.map(|key| format!("file.{key}={}", text(key))).join(",");
-        Ok(format!("driver=raw,{file},file.initiator-name={initiator}"))
+        Ok(format!("driver=raw,discard=unmap,{file},file.initiator-name={initiator}"))
     }
 
     /// Runs commands of qemu-io on a disk.
@@ -365,7 +365,8 @@ impl Site {
         for _ in 0..2 {
             self.call("volume_snapshot", &on("before"))?;
         }
-        self.io(disk, &["write -P 0x22 0 1M"])?;
+        // QEMU reads zeros where the gateway says that nothing is allocated.
+        self.io(disk, &["discard 0 1M", "read -P 0 0 1M"])?;
         let open = self.open(disk)?;
         self.fails("volume_snapshot_rollback", &on("before"), "in use")?;
         drop(open);

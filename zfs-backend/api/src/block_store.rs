@@ -82,7 +82,8 @@ pub trait BlockStore: Send + Sync {
     /// Brings the range into cache; a hint.
     fn prefetch<'a>(&'a self, offset: u64, len: u64) -> StoreFuture<'a, ()>;
 
-    /// Reads the size of the underlying device or file again (after a resize by
-    /// other means) and returns the capacity in bytes.
+    /// Reads the size of the underlying device or file again (after a resize or a
+    /// rollback by other means) and returns the capacity in bytes. What was discarded
+    /// earlier may have content again.
     fn refresh<'a>(&'a self) -> StoreFuture<'a, u64>;
 }

@@ -59,11 +59,12 @@ fn discard_method(kind: BackingKind) -> ClearMethod {
 impl ClearMethod {
     /// Returns the unit in bytes to which the range must be aligned: a device
     /// takes whole logical blocks, and a zvol ignores partial volblocks in a
-    /// discard.
+    /// discard. Of a file, blocks that are written as a whole: clearing a part of
+    /// one must not fall between the reading and the writing of its other parts.
     fn unit_bytes(self, backing: &Backing) -> u64 {
         let shape = &backing.shape;
         u64::from(match (self, shape.kind) {
-            (_, BackingKind::File) => 1,
+            (_, BackingKind::File) => backing.direct.map_or(1, |alignment| alignment.offset_bytes),
             (Self::Discard, BackingKind::Zvol) => shape.physical_block_bytes,
             _ => shape.logical_block_bytes,
         })
@@ -89,11 +90,16 @@ impl BlockVolume {
         }
         let method = discard_method(self.backing.shape.kind);
         let cut = span.cut(method.unit_bytes(&self.backing));
+        let discard = (self.backing.shape.kind.discard_zeroes()
+            && self.kind() != BackingKind::File)
+            .then(|| {
+                let unit = self.backing.shape.discard_granularity_bytes.unwrap_or(1).max(1);
+                self.freed.begin(cut.whole.cut(u64::from(unit)).whole)
+            });
         let cleared = self.clear(method, cut.whole).await;
         cleared.map_err(|errno| self.fault("discard", span, &errno.into()))?;
-        if self.backing.shape.kind.discard_zeroes() && self.kind() != BackingKind::File {
-            let unit = self.backing.shape.discard_granularity_bytes.unwrap_or(1).max(1);
-            self.freed.add(cut.whole.cut(u64::from(unit)).whole);
+        if let Some(discard) = discard {
+            discard.complete();
         }
         if self.backing.shape.kind.discard_zeroes() {
             self.write_zeros(cut.head).await?;
@@ -146,5 +152,37 @@ impl BlockVolume {
             done += chunk as u64;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::aligned::Alignment;
+    use crate::backing::Shape;
+    use std::os::fd::OwnedFd;
+    use zgate_store::BufferPool;
+
+    fn file(direct: Option<Alignment>) -> Backing {
+        let shape = Shape {
+            kind: BackingKind::File,
+            logical_block_bytes: 1,
+            physical_block_bytes: 4096,
+            optimal_io_bytes: 4096,
+            discard_granularity_bytes: Some(4096),
+            write_cache: true,
+        };
+        let fd = OwnedFd::from(tempfile::tempfile().unwrap());
+        Backing::new(fd, "disk".into(), shape, direct, false, BufferPool::new(1 << 20))
+    }
+
+    #[test]
+    fn parts_of_blocks_that_are_written_as_a_whole_are_cleared_as_data() {
+        let direct = file(Alignment::new(4096, 512));
+        for method in [ClearMethod::Punch, ClearMethod::ZeroRange] {
+            let part = Span { offset: 512, len: 3584 };
+            assert!(part.cut(method.unit_bytes(&direct)).whole.is_empty(), "{method:?}");
+            assert_eq!(method.unit_bytes(&file(None)), 1);
+        }
     }
 }

@@ -99,8 +99,10 @@ impl BlockVolume {
         outcome.map_err(|error| self.fault("resize", span, &error))?
     }
 
-    /// Reads the size of the device or file and makes it the volume's.
+    /// Reads the size of the device or file and makes it the volume's. Whoever changed
+    /// it may have changed the content as well, which counts as mapped from now on.
     pub(crate) async fn look_again(&self) -> io::Result<u64> {
+        self.freed.clear();
         let backing = Arc::clone(&self.backing);
         self.engine
             .run(move || backing.size_below().map(|bytes| backing.set_capacity(bytes)))

@@ -200,6 +200,44 @@ fn writers_of_one_block_do_not_undo_each_other() {
 }
 
 #[test]
+fn what_clears_a_part_of_a_block_is_not_undone_by_a_writer_of_another() {
+    for engine in engines() {
+        let dir = scratch();
+        let path = file_of(&dir, MIB);
+        let volume = match BlockVolume::open(&path, direct(DirectIo::Always), engine) {
+            Ok(volume) => Rc::new(volume),
+            Err(error) => return say(&format!("not tried: {error}")),
+        };
+        run(async {
+            for round in 1..=10u8 {
+                volume.write(0, Bytes::from(vec![255; 40_000]), false).await.unwrap();
+                let mut tasks = Vec::new();
+                for part in 0..400u64 {
+                    let volume = Rc::clone(&volume);
+                    tasks.push(tokio::task::spawn_local(async move {
+                        let data = Bytes::from(vec![round; 100]);
+                        let done = match part % 3 {
+                            0 => volume.write(part * 100, data, false).await,
+                            1 => volume.discard(part * 100, 100).await,
+                            _ => volume.write_zeroes(part * 100, 100, part % 2 == 0).await,
+                        };
+                        done.unwrap();
+                    }));
+                }
+                for task in tasks {
+                    task.await.unwrap();
+                }
+                let all = read(&volume, 0, 40_000).await.unwrap();
+                for (part, bytes) in all.chunks(100).enumerate() {
+                    let wanted = if part % 3 == 0 { round } else { 0 };
+                    assert!(bytes.iter().all(|&byte| byte == wanted), "part {part}");
+                }
+            }
+        });
+    }
+}
+
+#[test]
 fn many_requests_at_once() {
     for engine in engines() {
         for how in [DirectIo::Never, DirectIo::Auto] {

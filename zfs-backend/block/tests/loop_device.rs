@@ -6,6 +6,7 @@ mod workbench;
 
 use bytes::Bytes;
 use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::rc::Rc;
 use workbench::*;
@@ -104,6 +105,23 @@ fn discarding_frees_space_and_leaves_zeros() {
         let around = read(volume, 6 * MIB, 16_384).await.unwrap();
         assert!(is_zero(&around[100..10_100]) && around[99] != 0 && around[10_100] != 0);
         volume.discard(7 * MIB, 0).await.unwrap();
+    });
+}
+
+#[test]
+fn content_that_comes_back_below_is_mapped_after_a_refresh() {
+    on_every_device(&[], async |volume, below| {
+        let all = |kind| [Extent { offset: MIB, len: MIB, kind }];
+        volume.write(0, pattern(4 << 20, 1), true).await.unwrap();
+        volume.discard(MIB, MIB).await.unwrap();
+        assert_eq!(volume.extents(MIB, MIB, 4).await.unwrap(), all(ExtentKind::Deallocated));
+        // As a rollback does.
+        let file = OpenOptions::new().write(true).open(below).unwrap();
+        file.write_all_at(&pattern(1 << 20, 2), MIB).unwrap();
+        assert_eq!(volume.refresh().await, Ok(8 * MIB));
+        assert_eq!(volume.extents(MIB, MIB, 4).await.unwrap(), all(ExtentKind::Mapped));
+        volume.discard(MIB, MIB).await.unwrap();
+        assert_eq!(volume.extents(MIB, MIB, 4).await.unwrap(), all(ExtentKind::Deallocated));
     });
 }
 

@@ -131,11 +131,11 @@ fn ordinary_identity(ring: &IoUring) -> Option<u16> {
 }
 
 fn build() -> io::Result<IoUring> {
-    IoUring::builder()
-        .setup_coop_taskrun()
-        .setup_cqsize(2 * MAX_IN_FLIGHT as u32)
-        .build(RING_ENTRIES)
-        .or_else(|_| IoUring::new(RING_ENTRIES))
+    let mut wanted: io_uring::Builder = IoUring::builder();
+    wanted.setup_cqsize(2 * MAX_IN_FLIGHT as u32);
+    let coop = wanted.clone().setup_coop_taskrun().build(RING_ENTRIES);
+    // Kernels before 5.19 refuse the flag, but have room for all completions.
+    coop.or_else(|_| wanted.build(RING_ENTRIES)).or_else(|_| IoUring::new(RING_ENTRIES))
 }
 
 /// Submits a request to this thread's ring. `Err` returns the request if there
@@ -170,18 +170,8 @@ impl CoreRing {
     fn open() -> io::Result<Self> {
         let ring = build()?;
         let ordinary = ordinary_identity(&ring);
-        // A call with 0 changes nothing and returns the present values.
-        let mut kernel_workers = [0; 2];
-        let asked = ring.submitter().register_iowq_max_workers(&mut kernel_workers);
-        let ring = Ring {
-            ring,
-            in_flight: Vec::new(),
-            free: Vec::new(),
-            hang_detectors: Vec::new(),
-            kernel_workers: asked.map_or(0, |()| kernel_workers[0]),
-            kernel_workers_more: 0,
-        };
-        Ok(Self { ring: Mutex::new(ring), driven: AtomicBool::new(false), ordinary })
+        let ring = Mutex::new(Ring::over(ring));
+        Ok(Self { ring, driven: AtomicBool::new(false), ordinary })
     }
 
     fn lock(&self) -> MutexGuard<'_, Ring> {
@@ -254,6 +244,20 @@ async fn drive(driver: Driver, completions: AsyncFd<OwnedFd>) {
 }
 
 impl Ring {
+    fn over(ring: IoUring) -> Self {
+        // A call with 0 changes nothing and returns the present values.
+        let mut kernel_workers = [0; 2];
+        let asked = ring.submitter().register_iowq_max_workers(&mut kernel_workers);
+        Self {
+            ring,
+            in_flight: Vec::new(),
+            free: Vec::new(),
+            hang_detectors: Vec::new(),
+            kernel_workers: asked.map_or(0, |()| kernel_workers[0]),
+            kernel_workers_more: 0,
+        }
+    }
+
     /// Returns whether another request of the store may be in flight.
     fn has_room(&self, store: StoreSlot) -> bool {
         let of_it = self.hang_detectors.get(store.0).copied().unwrap_or_default();
@@ -268,11 +272,13 @@ impl Ring {
         &mut self.hang_detectors[store.0]
     }
 
-    /// Adjusts the number of kernel workers for stores that hang. Files that do
+    /// Answers what no event told, and adjusts the number of kernel workers for stores that
+    /// hang. Files that do
     /// not support non-blocking reads (ZFS's) each occupy a kernel thread, of
     /// which this thread has few: stuck ones are replaced, so that requests for
     /// other stores do not wait behind them. Call it on the ring's thread.
     fn look(&mut self) {
+        self.reap();
         for store in &mut self.hang_detectors {
             let _ = store.look();
         }
@@ -326,14 +332,22 @@ impl Ring {
         }
     }
 
+    /// Answers what the kernel has completed, also what found no room in the completion
+    /// queue: the kernel keeps that until it is called.
     fn reap(&mut self) {
+        let mut asked = false;
         loop {
-            let Some((slot, result)) =
-                self.ring.completion().next().map(|entry| (entry.user_data(), entry.result()))
-            else {
+            let next =
+                self.ring.completion().next().map(|entry| (entry.user_data(), entry.result()));
+            if let Some((slot, result)) = next {
+                asked = false;
+                self.finish(slot as usize, result);
+                continue;
+            }
+            if asked || !self.ring.submission().cq_overflow() || self.ring.submit().is_err() {
                 return;
-            };
-            self.finish(slot as usize, result);
+            }
+            asked = true;
         }
     }
 
@@ -376,9 +390,15 @@ impl Drop for Ring {
 /// Returns a descriptor of the ring that is readable when there are
 /// completions.
 #[allow(unsafe_code)]
-fn watch(ring: &IoUring) -> io::Result<AsyncFd<OwnedFd>> {
+fn descriptor(ring: &IoUring) -> io::Result<OwnedFd> {
     // SAFETY: the ring keeps its descriptor open for as long as it is borrowed.
-    let completions = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) }.try_clone_to_owned()?;
+    unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) }.try_clone_to_owned()
+}
+
+/// Returns the same for a task that waits for completions.
+#[allow(unsafe_code)]
+fn watch(ring: &IoUring) -> io::Result<AsyncFd<OwnedFd>> {
+    let completions = descriptor(ring)?;
     // SAFETY: an `OwnedFd` keeps one descriptor open until it is dropped, and
     // the `AsyncFd` owns it.
     Ok(unsafe { AsyncFd::register_with_interest(completions, Interest::READABLE) }?)
@@ -423,6 +443,7 @@ fn prepare(fd: RawFd, request: Request) -> (squeue::Entry, Lent) {
 mod tests {
     use super::*;
     use crate::hang_detector::SLOW_LOOKS;
+    use rustix::event::{PollFd, PollFlags, poll};
     use std::path::Path;
     use std::process::{Command, Stdio};
 
@@ -514,5 +535,33 @@ mod tests {
             ring.lock().look();
             assert_eq!(ring.lock().kernel_workers_more, 0);
         });
+    }
+    #[test]
+    fn completions_without_room_in_the_queue_are_answered() {
+        let Ok(small) = IoUring::new(4) else { return };
+        let mut ring = Ring::over(small);
+        let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
+        let mut waiting = Vec::new();
+        for _ in 0..64 {
+            let (done, answer) = oneshot::channel();
+            let sync = Request::Sync { data_only: true };
+            ring.start(SOUND, &file, (sync, OWN_IDENTITY), done);
+            waiting.push(answer);
+        }
+        // Nothing is reaped until the queue is full, or holds all that is left.
+        while !ring.ring.submission().cq_overflow()
+            && ring.ring.completion().len() < ring.in_flight.len() - ring.free.len()
+        {
+            std::thread::yield_now();
+        }
+        let readable = descriptor(&ring.ring).unwrap();
+        waiting.retain_mut(|answer| answer.try_recv().is_err());
+        while !waiting.is_empty() {
+            poll(&mut [PollFd::new(&readable, PollFlags::IN)], None).unwrap();
+            ring.reap();
+            let before = waiting.len();
+            waiting.retain_mut(|answer| answer.try_recv().is_err());
+            assert!(waiting.len() < before, "{before} requests are never answered");
+        }
     }
 }

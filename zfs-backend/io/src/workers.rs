@@ -47,8 +47,10 @@ struct Pool {
     threads: usize,
     /// Number of workers to be started.
     wanted: usize,
-    /// Set while jobs may wait for a store that hangs: the attendant checks the
-    /// stores.
+    /// Number of workers that could not be started.
+    missing: usize,
+    /// Set while jobs may wait for a store that hangs, or for a worker that could not be
+    /// started: the attendant checks the stores.
     watched: bool,
     closed: bool,
 }
@@ -62,6 +64,9 @@ struct Shared {
     attention: Condvar,
     /// Number of permanent workers.
     base: usize,
+    /// Number of starts of a worker that fail.
+    #[cfg(test)]
+    failing_starts: std::sync::atomic::AtomicUsize,
 }
 
 impl Shared {
@@ -70,6 +75,8 @@ impl Shared {
     }
 
     fn start_worker(self: &Arc<Self>) -> io::Result<()> {
+        #[cfg(test)]
+        tests::fail_if_asked(&self.failing_starts)?;
         let shared = Arc::clone(self);
         std::thread::Builder::new()
             .name(format!("zgate-{}", self.name))
@@ -78,11 +85,15 @@ impl Shared {
     }
 
     /// Checks the stores that jobs wait for, and refuses jobs of those that
-    /// hang.
+    /// hang. Workers that could not be started are tried again if jobs need them.
     fn look(&self) {
         let hanging = {
             let mut pool = self.lock();
             let hanging = pool.queues.look();
+            let needed = pool.queues.busy_workers().saturating_sub(pool.threads);
+            let again = std::mem::take(&mut pool.missing).min(needed);
+            pool.threads += again;
+            pool.wanted += again;
             pool.watched = pool.queues.has_waiting();
             hanging
         };
@@ -142,6 +153,7 @@ impl Workers {
             asleep: Vec::new(),
             threads: base,
             wanted: 0,
+            missing: 0,
             watched: false,
             closed: false,
         };
@@ -152,6 +164,8 @@ impl Workers {
             pool: Mutex::new(pool),
             attention: Condvar::new(),
             base,
+            #[cfg(test)]
+            failing_starts: std::sync::atomic::AtomicUsize::new(0),
         });
         let workers = Self { shared: Arc::clone(&shared) };
         for _ in 0..base {
@@ -255,9 +269,15 @@ fn attend(shared: &Arc<Shared>) {
             drop(pool);
             let failed = (0..wanted).filter_map(|_| shared.start_worker().err()).count();
             pool = shared.lock();
-            pool.threads -= failed;
             if failed > 0 {
-                tracing::warn!(workers = shared.name, failed, "workers cannot be started");
+                pool.threads -= failed;
+                pool.missing += failed;
+                pool.watched = true;
+                tracing::warn!(
+                    workers = shared.name,
+                    failed,
+                    "workers cannot be started; they are tried again while requests wait for them"
+                );
             }
             continue;
         }
@@ -396,6 +416,7 @@ fn sleep<'a>(shared: &'a Shared, mut pool: MutexGuard<'a, Pool>) -> Option<Mutex
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn block_on<T>(future: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
@@ -460,6 +481,39 @@ mod tests {
         stuck.into_iter().for_each(|job| block_on(job).unwrap());
         assert_eq!(block_on(pool.run(A, None, || 8)).unwrap(), 8, "it answers again");
         assert!(closed.load(std::sync::atomic::Ordering::SeqCst));
+    }
+
+    /// Fails as many calls as the number says.
+    pub(super) fn fail_if_asked(failing: &AtomicUsize) -> io::Result<()> {
+        let count_down = |left: usize| left.checked_sub(1);
+        match failing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count_down) {
+            Ok(_) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(_) => Ok(()),
+        }
+    }
+
+    #[test]
+    fn a_worker_that_cannot_be_started_is_tried_again() {
+        let pool = pool_of(1);
+        let gate = Gate::closed();
+        let mut stuck = Box::pin(pool.run(A, None, gate.call()));
+        assert!(!begin(&mut stuck));
+        while pool.shared.lock().queues.running() < 1 {
+            std::thread::yield_now();
+        }
+        pool.shared.failing_starts.store(2, Ordering::SeqCst);
+        let mut waits = Box::pin(pool.run(B, None, || 7));
+        assert!(!begin(&mut waits));
+        let fails = || pool.shared.failing_starts.load(Ordering::SeqCst) > 0;
+        while fails() || pool.shared.lock().missing > 0 {
+            // As the attendant does by itself a moment later.
+            pool.shared.look();
+            pool.shared.attention.notify_one();
+            std::thread::yield_now();
+        }
+        assert_eq!(block_on(waits).unwrap(), 7);
+        drop(gate.0);
+        block_on(stuck).unwrap();
     }
 
     #[test]

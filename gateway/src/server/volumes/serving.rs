@@ -38,7 +38,8 @@ pub(crate) trait Serving: Send + Sync {
     fn served_to(&self, target: &str, initiator: &str) -> Option<String>;
     /// Names initiators that are logged in to a target.
     fn logged_in(&self, target: &str) -> Vec<String>;
-    /// Tells initiators the new size of a target's disk.
+    /// Tells initiators the new size of a target's disk. What they discarded earlier
+    /// counts as content again.
     ///
     /// # Errors
     /// The reason for which it cannot be read.

@@ -21,16 +21,20 @@ impl VolumeService {
         if volume.kind == VolumeKind::Filesystem {
             self.serving.release();
         }
-        volume::roll_back(self.tool(), &volume, name, asked.destroy_scheduled).map_err(error)?;
+        let target = parent
+            .target(&volume)
+            .filter(|target| volume.kind == VolumeKind::Block && self.serving.serves(target));
+        let look_again = || target.as_deref().map_or(Ok(()), |one| self.serving.resized(one));
+        // What hosts are told is free may have content again. First, because a command that
+        // times out may still be carried out later; after a failure, for the same reason.
+        let _ = look_again();
+        let rolled = volume::roll_back(self.tool(), &volume, name, asked.destroy_scheduled);
+        let looked = look_again();
+        rolled.map_err(error)?;
         let volume = self.owned(&dataset, &asked.owner)?.ok_or_else(|| absent(&dataset))?;
         drop(lock);
         // It has the size of that time.
-        if let Some(target) = parent.target(&volume)
-            && volume.kind == VolumeKind::Block
-            && self.serving.serves(&target)
-        {
-            self.serving.resized(&target).map_err(|error| not_served(&error))?;
-        }
+        looked.map_err(|error| not_served(&error))?;
         Ok(self.view(&parent, volume))
     }
 

@@ -18,7 +18,8 @@ pub(crate) struct Served {
     parents: Vec<ParentPlan>,
     now: Mutex<Vec<VolumeRecord>>,
     pub(crate) sessions: Mutex<Vec<String>>,
-    pub(crate) resized: Mutex<Vec<String>>,
+    /// Number of rollbacks so far, at each call of [`Serving::resized`].
+    pub(crate) resized: Mutex<Vec<usize>>,
     pub(crate) flushed: Mutex<usize>,
 }
 
@@ -73,8 +74,9 @@ impl Serving for Served {
         locked(&self.sessions).clone()
     }
 
-    fn resized(&self, target: &str) -> io::Result<()> {
-        locked(&self.resized).push(target.to_owned());
+    fn resized(&self, _: &str) -> io::Result<()> {
+        let is_rollback = |command: &&String| command.starts_with("zfs rollback");
+        locked(&self.resized).push(self.model.commands().iter().filter(is_rollback).count());
         Ok(())
     }
 
@@ -304,7 +306,7 @@ fn a_refused_deletion_changes_nothing() {
 
 #[test]
 fn a_volume_in_use_is_rolled_back_only_by_force() {
-    let (service, _, served) = service();
+    let (service, model, served) = service();
     service.create(&asked("b", KINDS[1])).unwrap();
     service.grant(&id("b"), "n1", &node(1)).unwrap();
     service.snapshot(&id("b"), "s", "csi").unwrap();
@@ -314,8 +316,17 @@ fn a_volume_in_use_is_rolled_back_only_by_force() {
     assert!(error.code == ErrorCode::InUse && error.message.contains(":n1"), "{error}");
     back.force = true;
     service.roll_back(&id("b"), "s", &back).unwrap();
-    assert_eq!(locked(&served.resized).len(), 1, "initiators learn the size of that time");
+    let looks = std::mem::take(&mut *locked(&served.resized));
+    assert_eq!(looks, [0, 1], "initiators learn the size of that time, and what has content");
     locked(&served.sessions).clear();
+    // One that times out may be carried out all the same.
+    model.set_fates(Some(Box::new(|command: &str| match command.starts_with("zfs rollback") {
+        true => Fate::LostAfter,
+        false => Fate::Runs,
+    })));
+    service.roll_back(&id("b"), "s", &back).unwrap_err();
+    model.set_fates(None);
+    assert_eq!(*locked(&served.resized), [1, 2]);
     back.force = false;
     service.roll_back(&id("b"), "s", &back).unwrap();
     let other = RollBack { owner: "x".to_owned(), ..back };
