@@ -36,6 +36,10 @@ const LOCK: &str = "lock";
 /// Directory of the system's disk that the service manager makes for gateways: no mount of
 /// a pool can be missing there.
 const SYSTEM_DIR: &str = "/var/lib/zgate";
+/// Directories for temporary files: no mount of a pool can be missing there either.
+const TEMPORARY_DIRS: [&str; 2] = ["/tmp", "/var/tmp"];
+/// statfs(2): `f_type` of ZFS.
+const ZFS_MAGIC: u64 = 0x2fc1_2fc1;
 /// Next step for a directory that another gateway uses.
 const OTHER_DIR: &str = "stop it, or give this gateway its own state_dir";
 /// Longest server owner, in bytes (RFC 8881 §3.3.10: NFS4_OPAQUE_LIMIT).
@@ -79,36 +83,41 @@ fn named(path: &Path, what: &str, error: &io::Error) -> io::Error {
 
 /// Makes the directory of a new gateway, if the file system that it belongs to is sure to be
 /// mounted: otherwise an empty directory would hide the state, and clients would find
-/// another server, which has no grace period for them.
-fn make(path: &Path) -> io::Result<()> {
+/// another server, which has no grace period for them. In the directories `temporary`
+/// nothing is expected to be mounted.
+fn make(path: &Path, temporary: &[&Path]) -> io::Result<()> {
     if path.exists() {
         return Ok(());
     }
-    let is_system = path.starts_with(SYSTEM_DIR);
-    if !is_system && path.parent().is_none_or(may_miss_mount) {
+    let is_local = |dir: &&Path| path.starts_with(dir);
+    if !temporary.iter().chain(&[Path::new(SYSTEM_DIR)]).any(is_local) && may_miss_mount(path) {
         let reason = format!(
-            "state directory: {0} does not exist: mount its dataset; for a new gateway \
-             `install -d -m 700 {0}`",
+            "state directory: {0} does not exist, and the file system that it belongs to may not \
+             be mounted: mount it; for a new gateway `install -d -m 700 {0}`",
             path.display()
         );
         return Err(io::Error::new(io::ErrorKind::NotFound, reason));
     }
-    let mut builder = fs::DirBuilder::new();
-    let made = builder.recursive(is_system).mode(0o700).create(path);
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|error| named(path, "create", &error))
 }
 
-/// Returns whether a file system that belongs at this directory, or above it, may not be
-/// mounted: the directory does not exist, or it is empty and nothing is mounted there.
-fn may_miss_mount(dir: &Path) -> bool {
+/// Returns whether a file system that belongs at this path, or above it, may not be mounted:
+/// the nearest directory that exists is that of the whole system (a pool that is not
+/// imported), or it is empty and nothing is mounted there (a mount point), or it lies on ZFS,
+/// where a directory in between would be a dataset.
+fn may_miss_mount(path: &Path) -> bool {
+    let Some(nearest) = path.ancestors().skip(1).find(|dir| dir.exists()) else { return true };
+    let Some(above) = nearest.parent() else { return true };
     let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
-    match fs::read_dir(dir) {
-        Ok(mut entries) => {
-            let is_mounted = dir.parent().is_some_and(|above| device(above) != device(dir));
-            entries.next().is_none() && !is_mounted
-        }
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
-    }
+    let is_empty = fs::read_dir(nearest).is_ok_and(|mut entries| entries.next().is_none());
+    let is_mounted = device(above) != device(nearest);
+    let is_parent = path.parent() == Some(nearest);
+    (is_empty && !is_mounted) || (!is_parent && is_on_zfs(nearest))
+}
+
+fn is_on_zfs(dir: &Path) -> bool {
+    rustix::fs::statfs(dir).is_ok_and(|found| found.f_type.cast_unsigned() == ZFS_MAGIC)
 }
 
 /// Returns whether a disk takes no more data, although what it has can be read.
@@ -119,13 +128,13 @@ fn takes_nothing(error: &io::Error) -> bool {
 
 impl StateDir {
     /// Opens the directory. A new one is made where the mount of a pool cannot be missing:
-    /// below the system's directory of gateways, or in a directory that has something in it
-    /// or is a mount point.
+    /// below the system's directory of gateways or of temporary files, or in a directory that
+    /// has something in it or is a mount point.
     ///
     /// # Errors
     /// The path and the reason; also if another gateway uses it.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        make(path)?;
+        make(path, &TEMPORARY_DIRS.map(Path::new))?;
         for part in PARTS {
             let dir = path.join(part);
             fs::DirBuilder::new()
@@ -544,25 +553,24 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("tank");
         let state = root.join("zgate/state");
-        let refused = || {
-            let said = StateDir::open(&state).unwrap_err().to_string();
+        let refused = |state: &Path| {
+            let said = make(state, &[]).unwrap_err().to_string();
             let wanted = format!("`install -d -m 700 {}`", state.display());
-            assert!(said.contains("mount its dataset") && said.contains(&wanted), "{said}");
+            assert!(said.contains("may not be mounted") && said.contains(&wanted), "{said}");
+            assert!(!state.exists());
         };
         // The pool is not imported.
-        refused();
-        assert!(!root.exists());
+        refused(Path::new("/no-such-pool/zgate/state"));
         fs::create_dir(&root).unwrap();
-        refused();
+        refused(&state);
         // The dataset is not mounted; its mount point is there.
         fs::create_dir(root.join("zgate")).unwrap();
-        refused();
-        assert!(!state.exists());
+        refused(&state);
+        make(&state, &[dir.path()]).unwrap();
+        assert!(state.exists(), "nothing is mounted among temporary files");
+        fs::remove_dir(&state).unwrap();
         fs::write(root.join("zgate/zgate.toml"), "").unwrap();
-        drop(StateDir::open(&state).unwrap());
-        // One that somebody made is taken as it is.
-        let made = root.join("other/state");
-        fs::create_dir_all(&made).unwrap();
-        StateDir::open(&made).unwrap();
+        make(&state, &[]).unwrap();
+        assert!(state.exists());
     }
 }
