@@ -39,13 +39,7 @@ fn snapshots_that_may_go(
         ));
     }
     // One with clones moves to a clone, with its holds.
-    if let Some(held) = all.iter().find(|one| one.held && one.clones.is_empty()) {
-        return Err(VolumeError::new(
-            Fault::InUse,
-            format!("snapshot {} is held", held.snapshot),
-            "release its holds (`zfs holds`)",
-        ));
-    }
+    all.iter().filter(|one| one.clones.is_empty()).try_for_each(VolumeSnapshot::refuse_if_held)?;
     if !all.is_empty() && volume.kind == VolumeKind::Filesystem {
         refuse_if_children(tool, volume)?;
     }

@@ -19,8 +19,8 @@ const CLONE_PREFIX: &str = "zgate-clone-";
 /// Beginning of the name of a deleted snapshot that clones still need.
 const DELETED_PREFIX: &str = "zgate-deleted-";
 
-const COLUMNS: &str = "name,guid,creation,clones,userrefs,zgate:owner,zgate:snapshot,\
-    zgate:size,zgate:temporary";
+const COLUMNS: &str = "name,guid,creation,createtxg,clones,userrefs,zgate:owner,\
+    zgate:snapshot,zgate:size,zgate:temporary";
 
 /// A snapshot of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct VolumeSnapshot {
     pub guid: u64,
     /// Time of its creation, in seconds since 1970.
     pub created_unix_seconds: i64,
+    /// Transaction group of its creation: what is later has a larger one.
+    pub(super) created_txg: u64,
     /// Clones of it.
     pub clones: Vec<DatasetName>,
     /// Party that it belongs to.
@@ -56,6 +58,18 @@ impl VolumeSnapshot {
             Fault::Forbidden,
             format!("snapshot {} belongs to another owner", self.snapshot),
             "let its owner change it",
+        ))
+    }
+
+    /// Refuses what ZFS does not do with a snapshot that somebody holds.
+    pub(super) fn refuse_if_held(&self) -> Result<(), VolumeError> {
+        if !self.held {
+            return Ok(());
+        }
+        Err(VolumeError::new(
+            Fault::InUse,
+            format!("snapshot {} is held", self.snapshot),
+            "release its holds (`zfs holds`), then send the request again",
         ))
     }
 }
@@ -113,7 +127,7 @@ fn listing(
 
 fn parse(line: &str) -> Option<VolumeSnapshot> {
     let fields: Vec<&str> = line.split('\t').collect();
-    let &[name, guid, creation, clones, holds, owner, snapshot, size, temporary] =
+    let &[name, guid, creation, txg, clones, holds, owner, snapshot, size, temporary] =
         fields.as_slice()
     else {
         return None;
@@ -124,6 +138,7 @@ fn parse(line: &str) -> Option<VolumeSnapshot> {
         snapshot: name.parse().ok()?,
         guid: guid.parse().ok()?,
         created_unix_seconds: creation.parse().ok()?,
+        created_txg: txg.parse().ok()?,
         clones: clones.map(|clone| clone.parse().ok()).collect::<Option<_>>()?,
         owner: owner.to_owned(),
         size_bytes: size.parse().unwrap_or(0),
