@@ -537,6 +537,8 @@ impl State {
                 "name" => name.to_owned(),
                 "guid" | "creation" | "createtxg" => one.guid.to_string(),
                 "userrefs" => u8::from(one.held).to_string(),
+                "defer_destroy" if one.deferred => "on".to_owned(),
+                "defer_destroy" => "off".to_owned(),
                 "clones" => clones().unwrap_or_else(|| "-".to_owned()),
                 _ => local().unwrap_or_else(|| "-".to_owned()),
             };

@@ -19,8 +19,8 @@ const CLONE_PREFIX: &str = "zgate-clone-";
 /// Beginning of the name of a deleted snapshot that clones still need.
 const DELETED_PREFIX: &str = "zgate-deleted-";
 
-const COLUMNS: &str = "name,guid,creation,createtxg,clones,userrefs,zgate:owner,\
-    zgate:snapshot,zgate:size,zgate:temporary";
+const COLUMNS: &str = "name,guid,creation,createtxg,clones,userrefs,defer_destroy,\
+    zgate:owner,zgate:snapshot,zgate:size,zgate:temporary";
 
 /// A snapshot of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,12 +127,14 @@ fn listing(
 
 fn parse(line: &str) -> Option<VolumeSnapshot> {
     let fields: Vec<&str> = line.split('\t').collect();
-    let &[name, guid, creation, txg, clones, holds, owner, snapshot, size, temporary] =
+    let &[name, guid, creation, txg, clones, holds, deferred, owner, snapshot, size, temporary] =
         fields.as_slice()
     else {
         return None;
     };
     let is_set = |field: &str| field != "-";
+    // It goes with its last hold or clone: `zfs destroy -d` has answered as done.
+    let is_going = is_set(temporary) || deferred == "on";
     let clones = clones.split(',').filter(|clone| !matches!(*clone, "" | "-"));
     Some(VolumeSnapshot {
         snapshot: name.parse().ok()?,
@@ -142,8 +144,8 @@ fn parse(line: &str) -> Option<VolumeSnapshot> {
         clones: clones.map(|clone| clone.parse().ok()).collect::<Option<_>>()?,
         owner: owner.to_owned(),
         size_bytes: size.parse().unwrap_or(0),
-        listed: is_set(snapshot) && !is_set(temporary),
-        temporary: is_set(temporary),
+        listed: is_set(snapshot) && !is_going,
+        temporary: is_going,
         held: holds.parse::<u64>().is_ok_and(|count| count > 0),
         made_for: is_set(temporary).then(|| temporary.to_owned()),
     })
@@ -283,7 +285,8 @@ fn take(tool: &dyn Tool, volumes: &[VolumeRecord], name: &str) -> Result<(), Vol
 /// invisible and goes with the last clone.
 ///
 /// # Errors
-/// [`Fault::Forbidden`] if it is another owner's; the error of `zfs`.
+/// [`Fault::Forbidden`] if it is another owner's; [`Fault::InUse`] if somebody holds it:
+/// it would stay, under its name; the error of `zfs`.
 pub fn delete_snapshot(
     tool: &dyn Tool,
     volume: &DatasetName,
@@ -295,6 +298,7 @@ pub fn delete_snapshot(
     let all = snapshots_of(tool, volume)?;
     let Some(found) = all.into_iter().find(|one| one.snapshot == wanted) else { return Ok(()) };
     found.check_owner(owner)?;
+    found.refuse_if_held()?;
     let mut name = wanted;
     if !found.clones.is_empty() {
         // First: from here on it is not listed, whatever happens.

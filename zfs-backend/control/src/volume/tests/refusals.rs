@@ -35,3 +35,27 @@ fn a_rollback_that_is_refused_destroys_no_snapshot() {
     back().unwrap();
     assert_eq!(left(&model), ["a", "a@one"]);
 }
+
+#[test]
+fn a_deleted_snapshot_is_never_found_again_under_its_name() {
+    let model = model();
+    make(&model, &new("a", VolumeKind::Block)).unwrap();
+    let take = || snapshot(&model, &the(&model, "a"), "s");
+    let remove = || delete_snapshot(&model, &dataset("a"), "s", "csi");
+    let run = |arguments: &[&str]| drop(model.run("zfs", arguments).unwrap());
+    let old = take().unwrap();
+    run(&["hold", "backup", "tank/k8s/a@s"]);
+    let error = remove().unwrap_err();
+    assert!(error.fault == Fault::InUse && error.next_step.contains("release"), "{error}");
+    assert_eq!(take().unwrap().guid, old.guid, "it is as before");
+    // A hold that came when the deletion was decided.
+    run(&["destroy", "-d", "tank/k8s/a@s"]);
+    assert_eq!(take().unwrap_err().fault, Fault::Exists);
+    assert!(snapshots_of(&model, &dataset("a")).unwrap().iter().all(|one| !one.listed));
+    assert_eq!(remove().unwrap_err().fault, Fault::InUse);
+    run(&["release", "backup", "tank/k8s/a@s"]);
+    remove().unwrap();
+    assert_ne!(take().unwrap().guid, old.guid);
+    remove().unwrap();
+    assert_eq!(left(&model), ["a"]);
+}
