@@ -33,8 +33,9 @@ pub struct VolumeSnapshot {
     pub created_unix_seconds: i64,
     /// Transaction group of its creation: what is later has a larger one.
     pub(super) created_txg: u64,
-    /// Clones of it.
-    pub clones: Vec<DatasetName>,
+    /// Clones of it, as ZFS names them: a receive that is under way has one with a `%`,
+    /// which is no name, and ZFS cuts the list at 4 KiB.
+    pub clones: Vec<String>,
     /// Party that it belongs to.
     pub owner: String,
     /// Size in bytes of a volume that is made from it.
@@ -141,7 +142,7 @@ fn parse(line: &str) -> Option<VolumeSnapshot> {
         guid: guid.parse().ok()?,
         created_unix_seconds: creation.parse().ok()?,
         created_txg: txg.parse().ok()?,
-        clones: clones.map(|clone| clone.parse().ok()).collect::<Option<_>>()?,
+        clones: clones.map(str::to_owned).collect(),
         owner: owner.to_owned(),
         size_bytes: size.parse().unwrap_or(0),
         listed: is_set(snapshot) && !is_going,

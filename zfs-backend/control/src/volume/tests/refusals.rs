@@ -59,3 +59,25 @@ fn a_deleted_snapshot_is_never_found_again_under_its_name() {
     remove().unwrap();
     assert_eq!(left(&model), ["a"]);
 }
+
+#[test]
+fn a_receive_under_way_hides_no_snapshot_and_keeps_what_it_needs() {
+    let model = model();
+    make(&model, &new("a", VolumeKind::Block)).unwrap();
+    for hour in [10, 11] {
+        model.foreign_snapshot(&format!("tank/k8s/a@zgate_2026-11-21_{hour}:00:00_hourly"));
+    }
+    let hidden = "tank/k8s/foreign/%recv";
+    let needed = "tank/k8s/a@zgate_2026-11-21_11:00:00_hourly";
+    model.run("zfs", &["clone", needed, hidden]).unwrap();
+    let all = snapshots(&model, &PARENT.parse().unwrap()).unwrap();
+    assert_eq!(all.iter().map(|one| one.clones.len()).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(all[1].clones, [hidden]);
+    let names = model.names();
+    let error = delete(&model, &the(&model, "a")).unwrap_err();
+    assert!(error.fault == Fault::InUse && error.message.contains("receive"), "{error}");
+    assert_eq!(model.names(), names);
+    model.run("zfs", &["destroy", hidden]).unwrap();
+    delete(&model, &the(&model, "a")).unwrap();
+    assert_eq!(left(&model), Vec::<String>::new());
+}
