@@ -95,13 +95,8 @@ pub(super) fn drop_clone_snapshots(
     clone: &DatasetName,
 ) -> Result<(), VolumeError> {
     let all = snapshots_of(tool, origin)?;
-    for one in all.iter().filter(|one| one.made_for.as_deref() == Some(clone.as_str())) {
-        match tool.run("zfs", &["destroy", "-d", one.snapshot.as_str()]) {
-            Err(error) if !error.is_absent() => return Err(error.into()),
-            _ => {}
-        }
-    }
-    Ok(())
+    let mut taken = all.iter().filter(|one| one.made_for.as_deref() == Some(clone.as_str()));
+    taken.try_for_each(|one| destroy_deferred(tool, &one.snapshot))
 }
 
 fn named(dataset: &DatasetName, name: &str) -> Result<SnapshotName, VolumeError> {
@@ -300,17 +295,27 @@ pub fn delete_snapshot(
     let Some(found) = all.into_iter().find(|one| one.snapshot == wanted) else { return Ok(()) };
     found.check_owner(owner)?;
     found.refuse_if_held()?;
-    let mut name = wanted;
-    if !found.clones.is_empty() {
-        // First: from here on it is not listed, whatever happens.
-        let mark = format!("{TEMPORARY}=deleted");
-        tool.run("zfs", &["set", &mark, name.as_str()])?;
-        // The name is free for another snapshot.
-        let hidden = named(volume, &format!("{DELETED_PREFIX}{:016x}", found.guid))?;
-        tool.run("zfs", &["rename", name.as_str(), hidden.as_str()])?;
-        name = hidden;
+    if found.clones.is_empty() {
+        return destroy_deferred(tool, &wanted);
     }
-    match tool.run("zfs", &["destroy", "-d", name.as_str()]) {
+    // First: from here on it is not listed, whatever happens.
+    let mark = format!("{TEMPORARY}=deleted");
+    tool.run("zfs", &["set", &mark, wanted.as_str()])?;
+    // Under its name, under which a repeated request finds it: what is renamed, nobody
+    // would destroy any more.
+    destroy_deferred(tool, &wanted)?;
+    // The name is free for another snapshot. Without its clones it is gone already.
+    let hidden = named(volume, &format!("{DELETED_PREFIX}{:016x}", found.guid))?;
+    unless_absent(tool.run("zfs", &["rename", wanted.as_str(), hidden.as_str()]))
+}
+
+/// Destroys a snapshot: at once, or with the last clone that needs it.
+fn destroy_deferred(tool: &dyn Tool, snapshot: &SnapshotName) -> Result<(), VolumeError> {
+    unless_absent(tool.run("zfs", &["destroy", "-d", snapshot.as_str()]))
+}
+
+fn unless_absent(outcome: Result<String, ToolError>) -> Result<(), VolumeError> {
+    match outcome {
         Err(error) if !error.is_absent() => Err(error.into()),
         _ => Ok(()),
     }

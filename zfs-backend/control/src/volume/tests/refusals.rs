@@ -81,3 +81,32 @@ fn a_receive_under_way_hides_no_snapshot_and_keeps_what_it_needs() {
     delete(&model, &the(&model, "a")).unwrap();
     assert_eq!(left(&model), Vec::<String>::new());
 }
+
+#[test]
+fn a_deletion_that_is_cut_off_leaves_no_snapshot_behind() {
+    let model = model();
+    make(&model, &new("a", VolumeKind::Block)).unwrap();
+    let rename = "zfs rename";
+    for (cut, fate) in [
+        ("zfs set", Fate::LostAfter),
+        ("zfs destroy", Fate::LostAfter),
+        (rename, Fate::LostBefore),
+        (rename, Fate::LostAfter),
+    ] {
+        let taken = snapshot(&model, &the(&model, "a"), "s").unwrap();
+        let origin = Some(Origin::Snapshot(taken.snapshot));
+        make(&model, &NewVolume { origin, ..new("c", VolumeKind::Block) }).unwrap();
+        let mut fates = [fate].into_iter();
+        model.set_fates(Some(Box::new(move |command| match command.starts_with(cut) {
+            true => fates.next().unwrap_or(Fate::Runs),
+            false => Fate::Runs,
+        })));
+        let remove = || delete_snapshot(&model, &dataset("a"), "s", "csi");
+        assert_eq!(remove().unwrap_err().fault, Fault::Storage, "{cut}");
+        remove().unwrap();
+        model.set_fates(None);
+        assert!(!left(&model).contains(&"a@s".to_owned()), "{cut}: the name is free");
+        delete(&model, &the(&model, "c")).unwrap();
+        assert_eq!(left(&model), ["a"], "{cut} {fate:?}");
+    }
+}
