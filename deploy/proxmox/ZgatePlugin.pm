@@ -194,6 +194,12 @@ sub owner {
 
 sub owned_query { return '?owner=' . encoded(owner($_[0])); }
 
+# Query for the disks of this storage.
+sub below {
+    my ($scfg) = @_;
+    return 'parent=' . encoded($scfg->{'zgate-parent'}) . '&owner=' . encoded(owner($scfg));
+}
+
 # Names
 
 sub parse_volname {
@@ -314,18 +320,23 @@ sub make {
     }
     my $signal = sub { die "zgate: interrupted\n" };
     local @SIG{qw(INT TERM HUP QUIT)} = ($signal) x 4;
+    # Asked first: the answer to a repeated request does not tell who made the disk. One that
+    # was not confirmed in time is not listed: it makes way for the request.
+    my $id = $class->id($scfg, $name);
+    my @known = grep { $_->{id} eq $id } items($scfg, $storeid, 'volumes?' . below($scfg));
+    die "zgate: disk $name exists already\n" if @known;
+    my $disk = $class->disk_path($scfg, $name);
     my $mine = 0;
     eval {
         my $path = 'volumes?confirm_seconds=' . CONFIRM_SECONDS;
         my ($status, undef, $again) = request($scfg, $storeid, 'POST', $path, $request);
         die "zgate: disk $name exists already\n" if $status == 200 && !$again;
         $mine = 1;
-        my $confirm = $class->disk_path($scfg, $name) . '/confirm';
-        request($scfg, $storeid, 'POST', $confirm, { owner => owner($scfg) });
+        request($scfg, $storeid, 'POST', "$disk/confirm", { owner => owner($scfg) });
     };
     if (my $error = $@) {
         local @SIG{qw(INT TERM HUP QUIT)} = ('IGNORE') x 4;
-        my $path = $class->disk_path($scfg, $name) . owned_query($scfg);
+        my $path = $disk . owned_query($scfg);
         eval { request($scfg, $storeid, 'DELETE', $path, undef, attempts => 1) } if $mine;
         die $error;
     }
@@ -376,7 +387,7 @@ sub clone_image {
 sub list_images {
     my ($class, $storeid, $scfg, $vmid, $vollist, $cache) = @_;
     my $parent = $scfg->{'zgate-parent'};
-    my $below = 'parent=' . encoded($parent) . '&owner=' . encoded(owner($scfg));
+    my $below = below($scfg);
     my %templates = map { $_->{volume} => 1 } grep { $_->{name} eq BASE }
         items($scfg, $storeid, "volume-snapshots?$below");
     my $base = '@' . BASE;

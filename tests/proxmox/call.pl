@@ -5,7 +5,8 @@
 # STORAGE and CONFIG as arguments stand for the storage's name and keys.
 #
 # With CALL_DIES_AFTER=N, or CALL_DIES_BEFORE=N, the process is killed after, or
-# before, its request number N.
+# before, its request number N. With CALL_LOSES=METHOD the first answer to a request of
+# this method is lost.
 
 use strict;
 use warnings;
@@ -18,13 +19,19 @@ use JSON::PP;
 BEGIN {
     my ($before, $after) = @ENV{qw(CALL_DIES_BEFORE CALL_DIES_AFTER)};
     my $send = \&HTTP::Tiny::request;
+    my $lost = $ENV{CALL_LOSES} // '';
     my $number = 0;
     no warnings 'redefine';
     *HTTP::Tiny::request = sub {
         $number++;
+        my $method = $_[1];
         kill 'KILL', $$ if ($before // 0) == $number;
         my $answer = $send->(@_);
         kill 'KILL', $$ if ($after // 0) == $number;
+        if ($method eq $lost) {
+            $lost = '';
+            return { success => '', status => 599, content => 'the answer was lost' };
+        }
         return $answer;
     };
 }

@@ -275,6 +275,7 @@ impl Site {
         }
         let named = ["STORAGE", "CONFIG", "100", "raw", "vm-100-disk-1", "16384"];
         self.fails("alloc_image", &named, "exists")?;
+        self.is_not_taken(&named)?;
         let foreign = ["STORAGE", "CONFIG", "101", "raw", "vm-100-disk-9", "16384"];
         self.fails("alloc_image", &foreign, "vm-101-")?;
         let qcow = ["STORAGE", "CONFIG", "100", "qcow2", "UNDEF", "16384"];
@@ -285,6 +286,16 @@ impl Site {
         ensure(size[0] == 16 * MIB && size[1] == "raw", format!("size {size}"))?;
         let marks = self.zfs(&["get", "-Hp", "-d", "1", "all", &format!("{}/pve", self.pool)])?;
         ensure(!marks.contains("unconfirmed"), format!("not confirmed: {marks}"))
+    }
+
+    /// A disk that exists is not taken for the one that is being made when the answer to
+    /// the first request is lost.
+    fn is_not_taken(&self, alloc: &[&str]) -> Checked {
+        let mut command = self.command("node1", "alloc_image", alloc);
+        let output = said(command.env("CALL_LOSES", "POST").output())?;
+        let error = String::from_utf8_lossy(&output.stderr);
+        let holds = !output.status.success() && error.contains("exists");
+        ensure(holds, format!("an existing disk was taken: {error}"))
     }
 
     fn activated(&self) -> Checked {

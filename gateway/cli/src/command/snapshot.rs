@@ -232,9 +232,9 @@ fn prune(args: &PruneArgs) -> Answer {
 
 fn would(policy: &Policy) -> Result<Done, Box<dyn std::error::Error>> {
     let existing = snapshot::list(&schedule::tool(), Some(&policy.dataset), policy.recursive)?;
-    let Plan { prune, spared, .. } = snapshot::plan(schedule::now(), policy, &existing);
+    let Plan { prune, spared, refused, .. } = snapshot::plan(schedule::now(), policy, &existing);
     let pruned = prune.into_iter().map(|removal| removal.snapshot).collect();
-    Ok(Done { pruned, spared, ..Done::default() })
+    Ok(Done { pruned, spared, failed: refused.into_iter().collect(), ..Done::default() })
 }
 
 fn destroy(policy: &Policy) -> Result<Done, Box<dyn std::error::Error>> {

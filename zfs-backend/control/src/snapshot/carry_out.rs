@@ -52,6 +52,10 @@ pub fn carry_out(
     let existing = list(tool, Some(&policy.dataset), policy.recursive)?;
     let mut wanted = plan(now, policy, &existing);
     let mut done = Done { found: existing.len(), ..Done::default() };
+    if let Some(refused) = wanted.refused.take() {
+        done.failed.push(format!("{}: {refused}", policy.dataset));
+        return Ok(done);
+    }
     if !wanted.create.is_empty()
         && let Err(error) = flush(policy)
     {
@@ -138,6 +142,17 @@ mod tests {
         let done = done.unwrap();
         assert!(tool.is_done() && done.created.is_empty() && done.pruned.is_empty());
         assert!(done.failed[0].contains("lun 0"));
+    }
+
+    #[test]
+    fn a_wrong_clock_is_reported_and_does_nothing() {
+        let tool = Recorded::default().then(LIST, OLD);
+        let mut policy = policy();
+        policy.keep[1] = 1;
+        let wrong = "1970-01-01_00:00:20".parse().unwrap();
+        let done = carry_out(&tool, wrong, &policy, &mut |_| Ok(())).unwrap();
+        assert!(tool.is_done() && done.created.is_empty() && done.pruned.is_empty());
+        assert!(done.failed[0].contains("clock"), "{:?}", done.failed);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! * For each kind and dataset the policy's number of snapshots is kept, again
 //!   by transaction group. Held or cloned snapshots stay and count.
 //! * Snapshots with other names are ignored.
+//! * Before `EARLIEST_CLOCK` nothing is due, and nothing is destroyed.
 
 use super::list::Snapshot;
 use super::moment::Moment;
@@ -14,6 +15,12 @@ use super::naming::{Kind, OurName};
 use crate::name::{DatasetName, SnapshotName};
 use serde::Serialize;
 use std::collections::BTreeMap;
+
+/// Time before which no clock is right: this program is younger. A machine without a
+/// battery starts in 1970 or at the date of its firmware, until it has asked the network.
+/// A snapshot of each kind would be due then, and again when the clock is set; both push
+/// out older ones, which for `yearly` are years of restore points.
+const EARLIEST_CLOCK: Moment = Moment(1_767_225_600);
 
 /// Number of snapshots of each kind to keep of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +107,8 @@ pub struct Plan {
     pub prune: Vec<Removal>,
     /// Snapshots kept although they exceed the number.
     pub spared: Vec<Spared>,
+    /// Reason for which nothing is done, and the next step.
+    pub refused: Option<String>,
 }
 
 /// Returns the operations that are due at `now`, given the snapshots of the
@@ -107,6 +116,13 @@ pub struct Plan {
 /// other datasets, have no effect.
 #[must_use]
 pub fn plan(now: Moment, policy: &Policy, existing: &[Snapshot]) -> Plan {
+    if now < EARLIEST_CLOCK {
+        let refused = format!(
+            "the clock of this machine is wrong, it is before {EARLIEST_CLOCK}: no snapshot is \
+             taken or destroyed; set it (`timedatectl`)"
+        );
+        return Plan { refused: Some(refused), ..Plan::default() };
+    }
     let mut ours: BTreeMap<(DatasetName, Kind), Vec<(&Snapshot, OurName)>> = BTreeMap::new();
     for snapshot in existing {
         let dataset = snapshot.name.dataset();

@@ -116,6 +116,21 @@ fn a_clock_that_jumps_back_costs_one_snapshot_and_no_gap() {
 }
 
 #[test]
+fn a_start_with_a_wrong_clock_pushes_nothing_out() {
+    let policy = policy(&[(Kind::Yearly, 2)]);
+    let existing = [
+        snapshot("llm/vm@zgate_2025-01-01_00:00:00_yearly", 1),
+        snapshot("llm/vm@zgate_2026-01-01_00:00:00_yearly", 2),
+    ];
+    assert_eq!(EARLIEST_CLOCK, at("2026-01-01_00:00:00"));
+    let wrong = plan(at("1970-01-01_00:00:20"), &policy, &existing);
+    assert!(wrong.refused.is_some());
+    assert_eq!(Plan { refused: None, ..wrong }, Plan::default());
+    let right = plan(at("2026-11-21_00:00:00"), &policy, &existing);
+    assert_eq!(right, Plan::default(), "nothing is due");
+}
+
+#[test]
 fn the_one_taken_in_the_future_is_not_the_last_to_go() {
     // The clock was years ahead for a moment; order goes by transaction group.
     let policy = policy(&[(Kind::Daily, 2)]);

@@ -5,6 +5,7 @@ use super::kind::VolumeKind;
 use super::limits::{MAX_DESTROYED_AT_ONCE, MAX_PROMOTIONS};
 use super::record::VolumeRecord;
 use super::snapshot::{VolumeSnapshot, snapshots_of};
+use crate::name::DatasetName;
 use crate::snapshot::OurName;
 use crate::tool::Tool;
 
@@ -39,13 +40,8 @@ fn snapshots_that_may_go(
         ));
     }
     // One with clones moves to a clone, with its holds.
-    if let Some(held) = all.iter().find(|one| one.held && one.clones.is_empty()) {
-        return Err(VolumeError::new(
-            Fault::InUse,
-            format!("snapshot {} is held", held.snapshot),
-            "release its holds (`zfs holds`)",
-        ));
-    }
+    all.iter().filter(|one| one.clones.is_empty()).try_for_each(VolumeSnapshot::refuse_if_held)?;
+    clone_to_promote(&all)?;
     if !all.is_empty() && volume.kind == VolumeKind::Filesystem {
         refuse_if_children(tool, volume)?;
     }
@@ -108,13 +104,26 @@ fn destroy_with_snapshots(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), 
     destroy_unused(tool, volume)?;
     for _ in 0..MAX_PROMOTIONS {
         let all = snapshots_of(tool, &volume.dataset)?;
-        // The last: promoting its clone moves all earlier ones, too. `zfs list`
-        // has them in the order of their creation.
-        let Some(last) = all.iter().rev().find(|one| !one.clones.is_empty()) else { break };
-        tool.run("zfs", &["promote", last.clones[0].as_str()])?;
+        let Some(clone) = clone_to_promote(&all)? else { break };
+        tool.run("zfs", &["promote", clone.as_str()])?;
     }
     destroy_unused(tool, volume)?;
     destroy(tool, volume)
+}
+
+/// Returns a clone of the last snapshot that has one: promoting it moves all earlier
+/// snapshots, too. `zfs list` has them in the order of their creation.
+fn clone_to_promote(all: &[VolumeSnapshot]) -> Result<Option<DatasetName>, VolumeError> {
+    let Some(last) = all.iter().rev().find(|one| !one.clones.is_empty()) else { return Ok(None) };
+    let hidden = &last.clones[0];
+    hidden.parse::<DatasetName>().map(Some).map_err(|_| {
+        let into = hidden.split("/%").next().unwrap_or_default();
+        VolumeError::new(
+            Fault::InUse,
+            format!("a receive into {into} is under way, and needs snapshot {}", last.snapshot),
+            "let the receive end, or discard it (`zfs receive -A`), then send the request again",
+        )
+    })
 }
 
 fn destroy(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {

@@ -3,6 +3,7 @@
 //! before or after they take effect.
 
 mod mounts;
+mod rollback;
 
 use crate::tool::{Tool, ToolError, command_line};
 use std::collections::BTreeMap;
@@ -58,6 +59,8 @@ struct ModelSnapshot {
 struct State {
     datasets: BTreeMap<String, ModelDataset>,
     snapshots: BTreeMap<String, ModelSnapshot>,
+    /// Guids of the snapshots that they are of, by name.
+    bookmarks: BTreeMap<String, u64>,
     next: u64,
     busy: Vec<String>,
     commands: Vec<String>,
@@ -224,6 +227,7 @@ impl State {
             "destroy" => self.destroy(&Parsed::of(rest, &[])),
             "promote" => self.promote(rest[0]),
             "rename" => self.rename(rest[0], rest[1]),
+            "bookmark" => self.bookmark(rest[0], rest[1]),
             "rollback" => self.rollback(rest[0]),
             "mount" => self.mount(rest[0], true),
             "unmount" => self.mount(rest[0], false),
@@ -357,6 +361,9 @@ impl State {
 
     fn destroy(&mut self, parsed: &Parsed<'_>) -> Said {
         let name = parsed.operands[0];
+        if self.bookmarks.remove(name).is_some() {
+            return Ok(String::new());
+        }
         if let Some((dataset, snapshots)) = name.split_once('@') {
             let names: Vec<String> =
                 snapshots.split(',').map(|one| format!("{dataset}@{one}")).collect();
@@ -378,6 +385,7 @@ impl State {
             return Err(format!("cannot destroy '{name}': dataset is busy"));
         }
         self.datasets.remove(name);
+        self.bookmarks.retain(|one, _| one.split('#').next() != Some(name));
         // A deferred snapshot goes with its last clone.
         if let Some(guid) = origin
             && self.clones(guid).is_empty()
@@ -451,26 +459,6 @@ impl State {
         Ok(String::new())
     }
 
-    fn rollback(&mut self, to: &str) -> Said {
-        let Some((guid, volsize)) = self.snapshots.get(to).map(|one| (one.guid, one.volsize))
-        else {
-            return Err(format!("cannot open '{to}': dataset does not exist"));
-        };
-        let dataset = to.split('@').next().unwrap_or_default();
-        let is_later = |name: &str, one: &ModelSnapshot| {
-            name.split('@').next() == Some(dataset) && one.guid > guid
-        };
-        if self.snapshots.iter().any(|(name, one)| is_later(name, one)) {
-            return Err(format!(
-                "cannot rollback to '{to}': more recent snapshots or bookmarks exist"
-            ));
-        }
-        if let Some(found) = self.datasets.get_mut(dataset) {
-            found.volsize = volsize;
-        }
-        Ok(String::new())
-    }
-
     fn below(&self, parsed: &Parsed<'_>) -> Result<Vec<String>, String> {
         let root = parsed.operands.last().copied().unwrap_or("tank");
         if !self.datasets.contains_key(root) {
@@ -497,6 +485,9 @@ impl State {
     }
 
     fn list(&self, parsed: &Parsed<'_>) -> Said {
+        if parsed.one("-t") == Some("bookmark") {
+            return self.bookmarks_of(parsed.operands[0]);
+        }
         let columns: Vec<&str> = parsed.one("-o").unwrap_or("name").split(',').collect();
         let line = |name: String| {
             let values: Vec<String> = columns.iter().map(|one| self.value(&name, one)).collect();
@@ -544,8 +535,10 @@ impl State {
             let clones = || Some(self.clones(one.guid).join(",")).filter(|text| !text.is_empty());
             return match column {
                 "name" => name.to_owned(),
-                "guid" | "creation" => one.guid.to_string(),
+                "guid" | "creation" | "createtxg" => one.guid.to_string(),
                 "userrefs" => u8::from(one.held).to_string(),
+                "defer_destroy" if one.deferred => "on".to_owned(),
+                "defer_destroy" => "off".to_owned(),
                 "clones" => clones().unwrap_or_else(|| "-".to_owned()),
                 _ => local().unwrap_or_else(|| "-".to_owned()),
             };
@@ -559,13 +552,20 @@ impl State {
             "type" => "filesystem".to_owned(),
             "guid" | "createtxg" => one.guid.to_string(),
             "recordsize" if one.volsize.is_none() => local("131072"),
-            "quota" | "reservation" | "refreservation" | "special_small_blocks" => "0".to_owned(),
+            "quota" | "reservation" | "special_small_blocks" => "0".to_owned(),
+            "refreservation" => local("0"),
+            "usedbyrefreservation" => {
+                let reserved = one.properties.get("refreservation");
+                let reserved = reserved.and_then(|text| text.parse().ok()).unwrap_or(0_u64);
+                reserved.saturating_sub(4096).to_string()
+            }
             "sync" => local("standard"),
             "logbias" => local("latency"),
             "snapdir" if one.volsize.is_none() => local("hidden"),
             "canmount" if one.volsize.is_none() => local("on"),
             "compression" | "encryption" => local("off"),
             "used" | "referenced" | "written" => "4096".to_owned(),
+            _ if column.starts_with("written@") => "4096".to_owned(),
             "creation" => one.created_unix_seconds.to_string(),
             "origin" => {
                 let mut all = self.snapshots.iter();

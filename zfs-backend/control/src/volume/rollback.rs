@@ -2,10 +2,11 @@
 
 use super::delete::is_scheduled;
 use super::fault::{Fault, VolumeError};
+use super::kind::VolumeKind;
 use super::limits::MAX_DESTROYED_AT_ONCE;
 use super::record::VolumeRecord;
 use super::snapshot::{VolumeSnapshot, snapshots_of};
-use crate::tool::Tool;
+use crate::tool::{Tool, ToolError, command_line};
 
 /// Rolls a volume that nobody uses back to a snapshot. Later snapshots prevent it,
 /// because ZFS would destroy them; those of schedules are destroyed if
@@ -13,7 +14,8 @@ use crate::tool::Tool;
 ///
 /// # Errors
 /// [`Fault::NotFound`] without such a snapshot; [`Fault::InUse`] with later
-/// snapshots; the error of `zfs`.
+/// snapshots or bookmarks; [`Fault::NoSpace`] if ZFS has no room for it; the error of
+/// `zfs`. Only the last may come when snapshots were destroyed.
 pub fn roll_back(
     tool: &dyn Tool,
     volume: &VolumeRecord,
@@ -48,6 +50,9 @@ pub fn roll_back(
         );
         return Err(VolumeError::new(Fault::InUse, message, next));
     }
+    if !to_destroy.is_empty() {
+        refuse_what_zfs_refuses(tool, volume, &all[index], &to_destroy)?;
+    }
     for some in to_destroy.chunks(MAX_DESTROYED_AT_ONCE) {
         let names: Vec<&str> = some.iter().map(|one| one.snapshot.name()).collect();
         let names = format!("{}@{}", volume.dataset, names.join(","));
@@ -65,4 +70,81 @@ pub fn roll_back(
 fn may_go(snapshot: &VolumeSnapshot, destroy_scheduled: bool) -> bool {
     let unused = snapshot.temporary || (destroy_scheduled && is_scheduled(snapshot));
     unused && snapshot.clones.is_empty()
+}
+
+/// Refuses what ZFS would refuse when snapshots are gone already: they go first.
+fn refuse_what_zfs_refuses(
+    tool: &dyn Tool,
+    volume: &VolumeRecord,
+    target: &VolumeSnapshot,
+    to_destroy: &[&VolumeSnapshot],
+) -> Result<(), VolumeError> {
+    to_destroy.iter().try_for_each(|one| one.refuse_if_held())?;
+    refuse_if_bookmarks(tool, volume, target)?;
+    if volume.kind == VolumeKind::Block {
+        refuse_without_room(tool, volume, target)?;
+    }
+    Ok(())
+}
+
+fn refuse_if_bookmarks(
+    tool: &dyn Tool,
+    volume: &VolumeRecord,
+    target: &VolumeSnapshot,
+) -> Result<(), VolumeError> {
+    let dataset = volume.dataset.as_str();
+    let arguments = ["list", "-Hp", "-t", "bookmark", "-d", "1", "-o", "name,createtxg", dataset];
+    let text = tool.run("zfs", &arguments)?;
+    for line in text.lines() {
+        let fields = line.split_once('\t');
+        let parsed = fields.and_then(|(name, txg)| Some((name, txg.parse::<u64>().ok()?)));
+        let (name, txg) = parsed.ok_or_else(|| not_parsed(&arguments, line))?;
+        if txg > target.created_txg {
+            let to = target.snapshot.name();
+            return Err(VolumeError::new(
+                Fault::InUse,
+                format!("volume {dataset} cannot be rolled back to {to}: bookmark {name} is later"),
+                "destroy the later bookmarks (`zfs list -t bookmark`), then send the request again",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses the rollback of a zvol for which ZFS has no room. During it, the present data
+/// and the reservation count, both; `available` has the unused part of the reservation in
+/// it, which is no room then.
+fn refuse_without_room(
+    tool: &dyn Tool,
+    volume: &VolumeRecord,
+    target: &VolumeSnapshot,
+) -> Result<(), VolumeError> {
+    let to = target.snapshot.name();
+    let columns = format!("refreservation,usedbyrefreservation,available,written@{to}");
+    let arguments = ["list", "-Hp", "-o", columns.as_str(), volume.dataset.as_str()];
+    let text = tool.run("zfs", &arguments)?;
+    let numbers = text.trim_end().split('\t').map(str::parse::<u64>).collect::<Result<Vec<_>, _>>();
+    let Ok(&[reserved, unused, available, written]) = numbers.as_deref() else {
+        return Err(not_parsed(&arguments, &text).into());
+    };
+    let (wanted, room) = (reserved.min(written), available.saturating_sub(unused));
+    if wanted <= room {
+        return Ok(());
+    }
+    Err(VolumeError::new(
+        Fault::NoSpace,
+        format!(
+            "volume {} cannot be rolled back to {to}: its reservation takes {wanted} more bytes \
+             meanwhile, and {room} are free",
+            volume.dataset
+        ),
+        "free space, or lower its refreservation",
+    ))
+}
+
+fn not_parsed(arguments: &[&str], text: &str) -> ToolError {
+    ToolError::Answer {
+        command: command_line("zfs", arguments),
+        reason: format!("{text:?} cannot be parsed"),
+    }
 }

@@ -19,8 +19,8 @@ const CLONE_PREFIX: &str = "zgate-clone-";
 /// Beginning of the name of a deleted snapshot that clones still need.
 const DELETED_PREFIX: &str = "zgate-deleted-";
 
-const COLUMNS: &str = "name,guid,creation,clones,userrefs,zgate:owner,zgate:snapshot,\
-    zgate:size,zgate:temporary";
+const COLUMNS: &str = "name,guid,creation,createtxg,clones,userrefs,defer_destroy,\
+    zgate:owner,zgate:snapshot,zgate:size,zgate:temporary";
 
 /// A snapshot of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +31,11 @@ pub struct VolumeSnapshot {
     pub guid: u64,
     /// Time of its creation, in seconds since 1970.
     pub created_unix_seconds: i64,
-    /// Clones of it.
-    pub clones: Vec<DatasetName>,
+    /// Transaction group of its creation: what is later has a larger one.
+    pub(super) created_txg: u64,
+    /// Clones of it, as ZFS names them: a receive that is under way has one with a `%`,
+    /// which is no name, and ZFS cuts the list at 4 KiB.
+    pub clones: Vec<String>,
     /// Party that it belongs to.
     pub owner: String,
     /// Size in bytes of a volume that is made from it.
@@ -58,6 +61,18 @@ impl VolumeSnapshot {
             "let its owner change it",
         ))
     }
+
+    /// Refuses what ZFS does not do with a snapshot that somebody holds.
+    pub(super) fn refuse_if_held(&self) -> Result<(), VolumeError> {
+        if !self.held {
+            return Ok(());
+        }
+        Err(VolumeError::new(
+            Fault::InUse,
+            format!("snapshot {} is held", self.snapshot),
+            "release its holds (`zfs holds`), then send the request again",
+        ))
+    }
 }
 
 /// Returns a new name for the snapshot from which a clone is made. It was never
@@ -80,13 +95,8 @@ pub(super) fn drop_clone_snapshots(
     clone: &DatasetName,
 ) -> Result<(), VolumeError> {
     let all = snapshots_of(tool, origin)?;
-    for one in all.iter().filter(|one| one.made_for.as_deref() == Some(clone.as_str())) {
-        match tool.run("zfs", &["destroy", "-d", one.snapshot.as_str()]) {
-            Err(error) if !error.is_absent() => return Err(error.into()),
-            _ => {}
-        }
-    }
-    Ok(())
+    let mut taken = all.iter().filter(|one| one.made_for.as_deref() == Some(clone.as_str()));
+    taken.try_for_each(|one| destroy_deferred(tool, &one.snapshot))
 }
 
 fn named(dataset: &DatasetName, name: &str) -> Result<SnapshotName, VolumeError> {
@@ -113,22 +123,25 @@ fn listing(
 
 fn parse(line: &str) -> Option<VolumeSnapshot> {
     let fields: Vec<&str> = line.split('\t').collect();
-    let &[name, guid, creation, clones, holds, owner, snapshot, size, temporary] =
+    let &[name, guid, creation, txg, clones, holds, deferred, owner, snapshot, size, temporary] =
         fields.as_slice()
     else {
         return None;
     };
     let is_set = |field: &str| field != "-";
+    // It goes with its last hold or clone: `zfs destroy -d` has answered as done.
+    let is_going = is_set(temporary) || deferred == "on";
     let clones = clones.split(',').filter(|clone| !matches!(*clone, "" | "-"));
     Some(VolumeSnapshot {
         snapshot: name.parse().ok()?,
         guid: guid.parse().ok()?,
         created_unix_seconds: creation.parse().ok()?,
-        clones: clones.map(|clone| clone.parse().ok()).collect::<Option<_>>()?,
+        created_txg: txg.parse().ok()?,
+        clones: clones.map(str::to_owned).collect(),
         owner: owner.to_owned(),
         size_bytes: size.parse().unwrap_or(0),
-        listed: is_set(snapshot) && !is_set(temporary),
-        temporary: is_set(temporary),
+        listed: is_set(snapshot) && !is_going,
+        temporary: is_going,
         held: holds.parse::<u64>().is_ok_and(|count| count > 0),
         made_for: is_set(temporary).then(|| temporary.to_owned()),
     })
@@ -268,7 +281,8 @@ fn take(tool: &dyn Tool, volumes: &[VolumeRecord], name: &str) -> Result<(), Vol
 /// invisible and goes with the last clone.
 ///
 /// # Errors
-/// [`Fault::Forbidden`] if it is another owner's; the error of `zfs`.
+/// [`Fault::Forbidden`] if it is another owner's; [`Fault::InUse`] if somebody holds it:
+/// it would stay, under its name; the error of `zfs`.
 pub fn delete_snapshot(
     tool: &dyn Tool,
     volume: &DatasetName,
@@ -280,17 +294,28 @@ pub fn delete_snapshot(
     let all = snapshots_of(tool, volume)?;
     let Some(found) = all.into_iter().find(|one| one.snapshot == wanted) else { return Ok(()) };
     found.check_owner(owner)?;
-    let mut name = wanted;
-    if !found.clones.is_empty() {
-        // First: from here on it is not listed, whatever happens.
-        let mark = format!("{TEMPORARY}=deleted");
-        tool.run("zfs", &["set", &mark, name.as_str()])?;
-        // The name is free for another snapshot.
-        let hidden = named(volume, &format!("{DELETED_PREFIX}{:016x}", found.guid))?;
-        tool.run("zfs", &["rename", name.as_str(), hidden.as_str()])?;
-        name = hidden;
+    found.refuse_if_held()?;
+    if found.clones.is_empty() {
+        return destroy_deferred(tool, &wanted);
     }
-    match tool.run("zfs", &["destroy", "-d", name.as_str()]) {
+    // First: from here on it is not listed, whatever happens.
+    let mark = format!("{TEMPORARY}=deleted");
+    tool.run("zfs", &["set", &mark, wanted.as_str()])?;
+    // Under its name, under which a repeated request finds it: what is renamed, nobody
+    // would destroy any more.
+    destroy_deferred(tool, &wanted)?;
+    // The name is free for another snapshot. Without its clones it is gone already.
+    let hidden = named(volume, &format!("{DELETED_PREFIX}{:016x}", found.guid))?;
+    unless_absent(tool.run("zfs", &["rename", wanted.as_str(), hidden.as_str()]))
+}
+
+/// Destroys a snapshot: at once, or with the last clone that needs it.
+fn destroy_deferred(tool: &dyn Tool, snapshot: &SnapshotName) -> Result<(), VolumeError> {
+    unless_absent(tool.run("zfs", &["destroy", "-d", snapshot.as_str()]))
+}
+
+fn unless_absent(outcome: Result<String, ToolError>) -> Result<(), VolumeError> {
+    match outcome {
         Err(error) if !error.is_absent() => Err(error.into()),
         _ => Ok(()),
     }

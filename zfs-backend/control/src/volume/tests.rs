@@ -1,5 +1,7 @@
 //! Volumes on the model of ZFS, also with commands that are lost.
 
+mod refusals;
+
 use super::model::{Fate, Model};
 use super::*;
 use crate::name::DatasetName;

@@ -26,6 +26,11 @@ impl State {
             return Err(format!("cannot open '{name}': dataset does not exist"));
         };
         found.held = held;
+        let (guid, is_deferred) = (found.guid, found.deferred);
+        // A deferred snapshot goes with its last hold.
+        if !held && is_deferred && self.clones(guid).is_empty() {
+            self.snapshots.remove(name);
+        }
         Ok(String::new())
     }
 }

@@ -1,0 +1,112 @@
+//! Requests that are refused change nothing, and snapshots that go leave nothing.
+
+use super::*;
+
+#[test]
+fn a_rollback_that_is_refused_destroys_no_snapshot() {
+    let model = model();
+    make(&model, &new("a", VolumeKind::Block)).unwrap();
+    snapshot(&model, &the(&model, "a"), "one").unwrap();
+    // One more than a command destroys.
+    let scheduled: Vec<String> = (0..65)
+        .map(|n| format!("tank/k8s/a@zgate_2026-11-21_{:02}:{:02}:00_hourly", n / 60, n % 60))
+        .collect();
+    scheduled.iter().for_each(|name| model.foreign_snapshot(name));
+    let last = scheduled[64].as_str();
+    let run = |arguments: &[&str]| drop(model.run("zfs", arguments).unwrap());
+    let back = || roll_back(&model, &the(&model, "a"), "one", true);
+    let is_refused = |fault: Fault, why: &str| {
+        let names = model.names();
+        let error = back().unwrap_err();
+        assert!(error.fault == fault && error.message.contains(why), "{why}: {error}");
+        assert_eq!(model.names(), names, "{why}");
+    };
+    run(&["hold", "backup", last]);
+    is_refused(Fault::InUse, "held");
+    run(&["release", "backup", last]);
+    run(&["bookmark", last, "tank/k8s/a#sent"]);
+    is_refused(Fault::InUse, "a#sent");
+    run(&["destroy", "tank/k8s/a#sent"]);
+    run(&["set", "refreservation=1099511627776", "tank/k8s/a"]);
+    is_refused(Fault::NoSpace, "reservation");
+    run(&["inherit", "refreservation", "tank/k8s/a"]);
+    // A bookmark of the same moment prevents nothing.
+    run(&["bookmark", "tank/k8s/a@one", "tank/k8s/a#one"]);
+    back().unwrap();
+    assert_eq!(left(&model), ["a", "a@one"]);
+}
+
+#[test]
+fn a_deleted_snapshot_is_never_found_again_under_its_name() {
+    let model = model();
+    make(&model, &new("a", VolumeKind::Block)).unwrap();
+    let take = || snapshot(&model, &the(&model, "a"), "s");
+    let remove = || delete_snapshot(&model, &dataset("a"), "s", "csi");
+    let run = |arguments: &[&str]| drop(model.run("zfs", arguments).unwrap());
+    let old = take().unwrap();
+    run(&["hold", "backup", "tank/k8s/a@s"]);
+    let error = remove().unwrap_err();
+    assert!(error.fault == Fault::InUse && error.next_step.contains("release"), "{error}");
+    assert_eq!(take().unwrap().guid, old.guid, "it is as before");
+    // A hold that came when the deletion was decided.
+    run(&["destroy", "-d", "tank/k8s/a@s"]);
+    assert_eq!(take().unwrap_err().fault, Fault::Exists);
+    assert!(snapshots_of(&model, &dataset("a")).unwrap().iter().all(|one| !one.listed));
+    assert_eq!(remove().unwrap_err().fault, Fault::InUse);
+    run(&["release", "backup", "tank/k8s/a@s"]);
+    remove().unwrap();
+    assert_ne!(take().unwrap().guid, old.guid);
+    remove().unwrap();
+    assert_eq!(left(&model), ["a"]);
+}
+
+#[test]
+fn a_receive_under_way_hides_no_snapshot_and_keeps_what_it_needs() {
+    let model = model();
+    make(&model, &new("a", VolumeKind::Block)).unwrap();
+    for hour in [10, 11] {
+        model.foreign_snapshot(&format!("tank/k8s/a@zgate_2026-11-21_{hour}:00:00_hourly"));
+    }
+    let hidden = "tank/k8s/foreign/%recv";
+    let needed = "tank/k8s/a@zgate_2026-11-21_11:00:00_hourly";
+    model.run("zfs", &["clone", needed, hidden]).unwrap();
+    let all = snapshots(&model, &PARENT.parse().unwrap()).unwrap();
+    assert_eq!(all.iter().map(|one| one.clones.len()).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(all[1].clones, [hidden]);
+    let names = model.names();
+    let error = delete(&model, &the(&model, "a")).unwrap_err();
+    assert!(error.fault == Fault::InUse && error.message.contains("receive"), "{error}");
+    assert_eq!(model.names(), names);
+    model.run("zfs", &["destroy", hidden]).unwrap();
+    delete(&model, &the(&model, "a")).unwrap();
+    assert_eq!(left(&model), Vec::<String>::new());
+}
+
+#[test]
+fn a_deletion_that_is_cut_off_leaves_no_snapshot_behind() {
+    let model = model();
+    make(&model, &new("a", VolumeKind::Block)).unwrap();
+    let rename = "zfs rename";
+    for (cut, fate) in [
+        ("zfs set", Fate::LostAfter),
+        ("zfs destroy", Fate::LostAfter),
+        (rename, Fate::LostBefore),
+        (rename, Fate::LostAfter),
+    ] {
+        let taken = snapshot(&model, &the(&model, "a"), "s").unwrap();
+        let origin = Some(Origin::Snapshot(taken.snapshot));
+        make(&model, &NewVolume { origin, ..new("c", VolumeKind::Block) }).unwrap();
+        let mut fates = [fate].into_iter();
+        model.set_fates(Some(Box::new(move |command| match command.starts_with(cut) {
+            true => fates.next().unwrap_or(Fate::Runs),
+            false => Fate::Runs,
+        })));
+        let remove = || delete_snapshot(&model, &dataset("a"), "s", "csi");
+        assert_eq!(remove().unwrap_err().fault, Fault::Storage, "{cut}");
+        remove().unwrap();
+        model.set_fates(None);
+        assert!(!left(&model).contains(&"a@s".to_owned()), "{cut}: the name is free");
+        delete(&model, &the(&model, "c")).unwrap();
+        assert_eq!(left(&model), ["a"], "{cut} {fate:?}");
+    }
+}
