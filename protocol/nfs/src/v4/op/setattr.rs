@@ -37,9 +37,7 @@ fn time_delegation(
     match tables.delegations.get(&key) {
         // A delegation granted before the export's option was turned off is
         // valid.
-        Some(held) if held.attrs => {
-            Ok((held.times, held.write && held.core.uid == object.who().uid))
-        }
+        Some(held) if held.attrs => Ok((held.times, held.core.writer() == Some(object.who().uid))),
         _ if !object.export.gives_delegated_times() => Err(Status::Attrnotsupp),
         _ => Err(Status::BadStateid),
     }
