@@ -49,7 +49,14 @@ impl Stream {
     /// # Errors
     /// As [`Session::login`].
     pub fn login(address: SocketAddr, script: &LoginScript) -> io::Result<(Self, LoginOutcome)> {
-        let socket = TcpStream::connect(address)?;
+        Self::login_over(TcpStream::connect(address)?, script)
+    }
+
+    /// Logs in over a connection.
+    ///
+    /// # Errors
+    /// As [`Session::login`].
+    pub fn login_over(socket: TcpStream, script: &LoginScript) -> io::Result<(Self, LoginOutcome)> {
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(Duration::from_secs(60)))?;
         let mut stream = Self {

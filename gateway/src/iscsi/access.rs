@@ -1,7 +1,8 @@
 //! Login rules: which initiators may log in to which target, and the
 //! authentication required.
 
-use super::luns::catalog::Catalog;
+use super::luns::catalog::{Catalog, Target};
+use std::net::IpAddr;
 use zgate_iscsi::access::{AccessPolicy, Admission, AuthRequirement, Grant, Peer};
 use zgate_iscsi::auth::{ChapAccount, ChapAlgorithm, ChapPolicy};
 use zgate_iscsi::names::IscsiName;
@@ -10,6 +11,24 @@ use zgate_iscsi::names::IscsiName;
 pub(crate) struct Access<'a> {
     pub catalog: &'a Catalog,
     pub discovery: Option<&'a ChapAccount>,
+}
+
+/// Returns whether one rule of the target admits an initiator from both addresses, and it
+/// has proved what this rule requires. Two rules for one name are two hosts.
+pub(super) fn is_one_host(
+    target: &Target,
+    initiator: &IscsiName,
+    authenticated: Option<&str>,
+    addresses: [Option<IpAddr>; 2],
+) -> bool {
+    match addresses.map(|address| target.rule(initiator, address)) {
+        [Some(None), Some(None)] => true,
+        [Some(Some(one)), Some(Some(other))] => {
+            std::ptr::eq(one, other)
+                && one.chap.as_ref().is_none_or(|chap| authenticated == Some(chap.name.as_str()))
+        }
+        _ => false,
+    }
 }
 
 fn chap(initiator: &ChapAccount, target: Option<&ChapAccount>) -> AuthRequirement {
@@ -31,6 +50,19 @@ impl AccessPolicy for Access<'_> {
             None => AuthRequirement::None,
         };
         Admission::Granted(Grant { alias: target.settings.alias.clone(), auth })
+    }
+
+    fn may_take_over(
+        &self,
+        target: &IscsiName,
+        peer: &Peer,
+        authenticated: Option<&str>,
+        from: Option<IpAddr>,
+    ) -> bool {
+        let target = self.catalog.targets.get(target);
+        target.is_some_and(|target| {
+            is_one_host(target, &peer.initiator, authenticated, [peer.address, from])
+        })
     }
 
     fn admit_discovery(&self, peer: &Peer) -> Option<AuthRequirement> {

@@ -1,12 +1,12 @@
 //! State of the iSCSI service shared by all cores: targets, sessions, stats.
 
-use super::access::Access;
+use super::access::{Access, is_one_host};
 use super::limits::{
     MAX_GATHERED_BYTES, MAX_RETAINED_BYTES, MAX_RETAINED_TOTAL_BYTES, MIN_RETAINED_BYTES,
     PING_AFTER, PING_TIMEOUT,
 };
 use super::logins::Logins;
-use super::luns::catalog::{Catalog, LunMap};
+use super::luns::catalog::{Catalog, LunMap, Target};
 use super::luns::unit::{Unit, UnitHome};
 use super::luns::volumes::Volumes;
 use super::session::{ConnectionHandle, LiveSession};
@@ -197,11 +197,19 @@ impl IscsiService {
     fn refresh_lun_map(&self, live: &Arc<LiveSession>, rules: &Rules) {
         let Some(name) = &live.key.target else { return };
         let target = rules.catalog.targets.get(name);
+        let (own, connections) = (Some(live.address), live.connections());
+        let peers = connections.iter().map(|(_, connection)| connection.peer.ip().to_canonical());
+        let all: Vec<_> = peers.chain(own).collect();
+        let authenticated = live.authenticated.as_deref();
+        let is_admitted = |target: &Target, address| {
+            is_one_host(target, &live.key.initiator, authenticated, [own, Some(address)])
+        };
         let admitted =
-            target.filter(|target| target.rule(&live.key.initiator, Some(live.address)).is_some());
+            target.filter(|target| all.iter().all(|&address| is_admitted(target, address)));
         let Some(target) = admitted else {
             tracing::info!(target = %name, initiator = %live.key.initiator, "session ended: its \
-                initiator may no longer use the target");
+                initiator may no longer use the target, or has to log in again as its rule \
+                requires");
             live.with(|session| session.terminate(CloseReason::Dropped));
             self.end_session(live);
             return;

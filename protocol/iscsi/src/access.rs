@@ -70,6 +70,20 @@ pub trait AccessPolicy {
     /// Decides about a login of `peer` to `target`.
     fn admit(&self, target: &IscsiName, peer: &Peer) -> Admission;
 
+    /// Decides whether a login of `peer`, which proved to be `authenticated`, may join or
+    /// end the session of the same initiator port that began from the address `from`.
+    /// Nothing but the name tells the two apart. The default is for owners whose rules
+    /// do not depend on addresses.
+    fn may_take_over(
+        &self,
+        _target: &IscsiName,
+        _peer: &Peer,
+        _authenticated: Option<&str>,
+        _from: Option<IpAddr>,
+    ) -> bool {
+        true
+    }
+
     /// Authentication for a discovery session of `peer`; `None` refuses with
     /// status 0202.
     fn admit_discovery(&self, peer: &Peer) -> Option<AuthRequirement>;

@@ -57,6 +57,8 @@ pub enum ClaimError {
 #[derive(Clone, Debug)]
 struct Entry {
     key: SessionKey,
+    /// Address of the login that began it.
+    from: Option<IpAddr>,
     max_connections: usize,
     connections: Vec<Cid>,
 }
@@ -113,7 +115,15 @@ impl Directory {
         self.by_key.get(key) == Some(&tsih)
     }
 
-    /// Takes the session for a login that is about to succeed.
+    /// Returns the address from which the session began that a login would join or
+    /// reinstate; `None` if there is no such session.
+    #[must_use]
+    pub fn origin(&self, key: &SessionKey, tsih: Tsih) -> Option<Option<IpAddr>> {
+        let tsih = if tsih == Tsih(0) { *self.by_key.get(key)? } else { tsih };
+        self.by_tsih.get(&tsih).filter(|entry| entry.key == *key).map(|entry| entry.from)
+    }
+
+    /// Takes the session for a login from `from` that is about to succeed.
     ///
     /// # Errors
     /// See [`ClaimError`].
@@ -122,6 +132,7 @@ impl Directory {
         key: &SessionKey,
         tsih: Tsih,
         cid: Cid,
+        from: Option<IpAddr>,
         max_connections: usize,
         entropy: &mut dyn Entropy,
     ) -> Result<Claim, ClaimError> {
@@ -141,7 +152,7 @@ impl Directory {
         {
             return Err(ClaimError::OutOfResources);
         }
-        let entry = Entry { key: key.clone(), max_connections, connections: vec![cid] };
+        let entry = Entry { key: key.clone(), from, max_connections, connections: vec![cid] };
         self.begin(entry, entropy)
     }
 
@@ -161,18 +172,18 @@ impl Directory {
         if tsih != Tsih(0) {
             return Err(ClaimError::NoSuchSession);
         }
-        let from = from.map(HostKey::from);
-        let of_host = self.discovery.values().filter(|known| **known == from).count();
+        let host = from.map(HostKey::from);
+        let of_host = self.discovery.values().filter(|known| **known == host).count();
         if !self.by_key.contains_key(key)
             && (self.discovery.len() >= MAX_DISCOVERY_SESSIONS
                 || of_host >= MAX_DISCOVERY_SESSIONS_PER_HOST)
         {
             return Err(ClaimError::OutOfResources);
         }
-        let entry = Entry { key: key.clone(), max_connections: 1, connections: vec![cid] };
+        let entry = Entry { key: key.clone(), from, max_connections: 1, connections: vec![cid] };
         let claim = self.begin(entry, entropy)?;
         if let Claim::New(new) | Claim::Reinstates { new, .. } = claim {
-            self.discovery.insert(new, from);
+            self.discovery.insert(new, host);
         }
         Ok(claim)
     }
@@ -240,27 +251,28 @@ mod tests {
     fn new_join_reinstate() {
         let mut directory = Directory::new(10);
         let mut entropy = Fixed(0);
-        let Claim::New(first) = directory.claim(&key(1), Tsih(0), Cid(0), 2, &mut entropy).unwrap()
+        let Claim::New(first) =
+            directory.claim(&key(1), Tsih(0), Cid(0), None, 2, &mut entropy).unwrap()
         else {
             panic!("new")
         };
         assert_ne!(first, Tsih(0));
         assert_eq!(
-            directory.claim(&key(1), first, Cid(1), 2, &mut entropy),
+            directory.claim(&key(1), first, Cid(1), None, 2, &mut entropy),
             Ok(Claim::Joins(first))
         );
-        let third = directory.claim(&key(1), first, Cid(2), 2, &mut entropy);
+        let third = directory.claim(&key(1), first, Cid(2), None, 2, &mut entropy);
         assert_eq!(third, Err(ClaimError::TooManyConnections));
         assert_eq!(
-            directory.claim(&key(1), first, Cid(1), 2, &mut entropy),
+            directory.claim(&key(1), first, Cid(1), None, 2, &mut entropy),
             Ok(Claim::Joins(first))
         );
         assert_eq!(
-            directory.claim(&key(2), first, Cid(1), 2, &mut entropy),
+            directory.claim(&key(2), first, Cid(1), None, 2, &mut entropy),
             Err(ClaimError::NoSuchSession)
         );
         let Claim::Reinstates { old, new } =
-            directory.claim(&key(1), Tsih(0), Cid(0), 2, &mut entropy).unwrap()
+            directory.claim(&key(1), Tsih(0), Cid(0), None, 2, &mut entropy).unwrap()
         else {
             panic!("reinstates")
         };
@@ -291,14 +303,31 @@ mod tests {
         let others = (1..hosts).flat_map(|host| (0..per_host).map(move |isid| (isid, host)));
         others.for_each(|(isid, host)| assert!(claim(isid, host).is_ok(), "{isid} {host}"));
         assert_eq!(claim(0, hosts), Err(ClaimError::OutOfResources), "all hosts");
-        assert!(directory.claim(&key(1), Tsih(0), Cid(0), 1, &mut Fixed(3)).is_ok());
+        assert!(directory.claim(&key(1), Tsih(0), Cid(0), None, 1, &mut Fixed(3)).is_ok());
+    }
+
+    #[test]
+    fn the_origin_of_a_session_is_that_of_its_first_login() {
+        let [first, second] = [1, 2].map(|host| Some(IpAddr::from([192, 0, 2, host])));
+        let mut directory = Directory::new(10);
+        let claim = |directory: &mut Directory, tsih, cid, from| {
+            directory.claim(&key(1), tsih, cid, from, 2, &mut Fixed(0)).unwrap()
+        };
+        assert_eq!(directory.origin(&key(1), Tsih(0)), None);
+        let Claim::New(tsih) = claim(&mut directory, Tsih(0), Cid(0), first) else { panic!("new") };
+        claim(&mut directory, tsih, Cid(1), second);
+        assert_eq!(directory.origin(&key(1), Tsih(0)), Some(first));
+        assert_eq!(directory.origin(&key(1), tsih), Some(first));
+        assert_eq!(directory.origin(&key(2), tsih), None, "of another port");
+        claim(&mut directory, Tsih(0), Cid(0), second);
+        assert_eq!(directory.origin(&key(1), Tsih(0)), Some(second));
     }
 
     #[test]
     fn bounded() {
         let mut directory = Directory::new(1);
-        directory.claim(&key(1), Tsih(0), Cid(0), 1, &mut Fixed(3)).unwrap();
-        let second = directory.claim(&key(2), Tsih(0), Cid(0), 1, &mut Fixed(3));
+        directory.claim(&key(1), Tsih(0), Cid(0), None, 1, &mut Fixed(3)).unwrap();
+        let second = directory.claim(&key(2), Tsih(0), Cid(0), None, 1, &mut Fixed(3));
         assert_eq!(second, Err(ClaimError::OutOfResources));
     }
 }

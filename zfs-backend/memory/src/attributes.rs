@@ -95,16 +95,15 @@ impl Tree {
     }
 }
 
-/// Checks the right to set times: a caller with write permission may set both
-/// stamps to the current time; everything else requires the owner
-/// (utimensat(2)).
+/// Checks the right to set times: a caller with write permission may set stamps to
+/// the current time; everything else requires the owner. A change of size sets the
+/// time of modification by itself.
 fn may_set_times(who: &Caller, inode: &Inode, changes: &SetAttr) -> StoreResult<()> {
     let by_hand = |time| matches!(time, Some(SetTime::At(_)));
-    let one_alone = changes.atime.is_some() != changes.mtime.is_some();
-    if by_hand(changes.atime) || by_hand(changes.mtime) || one_alone || changes.btime.is_some() {
+    if by_hand(changes.atime) || by_hand(changes.mtime) || changes.btime.is_some() {
         return permission::require_owner(who, inode);
     }
-    let touches = changes.atime.is_some();
+    let touches = changes.atime.is_some() || (changes.mtime.is_some() && changes.size.is_none());
     if touches && !permission::owns(who, inode) && !permits(who, inode, WRITE) {
         return Err(StoreError::AccessDenied);
     }
@@ -261,7 +260,14 @@ mod tests {
         set(&alice, &mode(0o622)).unwrap();
         set(&bob, &touch).unwrap();
         let one = SetAttr { atime: None, ..touch };
-        assert_eq!(error_of(set(&bob, &one)), StoreError::NotPermitted);
+        set(&bob, &one).unwrap();
+        let cut = SetAttr { size: Some(0), ..one.clone() };
+        set(&bob, &cut).unwrap();
+        let when = Some(SetTime::At(Timestamp::default()));
+        let by_hand = SetAttr { mtime: when, ..one.clone() };
+        assert_eq!(error_of(set(&bob, &by_hand)), StoreError::NotPermitted);
+        set(&alice, &mode(0o644)).unwrap();
+        assert_eq!(error_of(set(&bob, &one)), StoreError::AccessDenied);
         let group = |gid| SetAttr { gid: Some(gid), ..SetAttr::default() };
         assert_eq!(set(&alice, &group(3001)).unwrap().gid, 3001);
         assert_eq!(error_of(set(&alice, &group(9))), StoreError::NotPermitted);

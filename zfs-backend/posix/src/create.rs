@@ -58,6 +58,7 @@ impl Tree {
         }
         dir.mark_entries_modified();
         let (entry, attr, writer) = made?;
+        entry.note_creator(who.uid);
         let is_stable = matches!(mode, CreateMode::Exclusive(_));
         let open: OpenFile = Arc::new(PosixFile::created(self, entry.clone(), writer, who));
         Ok(CreatedFile {
@@ -151,8 +152,9 @@ impl Tree {
                     return Err(StoreError::Exists);
                 }
                 // A retransmission: the creator opens the file regardless of
-                // its mode.
-                if who.uid == attr.uid || who.uid == 0 || !self.switches_identity {
+                // its mode. Anybody can take the verifier from the times of any
+                // file; and all files have one owner if identities are not switched.
+                if who.uid == attr.uid || who.uid == 0 || entry.is_created_by(who.uid) {
                     let writer = entry.writer()?;
                     let file = PosixFile::created(self, Arc::clone(&entry), writer, who);
                     found.open = Some(Arc::new(file));
@@ -264,6 +266,53 @@ fn verifier_matches(attr: &Attr, verifier: [u8; 8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::PosixOptions;
+    use crate::store::PosixStore;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+    use zgate_io::{EngineChoice, IoEngine};
+    use zgate_store::BufferPool;
+
+    /// Opens a store that takes on no identities, also if the tests run as root.
+    fn store_without_root(path: &Path) -> Arc<PosixStore> {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let engine = IoEngine::new(EngineChoice::Threads, 1).unwrap();
+        let options = PosixOptions::new(engine, BufferPool::new(1 << 20));
+        let mut store = PosixStore::open(path, options).unwrap();
+        let tree = Arc::get_mut(&mut Arc::get_mut(&mut store).unwrap().tree);
+        tree.unwrap().switches_identity = false;
+        store
+    }
+
+    #[test]
+    fn without_root_a_forged_verifier_opens_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store_without_root(dir.path());
+        let (tree, root) = (&store.tree, store.tree.root.handle);
+        let me = credentials::process_identity();
+        let [alice, bob] = [1, 2].map(|more| Caller {
+            uid: me.uid + more,
+            gid: me.gid + more,
+            groups: Arc::from([]),
+        });
+        let attrs = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        let verifier = [0, 0, 0, 1, 0, 0, 0, 2];
+        let exclusive = |who: &Caller, name: &[u8]| {
+            let mode = CreateMode::Exclusive(verifier);
+            tree.create_file(who, &root, name, mode, &attrs).unwrap()
+        };
+        // The times of somebody's file are a verifier that everybody can read.
+        let made = tree.create_file(me, &root, b"f", CreateMode::Guarded, &attrs).unwrap();
+        let times = verifier_times(verifier).over(&SetAttr::default());
+        tree.setattr(me, &made.node.handle, &times, None).unwrap();
+        assert!(exclusive(&alice, b"f").open.is_none());
+        assert!(exclusive(me, b"f").open.is_some(), "its owner");
+        // A repeated request of the creator still has the file.
+        assert!(exclusive(&alice, b"x").open.is_some());
+        let again = exclusive(&alice, b"x");
+        assert!(again.created && again.open.is_some());
+        assert!(exclusive(&bob, b"x").open.is_none());
+    }
 
     #[test]
     fn verifiers_fit_into_seconds() {

@@ -54,6 +54,8 @@ pub(crate) struct Entry {
     reads: OnceLock<Box<Mutex<Reads>>>,
     /// Cached listing of this directory.
     pub(crate) listing: Listing,
+    /// User for whom the file was created here, if it was.
+    creator: OnceLock<u32>,
 }
 
 /// Attributes at the last stat of an object.
@@ -150,7 +152,18 @@ impl Entry {
             claims: Mutex::default(),
             reads: OnceLock::new(),
             listing: Listing::default(),
+            creator: OnceLock::new(),
         }
+    }
+
+    /// Records the user for whom the file was created.
+    pub(crate) fn note_creator(&self, uid: u32) {
+        let _ = self.creator.set(uid);
+    }
+
+    /// Returns whether the file was created for this user, as far as this is still known.
+    pub(crate) fn is_created_by(&self, uid: u32) -> bool {
+        self.creator.get() == Some(&uid)
     }
 
     /// Reads the current attributes.

@@ -7,11 +7,12 @@
 
 use crate::entry::Entry;
 use crate::errno::OrStoreError;
+use crate::setattr::sets_one_to_now;
 use crate::syscall;
 use crate::tree::Tree;
 use zgate_io::access_check::{Rights, check_access};
 use zgate_io::credentials;
-use zgate_store::{AccessMask, Caller, SetAttr, StoreError, StoreResult};
+use zgate_store::{AccessMask, Caller, FileKind, SetAttr, SetTime, StoreError, StoreResult};
 
 impl Tree {
     /// Returns whether the kernel checks `who` itself.
@@ -54,36 +55,46 @@ impl Tree {
         Ok(())
     }
 
-    /// Refuses attribute changes that only the owner or root may make.
+    /// Refuses attribute changes that only the owner or root may make, before the
+    /// first of them is made: data must not be cut off for a request that fails.
+    /// Runs under `who`'s identity if identities are switched.
     pub(crate) fn precheck_setattr(
         &self,
         who: &Caller,
         entry: &Entry,
         changes: &SetAttr,
     ) -> StoreResult<()> {
-        if self.switches_identity {
+        if self.switches_identity && who.uid == 0 {
             return Ok(());
         }
         let stat = syscall::stat(&entry.fd)?;
-        let gives_away = changes.uid.is_some_and(|uid| uid != stat.stx_uid)
-            || changes.gid.is_some_and(|gid| gid != stat.stx_gid && !who.in_group(gid));
-        if gives_away {
-            return Err(StoreError::NotPermitted);
+        if !self.switches_identity {
+            let gives_away = changes.uid.is_some_and(|uid| uid != stat.stx_uid)
+                || changes.gid.is_some_and(|gid| gid != stat.stx_gid && !who.in_group(gid));
+            if gives_away {
+                return Err(StoreError::NotPermitted);
+            }
+            if self.kernel_decides(who) {
+                return Ok(());
+            }
         }
-        if self.kernel_decides(who) || who.uid == 0 || who.uid == stat.stx_uid {
+        if who.uid == 0 || who.uid == stat.stx_uid {
             return Ok(());
         }
-        let set_by_hand = |time| matches!(time, Some(zgate_store::SetTime::At(_)));
-        let one_alone = changes.atime.is_some() != changes.mtime.is_some();
-        if changes.mode.is_some()
-            || changes.gid.is_some_and(|gid| gid != stat.stx_gid)
-            || set_by_hand(changes.atime)
-            || set_by_hand(changes.mtime)
-            || one_alone
-        {
+        // The kernel refuses this to others also where it changes nothing.
+        let moved = |id: u32, own: u32| self.switches_identity || id != own;
+        let moves = changes.uid.is_some_and(|uid| moved(uid, stat.stx_uid))
+            || changes.gid.is_some_and(|gid| moved(gid, stat.stx_gid));
+        let set_by_hand = |time| matches!(time, Some(SetTime::At(_)));
+        // The mode of a symbolic link is not set.
+        let changes_mode = changes.mode.is_some() && entry.kind != FileKind::Symlink;
+        if changes_mode || moves || set_by_hand(changes.atime) || set_by_hand(changes.mtime) {
             return Err(StoreError::NotPermitted);
         }
-        if changes.size.is_some() || changes.atime.is_some() {
+        if sets_one_to_now(changes) {
+            return self.require(who, entry, Rights::WRITE);
+        }
+        if changes.size.is_some() || changes.atime.is_some() || changes.mtime.is_some() {
             return self.precheck(who, entry, Rights::WRITE);
         }
         Ok(())
@@ -119,7 +130,7 @@ impl Tree {
 
 fn mode_mask(who: &Caller, entry: &Entry) -> StoreResult<AccessMask> {
     let stat = syscall::stat(&entry.fd)?;
-    let is_dir = entry.kind == zgate_store::FileKind::Directory;
+    let is_dir = entry.kind == FileKind::Directory;
     let mode = u32::from(stat.stx_mode);
     Ok(AccessMask::from_mode(who, mode, stat.stx_uid, stat.stx_gid, is_dir))
 }

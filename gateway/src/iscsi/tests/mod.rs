@@ -13,6 +13,7 @@ mod pair;
 mod parked;
 mod reopened;
 mod rounds;
+mod rules;
 mod spans;
 mod state_files;
 

@@ -6,7 +6,7 @@ use super::negotiate::{Negotiation, NegotiationContext};
 use super::params::{Offer, Operational, Transport};
 use super::security::Security;
 use super::status::LoginStatus;
-use crate::access::AccessPolicy;
+use crate::access::{AccessPolicy, Peer};
 use crate::directory::{Claim, Directory, SessionKey};
 use crate::entropy::Entropy;
 use crate::limits::{DEFAULT_RECV_SEGMENT_BYTES, MAX_LOGIN_REQUESTS, MAX_UNSOLICITED_BYTES};
@@ -311,16 +311,11 @@ impl Login {
         if iser && key.target.is_some() && !params.rdma_extensions {
             return Err(LoginStatus::INITIATOR_ERROR);
         }
-        let most = params.max_connections as usize;
+        self.check_take_over(&key, fixed.tsih, cx)?;
+        let (most, from) = (params.max_connections as usize, self.address);
         let claim = match key.target {
-            Some(_) => cx.directory.claim(&key, fixed.tsih, fixed.cid, most, cx.entropy)?,
-            None => cx.directory.claim_discovery(
-                &key,
-                fixed.tsih,
-                fixed.cid,
-                self.address,
-                cx.entropy,
-            )?,
+            Some(_) => cx.directory.claim(&key, fixed.tsih, fixed.cid, from, most, cx.entropy)?,
+            None => cx.directory.claim_discovery(&key, fixed.tsih, fixed.cid, from, cx.entropy)?,
         };
         self.state = LoginState::Done(Box::new(LoggedIn {
             key,
@@ -334,6 +329,27 @@ impl Login {
             transport: self.offer.transport,
         }));
         Ok(())
+    }
+
+    /// Refuses to join or reinstate a session that is somebody else's by the rules.
+    fn check_take_over(
+        &self,
+        key: &SessionKey,
+        tsih: Tsih,
+        cx: &LoginContext<'_>,
+    ) -> Result<(), LoginStatus> {
+        let Some(target) = &key.target else { return Ok(()) };
+        let Some(from) = cx.directory.origin(key, tsih) else { return Ok(()) };
+        let peer = Peer {
+            initiator: key.initiator.clone(),
+            address: self.address,
+            portal_group: self.portal_group,
+        };
+        if cx.policy.may_take_over(target, &peer, self.security.authenticated(), from) {
+            return Ok(());
+        }
+        // A host that moved to another network may retry until its old session has ended.
+        Err(if tsih == Tsih(0) { LoginStatus::UNAVAILABLE } else { LoginStatus::CANNOT_JOIN })
     }
 
     /// Size of the command window: limited by the unsolicited data that the

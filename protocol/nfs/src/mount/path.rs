@@ -5,14 +5,7 @@ use crate::namespace::{Entry, Export, FileHandle, Flavor, Namespace};
 use crate::runtime::Call;
 use std::sync::Arc;
 use zgate_nfs_wire::mount::MountStatus;
-use zgate_rpc::auth::{GssCaller, GssIdentity, GssUser};
-use zgate_rpc::gss::Service;
-use zgate_rpc::{AuthSys, Credential};
 use zgate_store::attr::FileKind;
-
-/// Identity "nobody", for credentials of a flavour that an export does not
-/// accept: clients call MNT to learn the accepted ones.
-const NOBODY: u32 = 65_534;
 
 /// An export and the part of the path below its root.
 #[derive(Clone, Debug)]
@@ -66,7 +59,8 @@ pub fn flavors(export: &Export, call: &Call) -> Vec<u32> {
     rule.map(|rule| rule.flavors.iter().map(Flavor::number).collect()).unwrap_or_default()
 }
 
-/// Admits a caller, if necessary as nobody.
+/// Admits a caller, if necessary as the anonymous user: clients call MNT to learn
+/// the accepted flavours, and in the clear for what they use over TLS.
 ///
 /// # Errors
 /// [`MountStatus::Acces`].
@@ -80,32 +74,11 @@ pub fn enter(export: &Export, call: &Call) -> Result<Entry, MountStatus> {
             | Refusal::UnknownGroups,
         ) => {
             call.refused.take();
-            let rule = export.rule_for(&call.peer).ok_or(MountStatus::Acces)?;
-            let enter = |flavor| export.enter_unprotected(&call.peer, &nobody(flavor)).ok();
-            rule.flavors.iter().find_map(enter)
+            export.enter_unprotected(&call.peer)
         }
-        decided => decided.ok(),
+        decided => decided,
     }
-    .ok_or(MountStatus::Acces)
-}
-
-/// A credential of a flavour for somebody who is nobody here.
-fn nobody(flavor: Flavor) -> Credential {
-    let by_kerberos = |service| {
-        let identity = Arc::new(GssIdentity {
-            principal: "nobody".into(),
-            acceptor: "nfs/server@R".into(),
-            user: GssUser::Nobody,
-        });
-        Credential::Gss(GssCaller { service, identity })
-    };
-    match flavor {
-        Flavor::None => Credential::None,
-        Flavor::Sys => Credential::Sys(AuthSys { uid: NOBODY, gid: NOBODY, ..AuthSys::default() }),
-        Flavor::Krb5 => by_kerberos(Service::None),
-        Flavor::Krb5i => by_kerberos(Service::Integrity),
-        Flavor::Krb5p => by_kerberos(Service::Privacy),
-    }
+    .map_err(|_| MountStatus::Acces)
 }
 
 /// Looks up the rest of the path. Symbolic links are not followed: the client

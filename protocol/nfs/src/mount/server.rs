@@ -340,6 +340,20 @@ mod tests {
     }
 
     #[test]
+    fn a_mount_in_the_clear_needs_no_groups_of_anybody() {
+        let mut export = an_export();
+        let rule = &mut export.clients[0];
+        (rule.protection, rule.server_groups, rule.anon_uid) = (Protection::Tls, true, 99);
+        let server = Server::new(source_of(vec![export]));
+        assert_eq!(mnt(&server, "/export").unwrap().flavors.0, [1, 0]);
+        let mut export = an_export();
+        export.clients[0].protection = Protection::Tls;
+        export.clients[0].flavors = std::iter::empty::<Flavor>().collect();
+        let server = Server::new(source_of(vec![export]));
+        assert_eq!(mnt(&server, "/export"), Err(MountStatus::Acces), "no flavour");
+    }
+
+    #[test]
     fn exports_are_listed_with_their_networks() {
         let mut export = an_export();
         let network = "192.0.2.0/24".parse().unwrap();

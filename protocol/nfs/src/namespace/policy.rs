@@ -297,17 +297,16 @@ impl Export {
         Ok(entry)
     }
 
-    /// Decides as [`Self::admit`], as if the connection were protected as
-    /// required.
+    /// Admits a host that the rules name as the anonymous user, who may only read,
+    /// whatever its credential and the protection of its connection are.
     ///
     /// # Errors
     /// [`Refusal`].
-    pub fn enter_unprotected(
-        &self,
-        peer: &Peer,
-        credential: &Credential,
-    ) -> Result<Entry, Refusal> {
-        self.entry(self.rule_open_to(peer)?, credential, &[])
+    pub fn enter_unprotected(&self, peer: &Peer) -> Result<Entry, Refusal> {
+        let rule = self.rule_open_to(peer)?;
+        // Nobody can be admitted by a rule without flavours.
+        rule.flavors.iter().next().ok_or(Refusal::WrongFlavor)?;
+        Ok(Entry { who: rule.anonymous(), writable: false, ids: rule.ids.clone() })
     }
 
     fn rule_open_to(&self, peer: &Peer) -> Result<&ClientRule, Refusal> {

@@ -39,6 +39,44 @@ fn attributes_are_set_and_told() {
 }
 
 #[test]
+fn who_may_write_may_cut_and_touch() {
+    in_both_modes(|s| async move {
+        if !is_root() {
+            return;
+        }
+        let (alice, bob) = (user(1001, 2001), user(1002, 2002));
+        let made = s.create_as(&alice, &s.root(), "f", 0o666).await.unwrap();
+        s.write(made.open.as_ref().unwrap(), 0, b"data").await;
+        let h = made.node.handle;
+        let touch = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
+        let long_ago = Some(SetTime::At(Timestamp { seconds: 1, nanoseconds: 0 }));
+        let by_hand = SetAttr { mtime: long_ago, ..SetAttr::default() };
+        // Nothing is cut off for a request that is refused.
+        for refused in [by_hand.clone(), mode(0o600)] {
+            let refused = SetAttr { size: Some(0), ..refused };
+            let refused = s.store.setattr(&bob, &h, &refused, None).await;
+            assert_eq!(error_of(refused), StoreError::NotPermitted);
+        }
+        assert_eq!(s.store.getattr(&h).await.unwrap().size, 4);
+        // As a client truncates a file for open(2).
+        let cut = SetAttr { size: Some(0), ..touch.clone() };
+        s.store.setattr(&alice, &h, &by_hand, None).await.unwrap();
+        let after = s.store.setattr(&bob, &h, &cut, None).await.unwrap();
+        assert!(after.size == 0 && after.mtime.seconds > 1, "{after:?}");
+        // Also where the size stays the same.
+        s.store.setattr(&alice, &h, &by_hand, None).await.unwrap();
+        assert!(s.store.setattr(&bob, &h, &cut, None).await.unwrap().mtime.seconds > 1);
+        s.store.setattr(&alice, &h, &by_hand, None).await.unwrap();
+        assert!(s.store.setattr(&bob, &h, &touch, None).await.unwrap().mtime.seconds > 1);
+        let set = s.store.setattr(&bob, &h, &by_hand, None).await;
+        assert_eq!(error_of(set), StoreError::NotPermitted);
+        s.store.setattr(&alice, &h, &mode(0o644), None).await.unwrap();
+        let set = s.store.setattr(&bob, &h, &touch, None).await;
+        assert_eq!(error_of(set), StoreError::AccessDenied);
+    });
+}
+
+#[test]
 fn every_write_moves_the_change_number() {
     in_both_modes(|s| async move {
         let (node, file) = s.file("f").await;

@@ -28,6 +28,7 @@ const ALLOW: u32 = 0;
 const DENY: u32 = 1;
 const FLAG_FILE_INHERIT: u32 = 0x1;
 const FLAG_DIRECTORY_INHERIT: u32 = 0x2;
+const FLAG_NO_PROPAGATE_INHERIT: u32 = 0x4;
 const FLAG_INHERIT_ONLY: u32 = 0x8;
 const FLAG_GROUP: u32 = 0x40;
 
@@ -63,18 +64,14 @@ fn mask_of(perms: u8, is_dir: bool) -> u32 {
     mask
 }
 
-fn perms_of(mask: u32) -> u8 {
-    let mut perms = 0;
-    if mask & READ_DATA != 0 {
-        perms |= 4;
-    }
-    if mask & WRITE_DATA != 0 {
-        perms |= 2;
-    }
-    if mask & EXECUTE != 0 {
-        perms |= 1;
-    }
-    perms
+/// The bits of rwx of which all rights are in the mask: `w` allows to append, and to
+/// delete what is in a directory, too.
+fn perms_of(mask: u32, is_dir: bool) -> u8 {
+    let has = |bit: &u8| {
+        let rights = mask_of(*bit, is_dir);
+        mask & rights == rights
+    };
+    [4, 2, 1].into_iter().filter(has).sum()
 }
 
 /// The NFSv4 ACL equivalent to a POSIX ACL, with these names of users and groups;
@@ -153,13 +150,19 @@ fn tag_of(ace: &Ace, principals: &mut Principals) -> Result<PosixAclTag, Status>
     }
 }
 
-/// The closest POSIX ACL that does not allow more.
+/// The closest POSIX ACL that does not allow more, of a directory or something else.
 ///
 /// # Errors
 /// [`Status::Badowner`] for a principal that is unknown,
-/// [`Status::Attrnotsupp`] for AUDIT and ALARM entries.
-pub fn to_posix(aces: &[Ace], principals: &mut Principals) -> Result<PosixAcl, Status> {
-    if aces.iter().any(|ace| ace.kind > DENY) {
+/// [`Status::Attrnotsupp`] for AUDIT and ALARM entries, and for inheritance that ends
+/// after one level: a default ACL goes on for ever.
+pub fn to_posix(
+    aces: &[Ace],
+    is_dir: bool,
+    principals: &mut Principals,
+) -> Result<PosixAcl, Status> {
+    let ends = |ace: &Ace| inherits(ace) && ace.flags & FLAG_NO_PROPAGATE_INHERIT != 0;
+    if aces.iter().any(|ace| ace.kind > DENY || ends(ace)) {
         return Err(Status::Attrnotsupp);
     }
     // All of them first: names that are unknown are looked up together.
@@ -167,14 +170,16 @@ pub fn to_posix(aces: &[Ace], principals: &mut Principals) -> Result<PosixAcl, S
     let aces = aces.iter().zip(tags).map(|(ace, tag)| Ok((ace, tag?)));
     let aces: Vec<(&Ace, PosixAclTag)> = aces.collect::<Result<_, Status>>()?;
     let applies = |(ace, _): &&(&Ace, _)| ace.flags & FLAG_INHERIT_ONLY == 0;
-    let inherits =
-        |(ace, _): &&(&Ace, _)| ace.flags & (FLAG_FILE_INHERIT | FLAG_DIRECTORY_INHERIT) != 0;
     let access: Vec<_> = aces.iter().filter(applies).copied().collect();
-    let default: Vec<_> = aces.iter().filter(inherits).copied().collect();
+    let default: Vec<_> = aces.iter().filter(|(ace, _)| inherits(ace)).copied().collect();
     Ok(PosixAcl {
-        access: entries_of(&access),
-        default: if default.is_empty() { Vec::new() } else { entries_of(&default) },
+        access: entries_of(&access, is_dir),
+        default: if default.is_empty() { Vec::new() } else { entries_of(&default, is_dir) },
     })
+}
+
+fn inherits(ace: &Ace) -> bool {
+    ace.flags & (FLAG_FILE_INHERIT | FLAG_DIRECTORY_INHERIT) != 0
 }
 
 /// Rights of one tag by the entries so far.
@@ -232,9 +237,11 @@ fn verdicts(aces: &[(&Ace, PosixAclTag)]) -> Vec<Verdict> {
 }
 
 /// Returns the entries of a POSIX ACL, with a mask if POSIX asks for one.
-fn entries_of(aces: &[(&Ace, PosixAclTag)]) -> Vec<PosixAclEntry> {
-    let entry =
-        |verdict: Verdict| PosixAclEntry { tag: verdict.tag, perms: perms_of(verdict.allowed) };
+fn entries_of(aces: &[(&Ace, PosixAclTag)], is_dir: bool) -> Vec<PosixAclEntry> {
+    let entry = |verdict: Verdict| PosixAclEntry {
+        tag: verdict.tag,
+        perms: perms_of(verdict.allowed, is_dir),
+    };
     let mut entries: Vec<_> = verdicts(aces).into_iter().map(entry).collect();
     let named = |e: &PosixAclEntry| matches!(e.tag, PosixAclTag::User(_) | PosixAclTag::Group(_));
     if entries.iter().any(named) {
@@ -280,10 +287,49 @@ mod tests {
                 entry(PosixAclTag::Other, 7),
             ],
         ] {
-            let mut aces = Vec::new();
-            write_entries(&mut aces, &access, (false, 0), |id| id.number().to_string());
-            assert_eq!(to_posix(&aces, &mut Principals::numbers()).unwrap().access, access);
+            for is_dir in [false, true] {
+                let mut aces = Vec::new();
+                write_entries(&mut aces, &access, (is_dir, 0), |id| id.number().to_string());
+                let back = to_posix(&aces, is_dir, &mut Principals::numbers());
+                assert_eq!(back.unwrap().access, access);
+            }
         }
+    }
+
+    fn one(kind: u32, flags: u32, mask: u32) -> Ace {
+        Ace { kind, flags, mask, who: Opaque(b"EVERYONE@".to_vec()) }
+    }
+
+    #[test]
+    fn a_part_of_the_rights_of_w_is_not_w() {
+        let of = |aces: &[Ace], is_dir| {
+            let posix = to_posix(aces, is_dir, &mut Principals::numbers());
+            perms(&posix.unwrap().access, PosixAclTag::Other)
+        };
+        let change = WRITE_DATA | APPEND_DATA;
+        for part in [WRITE_DATA, APPEND_DATA] {
+            assert_eq!(of(&[one(ALLOW, 0, part | READ_DATA)], false), 4, "{part:x}");
+            assert_eq!(of(&[one(DENY, 0, part), one(ALLOW, 0, change)], false), 0, "{part:x}");
+        }
+        assert_eq!(of(&[one(ALLOW, 0, change)], false), 2);
+        // A directory whose entries may be added and not deleted.
+        assert_eq!(of(&[one(ALLOW, 0, change | READ_DATA)], true), 4);
+        assert_eq!(of(&[one(ALLOW, 0, change | DELETE_CHILD)], true), 2);
+        let whole = one(ALLOW, 0, change | DELETE_CHILD);
+        assert_eq!(of(&[one(DENY, 0, DELETE_CHILD), whole.clone()], true), 0);
+        assert_eq!(of(&[one(DENY, 0, DELETE_CHILD), whole], false), 2, "a file has no children");
+    }
+
+    #[test]
+    fn inheritance_that_ends_is_refused() {
+        let ask =
+            |flags| to_posix(&[one(ALLOW, flags, READ_DATA)], true, &mut Principals::numbers());
+        for inherit in [FLAG_FILE_INHERIT, FLAG_DIRECTORY_INHERIT] {
+            assert_eq!(ask(inherit | FLAG_NO_PROPAGATE_INHERIT), Err(Status::Attrnotsupp));
+            assert!(!ask(inherit).unwrap().default.is_empty());
+        }
+        // It means nothing alone.
+        assert!(ask(FLAG_NO_PROPAGATE_INHERIT).unwrap().default.is_empty());
     }
 
     /// Returns the POSIX ACL of `(kind, group, rights as rwx, who)`.
@@ -295,7 +341,7 @@ mod tests {
             who: Opaque(who.as_bytes().to_vec()),
         };
         let aces: Vec<Ace> = aces.iter().map(ace).collect();
-        to_posix(&aces, &mut Principals::numbers()).unwrap().access
+        to_posix(&aces, false, &mut Principals::numbers()).unwrap().access
     }
 
     fn perms(entries: &[PosixAclEntry], tag: PosixAclTag) -> u8 {
@@ -377,6 +423,7 @@ mod tests {
     #[test]
     fn audit_entries_are_refused() {
         let ace = Ace { kind: 2, flags: 0, mask: 1, who: Opaque(b"OWNER@".to_vec()) };
-        assert_eq!(to_posix(&[ace], &mut Principals::numbers()), Err(Status::Attrnotsupp));
+        let posix = to_posix(&[ace], false, &mut Principals::numbers());
+        assert_eq!(posix, Err(Status::Attrnotsupp));
     }
 }

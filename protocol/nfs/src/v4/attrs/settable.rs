@@ -28,13 +28,19 @@ pub struct Settable {
     pub applied: Bitmap,
 }
 
-/// Object whose attributes are set.
+/// Object whose attributes are set. An ACL alone depends on its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// An object that is made: CREATE, OPEN.
-    New,
+    New {
+        /// It will be a directory.
+        is_dir: bool,
+    },
     /// An object that is there: SETATTR.
-    Existing,
+    Existing {
+        /// It is a directory.
+        is_dir: bool,
+    },
 }
 
 impl Subject {
@@ -42,9 +48,14 @@ impl Subject {
     /// umask is for new objects (RFC 8881 §6.2.5, RFC 8275 §5).
     fn takes(self, attribute: u32) -> bool {
         match self {
-            Self::New => attribute != MODE_SET_MASKED,
-            Self::Existing => attribute != MODE_UMASK,
+            Self::New { .. } => attribute != MODE_SET_MASKED,
+            Self::Existing { .. } => attribute != MODE_UMASK,
         }
+    }
+
+    fn is_dir(self) -> bool {
+        let (Self::New { is_dir } | Self::Existing { is_dir }) = self;
+        is_dir
     }
 }
 
@@ -85,14 +96,14 @@ pub async fn read(
     if attrs.mask.iter().any(|one| usage(one, cx.minor).is_some() && !subject.takes(one)) {
         return Err(Status::Inval);
     }
+    let parse = |principals: &mut Principals| parse(attrs, cx.minor, subject, principals);
     if !asks_principals(&attrs.mask) {
-        return parse(attrs, cx.minor, &mut Principals::numbers());
+        return parse(&mut Principals::numbers());
     }
     let Some(ids) = &entry.ids else {
-        let read = |principals: &mut Principals| parse(attrs, cx.minor, principals);
-        return Principals::read(&*cx.server.runtime, read).await;
+        return Principals::read(&*cx.server.runtime, parse).await;
     };
-    let mut settable = parse(attrs, cx.minor, &mut Principals::numbers())?;
+    let mut settable = parse(&mut Principals::numbers())?;
     ids.accept(&mut settable.set).map_err(|NoSuchId| Status::Badowner)?;
     if let Some(acl) = &mut settable.acl {
         ids.accept_acl(acl).map_err(|NoSuchId| Status::Badowner)?;
@@ -100,7 +111,12 @@ pub async fn read(
     Ok(settable)
 }
 
-fn parse(attrs: &Fattr, minor: u8, principals: &mut Principals) -> Result<Settable, Status> {
+fn parse(
+    attrs: &Fattr,
+    minor: u8,
+    subject: Subject,
+    principals: &mut Principals,
+) -> Result<Settable, Status> {
     let mut d = Decoder::new(&attrs.values.0);
     let mut out = Settable { applied: attrs.mask.clone(), ..Settable::default() };
     for attribute in attrs.mask.iter() {
@@ -138,7 +154,8 @@ fn parse(attrs: &Fattr, minor: u8, principals: &mut Principals) -> Result<Settab
         }
     }
     d.finish()?;
-    out.acl = aces.map(|aces: Vec<_>| acl::to_posix(&aces, principals)).transpose()?;
+    let posix = |aces: Vec<_>| acl::to_posix(&aces, subject.is_dir(), principals);
+    out.acl = aces.map(posix).transpose()?;
     if out.masked_mode.is_some() && out.set.mode.is_some() {
         return Err(Status::Inval);
     }
@@ -170,7 +187,8 @@ mod tests {
 
     #[test]
     fn what_may_not_be_set_is_refused() {
-        let parse = |attrs: &Fattr, minor| parse(attrs, minor, &mut Principals::numbers());
+        let subject = Subject::Existing { is_dir: false };
+        let parse = |attrs: &Fattr, minor| parse(attrs, minor, subject, &mut Principals::numbers());
         assert_eq!(parse(&fattr(&[FSID], &[0; 16]), 0), Err(Status::Inval));
         assert_eq!(parse(&fattr(&[14], &[0; 4]), 0), Err(Status::Attrnotsupp));
         assert_eq!(parse(&fattr(&[MODE], &[0, 0, 0, 1, 9, 9, 9, 9]), 0), Err(Status::Badxdr));

@@ -20,7 +20,8 @@ impl Rule for Create {
         if matches!(&kind, NewNode::Symlink(target) if target.is_empty()) {
             return Err(Status::Inval.into());
         }
-        let settable = settable::read(cx, &dir.entry, &args.attrs, Subject::New).await?;
+        let subject = Subject::New { is_dir: kind == NewNode::Directory };
+        let settable = settable::read(cx, &dir.entry, &args.attrs, subject).await?;
         let made = dir
             .export
             .store

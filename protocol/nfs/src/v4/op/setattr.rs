@@ -9,7 +9,7 @@ use crate::v4::request::Cx;
 use crate::v4::request::io::open_for_change;
 use crate::v4::state::shares::IoAccess;
 use crate::v4::tables::delegation::GrantTimes;
-use zgate_nfs_wire::v4::attr::{TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
+use zgate_nfs_wire::v4::attr::{ACL, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
 use zgate_nfs_wire::v4::op::Setattr;
 use zgate_nfs_wire::v4::op::setattr::Args;
 use zgate_nfs_wire::v4::{Bitmap, Stateid, Status};
@@ -37,9 +37,7 @@ fn time_delegation(
     match tables.delegations.get(&key) {
         // A delegation granted before the export's option was turned off is
         // valid.
-        Some(held) if held.attrs => {
-            Ok((held.times, held.write && held.core.uid == object.who().uid))
-        }
+        Some(held) if held.attrs => Ok((held.times, held.core.writer() == Some(object.who().uid))),
         _ if !object.export.gives_delegated_times() => Err(Status::Attrnotsupp),
         _ => Err(Status::BadStateid),
     }
@@ -71,8 +69,11 @@ fn only_times(settable: &Settable) -> bool {
 
 async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
     let object = cx.writable_object()?;
-    let mut settable = settable::read(cx, &object.entry, &args.attrs, Subject::Existing).await?;
     let store = &object.export.store;
+    let is_dir = args.attrs.mask.contains(ACL)
+        && store.getattr(&object.node).await?.kind == FileKind::Directory;
+    let subject = Subject::Existing { is_dir };
+    let mut settable = settable::read(cx, &object.entry, &args.attrs, subject).await?;
     let opened = if settable.set.size.is_some() {
         match store.getattr(&object.node).await?.kind {
             FileKind::Regular => {}

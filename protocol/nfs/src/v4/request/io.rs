@@ -76,9 +76,9 @@ async fn begin_change(
         let state = &cx.server.state;
         return Err(state.why_unknown(&state.lock(), cx.requester(), stateid));
     };
-    let Some(file) = granted else { return Err(Status::Openmode) };
-    if core.uid == object.who().uid {
-        return Ok(IoFile::new(file, Some(guard)));
+    let Some(granted) = granted else { return Err(Status::Openmode) };
+    if granted.uid == object.who().uid {
+        return Ok(IoFile::new(granted.file, Some(guard)));
     }
     let stateless = access != IoAccess::SetSize;
     let want = OpenAccess { read: false, write: true, stateless, read_by_execute: false };
@@ -88,12 +88,11 @@ async fn begin_change(
 
 async fn open_for_read(object: &Object, core: &IoCore) -> Result<OpenFile, Status> {
     let granted = core.for_read();
-    if granted.is_none() && !core.allows_write() {
+    if granted.is_none() && core.writer().is_none() {
         return Err(Status::Openmode);
     }
-    let own = core.uid == object.who().uid;
-    if let (Some(file), true) = (granted, own) {
-        return Ok(file);
+    if let Some(own) = granted.filter(|granted| granted.uid == object.who().uid) {
+        return Ok(own.file);
     }
     // Clients with an open for writing only read whole pages around their
     // writes; RFC 8881 §18.22.3 lets the server allow it.

@@ -6,7 +6,7 @@ use crate::namespace::{Export, FileKey, Object};
 use crate::v4::tables::Tables;
 use crate::v4::tables::delegation::{Delegation, GrantTimes};
 use crate::v4::tables::ids::StateKey;
-use crate::v4::tables::index::IoCore;
+use crate::v4::tables::index::{Granted, IoCore};
 use crate::v4::tables::pending_work::PendingWork;
 use crate::v4::tables::quota::{Bound, Quota};
 use std::sync::Arc;
@@ -81,13 +81,9 @@ impl State {
         client.delegations.insert(key);
         client.held.delegations += 1;
         client.lease.want_attention();
-        let core = Arc::new(IoCore::new(
-            new.client,
-            Arc::clone(&client.lease),
-            file,
-            new.object.who().uid,
-        ));
-        core.grant(true, new.write, new.opened);
+        let core = Arc::new(IoCore::new(new.client, Arc::clone(&client.lease), file));
+        let granted = Granted { file: Arc::clone(new.opened), uid: new.object.who().uid };
+        core.grant(true, new.write, &granted);
         self.index.publish(key, 1, &core);
         tables.files.entry(file).or_default().delegations.insert(new.client, key);
         let delegation = Delegation {

@@ -4,7 +4,7 @@ use super::State;
 use crate::namespace::FileKey;
 use crate::v4::tables::Tables;
 use crate::v4::tables::ids::StateKey;
-use crate::v4::tables::index::IoCore;
+use crate::v4::tables::index::{Granted, IoCore};
 use crate::v4::tables::open::Open;
 use crate::v4::tables::owner::{OpenOwner, OwnerName};
 use crate::v4::tables::quota::Quota;
@@ -79,6 +79,9 @@ impl State {
         new: &NewOpen<'_>,
     ) -> Result<Entered, Status> {
         let (read, write) = (new.access & 1 != 0, new.access & 2 != 0);
+        // An upgrade by another user grants it what it asks for, and the first user
+        // nothing.
+        let granted = Granted { file: Arc::clone(new.opened), uid: new.uid };
         tables.clients.get(&new.client).ok_or(Status::StaleClientid)?.may_hold_state()?;
         if let Some(key) = Self::open_of(tables, new.client, new.owner, &new.file)
             && let Some(open) = tables.opens.get_mut(&key)
@@ -91,7 +94,7 @@ impl State {
             }
             open.history |= history_bit(new.access, new.deny);
             open.seqid = next_seqid(open.seqid);
-            open.core.grant(read, write, new.opened);
+            open.core.grant(read, write, &granted);
             self.index.publish(key, open.seqid, &open.core);
             return Ok(Entered { stateid: key.stateid(open.seqid), upgraded });
         }
@@ -111,8 +114,8 @@ impl State {
             .or_insert_with(|| OpenOwner { confirmed, ..OpenOwner::default() });
         owner.opens.insert(key);
         client.held.opens += 1;
-        let core = Arc::new(IoCore::new(new.client, Arc::clone(&client.lease), new.file, new.uid));
-        core.grant(read, write, new.opened);
+        let core = Arc::new(IoCore::new(new.client, Arc::clone(&client.lease), new.file));
+        core.grant(read, write, &granted);
         self.index.publish(key, 1, &core);
         let share = Share::new(new.access, new.deny);
         let file = tables.files.entry(new.file).or_default();

@@ -12,6 +12,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zgate_nfs_wire::v4::ClientId;
 use zgate_store::file_store::OpenFile;
 
+/// A file that is open, and the user for whom; other users need access rights of
+/// their own.
+#[derive(Clone)]
+pub struct Granted {
+    /// The file.
+    pub file: OpenFile,
+    /// The user. An open that another user has upgraded has one for each direction.
+    pub uid: u32,
+}
+
 /// The open files of an open or a delegation; lock stateids share those of
 /// their open.
 pub struct IoCore {
@@ -21,9 +31,7 @@ pub struct IoCore {
     pub lease: Arc<Lease>,
     /// The file.
     pub file: FileKey,
-    /// The user that opened it; other users need access rights of their own.
-    pub uid: u32,
-    read: Mutex<Option<OpenFile>>,
+    read: Mutex<Option<Granted>>,
     write: Mutex<Changes>,
 }
 
@@ -31,7 +39,7 @@ pub struct IoCore {
 #[derive(Default)]
 struct Changes {
     /// The file open for writing, if granted.
-    file: Option<OpenFile>,
+    file: Option<Granted>,
     /// Held by each change in progress. `None` once the open or delegation is
     /// removed: no further change begins.
     guard: Option<WorkGuard>,
@@ -40,22 +48,22 @@ struct Changes {
 impl IoCore {
     /// A core without open files.
     #[must_use]
-    pub fn new(client: ClientId, lease: Arc<Lease>, file: FileKey, uid: u32) -> Self {
+    pub fn new(client: ClientId, lease: Arc<Lease>, file: FileKey) -> Self {
         let changes = Changes { file: None, guard: Some(WorkGuard::default()) };
-        Self { client, lease, file, uid, read: Mutex::default(), write: Mutex::new(changes) }
+        Self { client, lease, file, read: Mutex::default(), write: Mutex::new(changes) }
     }
 
     fn changes(&self) -> MutexGuard<'_, Changes> {
         self.write.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Grants the access for which `file` was opened.
-    pub fn grant(&self, read: bool, write: bool, file: &OpenFile) {
+    /// Grants the access for which the file was opened.
+    pub fn grant(&self, read: bool, write: bool, granted: &Granted) {
         if read {
-            *self.read.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(file));
+            *self.read.lock().unwrap_or_else(PoisonError::into_inner) = Some(granted.clone());
         }
         if write {
-            self.changes().file = Some(Arc::clone(file));
+            self.changes().file = Some(granted.clone());
         }
     }
 
@@ -85,21 +93,21 @@ impl IoCore {
 
     /// The file for reading, if granted.
     #[must_use]
-    pub fn for_read(&self) -> Option<OpenFile> {
+    pub fn for_read(&self) -> Option<Granted> {
         self.read.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// True if writing is granted.
+    /// The user for whom writing is granted, if it is.
     #[must_use]
-    pub fn allows_write(&self) -> bool {
-        self.changes().file.is_some()
+    pub fn writer(&self) -> Option<u32> {
+        self.changes().file.as_ref().map(|granted| granted.uid)
     }
 
     /// Begins a change: returns the file for writing, if granted, and a guard
     /// to hold until the end of the change. `None` if the open or delegation is
     /// removed.
     #[must_use]
-    pub fn begin_change(&self) -> Option<(Option<OpenFile>, WorkGuard)> {
+    pub fn begin_change(&self) -> Option<(Option<Granted>, WorkGuard)> {
         let changes = self.changes();
         let guard = changes.guard.clone()?;
         Some((changes.file.clone(), guard))

@@ -114,6 +114,21 @@ fn another_users_stateid_gives_no_rights() {
     });
 }
 
+#[test]
+fn an_upgrade_by_another_user_lends_the_first_one_nothing() {
+    every_minor(|s| {
+        let wish = |access| OpenRequest::name(&s.root, "file").access(access).owner("o");
+        let first = s.c.as_user(1000, || s.c.open(&wish(1)).unwrap());
+        let opened = s.c.open(&wish(2)).unwrap();
+        assert_eq!(opened.stateid.other, first.stateid.other, "the same open");
+        s.c.as_user(1000, || {
+            assert_eq!(s.c.write(&s.file, opened.stateid, 0, b"y"), Err(Status::Access));
+            assert!(s.c.read(&s.file, opened.stateid, 0, 1).is_ok());
+        });
+        assert!(s.c.write(&s.file, opened.stateid, 0, b"y").is_ok());
+    });
+}
+
 /// A file with data at 0..4096 and 8192..8292, size 20000.
 fn holey(s: &Fixture) -> zgate_test_harness::nfs::Opened {
     let opened = s.c.create("holey");

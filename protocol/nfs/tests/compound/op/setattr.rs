@@ -171,6 +171,30 @@ fn acls_come_back_and_hold() {
 }
 
 #[test]
+fn an_acl_of_a_directory_needs_more_for_w() {
+    every_minor(|s| {
+        // Write and append; with the deletion of what is in a directory.
+        let everyone = |mask| acl(&[ace(0, 0, mask, b"EVERYONE@")]);
+        let other = |fh| s.c.number(fh, 33) & 7;
+        for (fh, mask, bits) in [
+            (&s.file, 0x3, 4),
+            (&s.file, 0x7, 6),
+            (&s.dir, 0x7, 4),
+            (&s.dir, 0x47, 6),
+        ] {
+            s.c.setattr(fh, ANY, everyone(mask)).unwrap();
+            assert_eq!(other(fh), bits, "{mask:x}");
+            let back = read_acl(s, fh);
+            s.c.setattr(fh, ANY, acl(&back)).unwrap();
+            assert_eq!(read_acl(s, fh), back, "what was read can be written");
+        }
+        let once = acl(&[ace(0, 0x4 | 0x2, 0x1, b"EVERYONE@")]);
+        let set = set(Ops::new().at(&s.dir), ANY, once);
+        s.c.check("inherited by one level", set, Status::Attrnotsupp);
+    });
+}
+
+#[test]
 fn acls_that_are_none() {
     every_minor(|s| {
         let at = |fattr| set(Ops::new().at(&s.file), ANY, fattr);

@@ -1,0 +1,99 @@
+//! Sessions belong to the rule that admitted them.
+
+use super::{Fixture, Over, TARGET, block};
+use crate::iscsi::change::NotKept;
+use crate::iscsi::settings::InitiatorRule;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use zgate_config::{ChapConfig, Cidr, InitiatorConfig};
+use zgate_iscsi::auth::ChapAlgorithm;
+use zgate_iscsi::names::Tsih;
+use zgate_test_initiator::{Isid, LoginScript, Session, Stream};
+
+const ONE: &str = "iqn.2026-11.test.zgate:one";
+const SECRET: &str = "correct horse battery";
+const HERE: [u8; 4] = [127, 0, 0, 1];
+const ELSEWHERE: [u8; 4] = [127, 0, 0, 2];
+
+fn rule(name: &str, clients: &[[u8; 4]]) -> InitiatorRule {
+    InitiatorRule {
+        name: name.parse().unwrap(),
+        clients: clients.iter().map(|&host| Cidr(IpAddr::from(host).into())).collect(),
+        chap: None,
+        mutual: None,
+        luns: None,
+        read_only: false,
+    }
+}
+
+fn set_rules(fixture: &Fixture, rules: Vec<InitiatorRule>) {
+    let changed = fixture.gateway.shared.iscsi.change(TARGET, |target| {
+        target.settings.allow_any_initiator = false;
+        target.settings.rules = rules;
+        Ok(())
+    });
+    changed.unwrap();
+}
+
+/// Logs in as the only port of the host from an address of this machine.
+fn login_from(fixture: &Fixture, source: [u8; 4], tsih: Tsih) -> io::Result<Stream> {
+    use socket2::{Domain, Socket, Type};
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.bind(&SocketAddr::from((source, 0)).into())?;
+    socket.connect(&fixture.tcp.into())?;
+    let mut script = LoginScript::normal(ONE, TARGET);
+    (script.isid, script.tsih) = (Isid([0x80, 0, 0, 0, 0, 1]), tsih);
+    Stream::login_over(TcpStream::from(socket), &script).map(|(stream, _)| stream)
+}
+
+#[test]
+fn a_host_under_another_rule_takes_no_session_over() {
+    let fixture = Fixture::start();
+    let masked = InitiatorRule { luns: Some(vec![5]), ..rule(ONE, &[ELSEWHERE]) };
+    set_rules(&fixture, vec![rule(ONE, &[HERE]), masked]);
+    let mut host = fixture.host(Over::Tcp, "one");
+    let tsih = fixture.gateway.shared.iscsi.sessions()[0].tsih;
+    // It would join the session, and end it.
+    for (tsih, status) in [(tsih, "0208"), (Tsih(0), "0301")] {
+        let refused = login_from(&fixture, ELSEWHERE, tsih).err().unwrap();
+        assert_eq!(refused.to_string(), format!("login refused: {status}"));
+    }
+    assert_eq!(host.write(8, &block(1, 0)).status, 0, "the session lives");
+    assert!(login_from(&fixture, HERE, Tsih(0)).is_ok(), "its own host ends it");
+}
+
+#[test]
+fn a_host_with_two_addresses_under_one_rule_takes_its_session_over() {
+    let fixture = Fixture::start();
+    set_rules(&fixture, vec![rule(ONE, &[HERE, ELSEWHERE])]);
+    let _host = fixture.host(Over::Tcp, "one");
+    assert!(login_from(&fixture, ELSEWHERE, Tsih(0)).is_ok());
+}
+
+#[test]
+fn a_session_ends_that_has_not_proved_what_its_new_rule_requires() {
+    let fixture = Fixture::start();
+    let iscsi = &fixture.gateway.shared.iscsi;
+    set_rules(&fixture, vec![rule("iqn.2026-11.test.zgate:*", &[])]);
+    let _host = fixture.host(Over::Tcp, "one");
+    let mut other = fixture.host(Over::Tcp, "other");
+    let secret_file = fixture._dir.path().join("secret");
+    std::fs::write(&secret_file, SECRET).unwrap();
+    let wanted = InitiatorConfig {
+        name: ONE.parse().unwrap(),
+        clients: Vec::new(),
+        chap: Some(ChapConfig { user: "joe".into(), secret_file }),
+        mutual_chap: None,
+        luns: None,
+        read_only: false,
+    };
+    iscsi.allow(TARGET, &wanted, &mut NotKept).unwrap();
+    fixture.until_sessions(1);
+    assert_eq!(other.write(8, &block(2, 0)).status, 0, "the pattern still admits it");
+    // One that has proved it stays when rules change.
+    let mut script = LoginScript::normal(ONE, TARGET);
+    script.chap = Some(("joe".into(), SECRET.into(), ChapAlgorithm::ALL[0]));
+    let _proved = Session::login(fixture.tcp, &script).unwrap();
+    iscsi.change(TARGET, |_| Ok(())).unwrap();
+    assert_eq!(iscsi.sessions().len(), 2);
+}
