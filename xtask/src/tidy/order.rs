@@ -26,6 +26,7 @@ const ORDERS: &[Order] = &[
             "changes",
             "patience",
             "write_verifier",
+            "assurance",
             "runtime",
             "callback_security",
             "limits",

@@ -15,7 +15,7 @@ const MAX_RANGES: usize = 65_536;
 #[derive(Debug, Default)]
 struct Known {
     ranges: RangeSet<u64>,
-    /// What each discard that runs will have freed: its range, without what was written
+    /// Ranges that each running discard will have freed: its own, without what was written
     /// since it began. Whether the write or the discard came last is unknown there.
     running: BTreeMap<u64, RangeSet<u64>>,
     /// Number of discards begun.

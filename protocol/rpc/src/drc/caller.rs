@@ -1,12 +1,25 @@
 //! The caller of a call, as far as a copy of the call has the same.
 
 use crate::auth::{AUTH_NONE, AUTH_SYS, Credential, RPCSEC_GSS};
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
-use std::sync::LazyLock;
+use sha2::{Digest, Sha256};
+use std::hash::{Hash, Hasher};
 
-/// Key of the digests, of this process alone: nobody makes a credential whose digest
-/// is that of somebody else.
-static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+/// Hash for which nobody makes a credential whose digest is that of somebody else: a peer
+/// chooses the groups of AUTH_SYS.
+#[derive(Default)]
+struct Cryptographic(Sha256);
+
+impl Hasher for Cryptographic {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        let digest: [u8; 32] = self.0.clone().finalize().into();
+        let [a, b, c, d, e, f, g, h, ..] = digest;
+        u64::from_be_bytes([a, b, c, d, e, f, g, h])
+    }
+}
 
 /// Digest of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,7 +31,7 @@ impl CallerDigest {
     /// the connection has shown.
     #[must_use]
     pub fn new(credential: &Credential, connection: &impl Hash) -> Self {
-        let mut hasher = SECRET.build_hasher();
+        let mut hasher = Cryptographic::default();
         connection.hash(&mut hasher);
         match credential {
             Credential::None => AUTH_NONE.hash(&mut hasher),
