@@ -179,7 +179,7 @@ impl StateDir {
                 io::Error::new(io::ErrorKind::InvalidData, reason)
             })?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                tracing::warn!(
+                tracing::info!(
                     state_dir = %self.path.display(),
                     "the state directory is new: so is this gateway to its clients, and no client \
                      can reclaim; if it is not new, mount the dataset of state_dir and restart"
