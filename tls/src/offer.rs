@@ -3,12 +3,11 @@
 
 use crate::certificates::{Certificates, Validity};
 use crate::limits::{MAX_HANDSHAKES, MAX_HANDSHAKES_PER_HOST};
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use zgate_store::HostKey;
+use zgate_store::{HostKey, HostPlace, HostPlaces};
 
 /// Interval of log lines about a certificate that expires soon.
 const NOTICE_PERIOD: Duration = Duration::from_secs(24 * 60 * 60);
@@ -19,7 +18,7 @@ pub struct TlsOffer {
     in_effect: RwLock<Option<Arc<Certificates>>>,
     /// Number of replacements of the certificates.
     replacements: AtomicU64,
-    in_progress: Mutex<InProgress>,
+    in_progress: Arc<HostPlaces<MAX_HANDSHAKES, MAX_HANDSHAKES_PER_HOST>>,
     completed: AtomicU64,
     failed: AtomicU64,
     /// Completed ones after which the kernel encrypts what is sent.
@@ -28,18 +27,11 @@ pub struct TlsOffer {
     noticed_unix_seconds: AtomicU64,
 }
 
-/// Handshakes in progress.
-#[derive(Debug, Default)]
-struct InProgress {
-    total: usize,
-    of_hosts: HashMap<HostKey, usize>,
-}
-
 /// Right to one handshake; returned on drop.
 #[derive(Debug)]
 pub struct HandshakeSlot {
     offer: Arc<TlsOffer>,
-    host: HostKey,
+    place: HostPlace<MAX_HANDSHAKES, MAX_HANDSHAKES_PER_HOST>,
     is_complete: bool,
 }
 
@@ -47,7 +39,7 @@ impl HandshakeSlot {
     /// Returns the host whose handshake it is.
     #[must_use]
     pub fn host(&self) -> HostKey {
-        self.host
+        self.place.host()
     }
 
     /// Notes that the handshake has succeeded, and whether the kernel encrypts from
@@ -62,12 +54,6 @@ impl Drop for HandshakeSlot {
     fn drop(&mut self) {
         let count = if self.is_complete { &self.offer.completed } else { &self.offer.failed };
         count.fetch_add(1, Ordering::Relaxed);
-        let mut all = self.offer.in_progress();
-        all.total -= 1;
-        match all.of_hosts.get_mut(&self.host) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => drop(all.of_hosts.remove(&self.host)),
-        }
     }
 }
 
@@ -85,10 +71,6 @@ pub struct HandshakeCounts {
 }
 
 impl TlsOffer {
-    fn in_progress(&self) -> MutexGuard<'_, InProgress> {
-        self.in_progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Uses these certificates for handshakes that begin from now on; `None`:
     /// TLS is not offered.
     pub fn replace(&self, certificates: Option<Certificates>) {
@@ -113,14 +95,8 @@ impl TlsOffer {
     /// Admits a handshake; `None` if there are too many.
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<HandshakeSlot> {
         let host = HostKey::from(address.to_canonical());
-        let mut all = self.in_progress();
-        let of_host = all.of_hosts.get(&host).copied().unwrap_or(0);
-        if all.total >= MAX_HANDSHAKES || of_host >= MAX_HANDSHAKES_PER_HOST {
-            return None;
-        }
-        all.total += 1;
-        all.of_hosts.insert(host, of_host + 1);
-        Some(HandshakeSlot { offer: Arc::clone(self), host, is_complete: false })
+        let place = self.in_progress.take(host)?;
+        Some(HandshakeSlot { offer: Arc::clone(self), place, is_complete: false })
     }
 
     /// Returns the counts.
@@ -129,7 +105,7 @@ impl TlsOffer {
             completed: self.completed.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),
             by_kernel: self.by_kernel.load(Ordering::Relaxed),
-            in_progress: self.in_progress().total,
+            in_progress: self.in_progress.taken(),
         }
     }
 
@@ -182,7 +158,7 @@ mod tests {
         drop(first);
         assert!(offer.admit(one).is_some(), "a slot has returned");
         drop(held);
-        assert!(offer.in_progress().of_hosts.is_empty());
+        assert_eq!(offer.in_progress.hosts(), 0);
         let counts = offer.counts();
         assert_eq!((counts.completed, counts.by_kernel, counts.in_progress), (1, 1, 0));
         assert_eq!(counts.failed, MAX_HANDSHAKES as u64);

@@ -19,7 +19,7 @@ pub(crate) type Find = fn(&str) -> nix::Result<Option<Caller>>;
 type Question = JoinHandle<nix::Result<Option<Caller>>>;
 
 /// Bounds the threads that ask for the first time.
-static FIRST: LazyLock<LookUpPlaces> = LazyLock::new(LookUpPlaces::default);
+static FIRST: LazyLock<Arc<LookUpPlaces>> = LazyLock::new(Arc::default);
 
 /// Bounds the threads that ask once more.
 static LATE: Semaphore = Semaphore::const_new(LATE_LOOK_UPS);

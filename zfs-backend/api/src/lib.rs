@@ -10,6 +10,7 @@ pub mod error;
 pub mod file_store;
 pub mod handle;
 mod host;
+mod host_places;
 
 pub use attr::{Attr, FileKind, SetAttr, SetTime, Timestamp};
 pub use block_store::BlockStore;
@@ -21,3 +22,4 @@ pub use error::{StoreError, StoreResult};
 pub use file_store::{FileStore, StoreFuture};
 pub use handle::NodeHandle;
 pub use host::HostKey;
+pub use host_places::{HostPlace, HostPlaces};

@@ -24,7 +24,7 @@ pub(super) async fn establish(
     let token = InitToken::decode(&mut arguments).ok()?;
     arguments.finish().ok()?;
     let (kerberos, host) = (&nfs.kerberos, HostKey::from(peer.address));
-    let Some(_slot) = kerberos.token_slots.admit(host) else {
+    let Some(_slot) = kerberos.token_slots.take(host) else {
         count(&kerberos.counts.overloaded);
         return Some((InitResult::failed(FAILURE, 0), OpaqueAuth::none()));
     };

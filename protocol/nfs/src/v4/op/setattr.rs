@@ -9,7 +9,7 @@ use crate::v4::request::Cx;
 use crate::v4::request::io::open_for_change;
 use crate::v4::state::shares::IoAccess;
 use crate::v4::tables::delegation::GrantTimes;
-use zgate_nfs_wire::v4::attr::{ACL, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
+use zgate_nfs_wire::v4::attr::{ACL, SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
 use zgate_nfs_wire::v4::op::Setattr;
 use zgate_nfs_wire::v4::op::setattr::Args;
 use zgate_nfs_wire::v4::{Bitmap, Stateid, Status};
@@ -70,14 +70,17 @@ fn only_times(settable: &Settable) -> bool {
 async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
     let object = cx.writable_object()?;
     let store = &object.export.store;
-    let is_dir = args.attrs.mask.contains(ACL)
-        && store.getattr(&object.node).await?.kind == FileKind::Directory;
-    let subject = Subject::Existing { is_dir };
+    let kind = if args.attrs.mask.contains(ACL) || args.attrs.mask.contains(SIZE) {
+        Some(store.getattr(&object.node).await?.kind)
+    } else {
+        None
+    };
+    let subject = Subject::Existing { is_dir: kind == Some(FileKind::Directory) };
     let mut settable = settable::read(cx, &object.entry, &args.attrs, subject).await?;
     let opened = if settable.set.size.is_some() {
-        match store.getattr(&object.node).await?.kind {
-            FileKind::Regular => {}
-            FileKind::Directory => return Err(Status::Isdir),
+        match kind {
+            Some(FileKind::Regular) => {}
+            Some(FileKind::Directory) => return Err(Status::Isdir),
             _ => return Err(Status::Inval),
         }
         Some(open_for_change(cx, &object, args.stateid, IoAccess::SetSize).await?)
