@@ -2,6 +2,7 @@
 
 use crate::cargo;
 use clap::Args;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::Stdio;
@@ -20,13 +21,21 @@ pub(crate) struct FuzzArgs {
 /// If a target fails or does not build.
 pub(crate) fn run(args: &FuzzArgs) -> io::Result<()> {
     let programs = programs(Path::new("tests/fuzz/tests"))?;
-    let each_milliseconds = args.seconds.saturating_mul(1000) / programs.max(1);
-    let test = ["test", "--quiet", "--package", "zgate-fuzz", "--tests", "--no-fail-fast"];
-    if !cargo::command().args(test).arg("--no-run").status()?.success() {
+    let each_milliseconds =
+        args.seconds.saturating_mul(1000) / u64::try_from(programs.len()).unwrap_or(1).max(1);
+    // Of the workspace, not of the package: what `cargo test --workspace` has built is
+    // used, where the package alone has other features of shared dependencies, and is
+    // built once more.
+    let mut test =
+        ["test", "--quiet", "--workspace", "--no-fail-fast"].map(OsString::from).to_vec();
+    for program in programs {
+        test.extend(["--test".into(), program]);
+    }
+    if !cargo::command().args(&test).arg("--no-run").status()?.success() {
         return Err(io::Error::other("the fuzz targets do not build"));
     }
     let mut child = cargo::command()
-        .args(test)
+        .args(&test)
         .args(["--", "--nocapture"])
         .env("BOLERO_RANDOM_TEST_TIME_MS", each_milliseconds.max(1).to_string())
         .stdout(Stdio::piped())
@@ -58,16 +67,16 @@ pub(crate) fn run(args: &FuzzArgs) -> io::Result<()> {
     writeln!(io::stdout(), "{targets} targets, no failure")
 }
 
-/// Returns the number of test programs, which run one after the other.
-fn programs(dir: &Path) -> io::Result<u64> {
-    let mut count = 0;
+/// Returns the names of the test programs, which run one after the other.
+fn programs(dir: &Path) -> io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
         let is_program = path.extension().is_some_and(|extension| extension == "rs")
             || path.join("main.rs").is_file();
-        count += u64::from(is_program);
+        names.extend(path.file_stem().filter(|_| is_program).map(OsStr::to_owned));
     }
-    Ok(count)
+    Ok(names)
 }
 
 /// Returns the line that a target prints at its end, wherever it stands among

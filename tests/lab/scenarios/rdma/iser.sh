@@ -1,6 +1,7 @@
 # title: a disk over iSER between two machines: open-iscsi logs in, mkfs, fsck, kill -9; every frame decoded
 # seconds: 700
 # machines: 2
+# ci: no
 
 . /lab/guest/peer.sh
 . /lab/guest/iscsi.sh
