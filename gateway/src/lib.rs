@@ -17,13 +17,15 @@
 //! | `schedule` | snapshot schedules | `observe` |
 //! | `admin` | the admin socket | nothing |
 //! | `observe` | metrics, pools, throttled log lines, the HTTP server | nothing |
-//! | `state_dir`, `state_writer` | the state directory | `dir_lock` |
+//! | `state_dir`, `state_writer` | the state directory | `dir_lock`, `missing_mount` |
 //! | `dir_lock` | lock on a directory of one gateway | nothing |
+//! | `missing_mount` | file systems that are not mounted where they belong | nothing |
 
 pub mod admin;
 mod dir_lock;
 mod exports;
 mod iscsi;
+mod missing_mount;
 mod net;
 mod nfs;
 mod observe;

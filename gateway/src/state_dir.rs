@@ -15,6 +15,7 @@
 //! one, and the directory is synced.
 
 use crate::dir_lock::{DirLock, LockError};
+use crate::missing_mount;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -127,14 +128,18 @@ fn takes_nothing(error: &io::Error) -> bool {
 }
 
 impl StateDir {
-    /// Opens the directory. A new one is made where the mount of a pool cannot be missing:
-    /// below the system's directory of gateways or of temporary files, or in a directory that
-    /// has something in it or is a mount point.
+    /// Opens the directory, but not a bare mount point without state. A new one is made where
+    /// the mount of a pool cannot be missing: below the system's directory of gateways or of
+    /// temporary files, or in a directory that has something in it or is a mount point.
     ///
     /// # Errors
     /// The path and the reason; also if another gateway uses it.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        make(path, &TEMPORARY_DIRS.map(Path::new))?;
+        let temporary = TEMPORARY_DIRS.map(Path::new);
+        if !temporary.iter().any(|dir| path.starts_with(dir)) {
+            missing_mount::check(path)?;
+        }
+        make(path, &temporary)?;
         for part in PARTS {
             let dir = path.join(part);
             fs::DirBuilder::new()

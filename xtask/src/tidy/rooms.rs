@@ -21,7 +21,8 @@ struct Room {
 /// The rooms of the gateway, as in the table of `gateway/src/lib.rs`.
 const ROOMS: &[Room] = &[
     Room { name: "dir_lock", below: &[], foreign: FRONT_ENDS },
-    Room { name: "state_dir", below: &["dir_lock"], foreign: FRONT_ENDS },
+    Room { name: "missing_mount", below: &[], foreign: FRONT_ENDS },
+    Room { name: "state_dir", below: &["dir_lock", "missing_mount"], foreign: FRONT_ENDS },
     Room { name: "state_writer", below: &[], foreign: FRONT_ENDS },
     Room { name: "observe", below: &[], foreign: FRONT_ENDS },
     Room { name: "admin", below: &[], foreign: &[] },

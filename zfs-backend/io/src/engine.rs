@@ -155,6 +155,12 @@ impl IoEngine {
         if one == two { self.clone() } else { self.for_store(&StoreName::of_pair(&one, &two)) }
     }
 
+    /// Returns whether calls on `other` have the same workers as calls on this one.
+    #[must_use]
+    pub fn shares_workers_with(&self, other: &Self) -> bool {
+        self.store == other.store
+    }
+
     /// Returns the same engine for requests that wait as long as the store
     /// takes: requests of a disk, because initiators treat a refusal as a
     /// failed disk and have time limits of their own, and operations that
@@ -535,6 +541,7 @@ mod tests {
         assert!(![one.store, two.store, OWN].contains(&pair.store));
         assert_eq!(pair.store, two.between(&one).store);
         assert_eq!(one.between(&near).store, one.store);
+        assert!(one.shares_workers_with(&near) && !one.shares_workers_with(&pair));
     }
 
     #[test]

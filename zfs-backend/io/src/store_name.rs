@@ -57,7 +57,7 @@ impl StoreName {
     #[must_use]
     pub(crate) fn of_pair(one: &Self, other: &Self) -> Self {
         let (first, second) = if one.0 <= other.0 { (one, other) } else { (other, one) };
-        Self(format!("copies between {first} and {second}"))
+        Self(format!("calls between {first} and {second}"))
     }
 
     /// Names the file system that a file lies in. May wait for that file

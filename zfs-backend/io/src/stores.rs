@@ -5,7 +5,7 @@ use crate::store_name::StoreName;
 use std::sync::{Mutex, PoisonError};
 
 /// All stores so far. There are only as many as pools, devices and pairs of them
-/// with copies in between, so none is removed, and a store that returns gets the
+/// with calls in between, so none is removed, and a store that returns gets the
 /// same number.
 #[derive(Debug)]
 pub(crate) struct Stores(Mutex<Vec<StoreName>>);

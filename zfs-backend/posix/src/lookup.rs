@@ -9,25 +9,72 @@ use crate::tree::{Tree, node};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Statx, StatxAttributes};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use zgate_io::IoEngine;
 use zgate_io::access_check::Rights;
 use zgate_io::credentials;
 use zgate_store::file_store::Node;
 use zgate_store::{Caller, FileKind, NodeHandle, StoreError, StoreResult};
 
+/// The object of a name; or, if the name is a mount point and what is mounted there has
+/// other workers than the directory, the engine for calls that may wait for either.
+pub(crate) type Found = Result<Node, IoEngine>;
+
 impl Tree {
-    /// Looks a name up; may wait for a disk.
-    pub(crate) fn lookup(&self, who: &Caller, dir: &NodeHandle, name: &[u8]) -> StoreResult<Node> {
+    /// Looks a name up; may wait for the disk of `dir`, but for no other one.
+    pub(crate) fn lookup(&self, who: &Caller, dir: &NodeHandle, name: &[u8]) -> StoreResult<Found> {
         let name = Name::parse(name)?;
+        let dir = self.may_search(who, dir, &name)?;
+        let fd = match syscall::open_path_here(&dir.fd, name.as_c_str()) {
+            Err(StoreError::CrossDevice) => match self.engine_across(&dir, &name) {
+                Some(engine) => return Ok(Err(engine)),
+                None => syscall::open_path(&dir.fd, name.as_c_str()),
+            },
+            opened => opened,
+        };
+        self.opened(&dir, &name, fd).map(Ok)
+    }
+
+    /// Looks a mount point up; may wait for the disk of what is mounted there.
+    pub(crate) fn lookup_across(
+        &self,
+        who: &Caller,
+        dir: &NodeHandle,
+        name: &[u8],
+    ) -> StoreResult<Node> {
+        let name = Name::parse(name)?;
+        let dir = self.may_search(who, dir, &name)?;
+        self.opened(&dir, &name, syscall::open_path(&dir.fd, name.as_c_str()))
+    }
+
+    fn may_search(&self, who: &Caller, dir: &NodeHandle, name: &Name) -> StoreResult<Arc<Entry>> {
         let dir = self.directory(dir)?;
         if self.hides(&dir, name.as_bytes()) {
             return Err(StoreError::NotFound);
         }
         self.precheck(who, &dir, Rights::EXECUTE)?;
-        let fd = syscall::open_path(&dir.fd, name.as_c_str())
-            .map_err(|error| self.dir_error(&dir, error))?;
-        let fd = self.cross_automount(&dir, &name, fd)?;
-        let (entry, attr) = self.adopt(fd, Some((&dir, &name)))?;
+        Ok(dir)
+    }
+
+    fn opened(&self, dir: &Entry, name: &Name, fd: StoreResult<OwnedFd>) -> StoreResult<Node> {
+        let fd = fd.map_err(|error| self.dir_error(dir, error))?;
+        let fd = self.cross_automount(dir, name, fd)?;
+        let (entry, attr) = self.adopt(fd, Some((dir, name)))?;
         Ok(node(&entry, attr))
+    }
+
+    /// Returns the engine for calls that may wait for `dir` and for what is mounted on
+    /// `name` in it; `None` if both have the same workers, or nothing is mounted there
+    /// any more.
+    fn engine_across(&self, dir: &Entry, name: &Name) -> Option<IoEngine> {
+        let mut point = syscall::path_of(&dir.fd).ok()?;
+        if point != b"/" {
+            point.push(b'/');
+        }
+        point.extend_from_slice(name.as_bytes());
+        let there = credentials::as_process(|| self.mounts.engine_at(&point))?;
+        let own = &dir.mount.engine;
+        (!own.shares_workers_with(&there)).then(|| own.between(&there))
     }
 
     /// Looks a name up in the kernel's memory, without ever waiting; `None` if
@@ -135,13 +182,15 @@ fn mounts_on_demand(stat: &Statx) -> bool {
             && FileType::from_raw_mode(stat.stx_mode.into()).is_dir()
 }
 
-/// Opens an entry if that needs nothing from a disk; `Ok(None)` if it might.
+/// Opens an entry if that needs nothing from a disk; `Ok(None)` if it might. What is
+/// mounted on it may hang.
 fn open_in_memory(dir: &Entry, name: &Name) -> StoreResult<Option<OwnedFd>> {
-    let resolve = ResolveFlags::CACHED | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let near = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    let resolve = ResolveFlags::CACHED | near;
     match rustix::fs::openat2(&dir.fd, name.as_c_str(), PATH_FLAGS, Mode::empty(), resolve) {
         Ok(fd) => Ok(Some(fd)),
         // Not in memory; or no openat2, or no RESOLVE_CACHED (Linux 5.12); or a
-        // mount on the path that RESOLVE_BENEATH refuses.
+        // mount on the path.
         Err(Errno::AGAIN | Errno::NOSYS | Errno::INVAL | Errno::XDEV | Errno::PERM) => Ok(None),
         Err(errno) => Err(store_error(errno)),
     }

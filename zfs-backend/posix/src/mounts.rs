@@ -86,12 +86,29 @@ pub(crate) struct MountPolicy {
     pub(crate) root_fsid: Option<FsId>,
 }
 
+impl MountPolicy {
+    /// Returns the engine for the storage of a mount, without access to it.
+    fn engine_of(&self, line: &MountLine) -> IoEngine {
+        self.engine.for_store(&StoreName::of_mount(&line.kind, &line.source, line.device))
+    }
+}
+
+/// Mount points below the exported root, with the engines for what is mounted there.
+/// They are known without access to it.
+#[derive(Debug, Default)]
+struct Points {
+    engines: HashMap<Vec<u8>, IoEngine>,
+    /// Set if not all of them have the workers of the root.
+    differ: bool,
+}
+
 /// All mounts at or below the exported root.
 pub(crate) struct MountTable {
     policy: MountPolicy,
     root_path: Vec<u8>,
     root: Arc<Mount>,
     children: RwLock<Vec<Arc<Mount>>>,
+    points: RwLock<Points>,
     refreshed: Mutex<Option<Instant>>,
     /// Released snapshots, by key: ZFS unmounts them after a while, and they
     /// are mounted again when clients return to them.
@@ -115,10 +132,11 @@ impl MountTable {
             root_path,
             root: Arc::new(mount),
             children: RwLock::default(),
+            points: RwLock::default(),
             refreshed: Mutex::new(None),
             asleep: Mutex::default(),
         };
-        table.refresh();
+        table.refresh(None);
         Ok(table)
     }
 
@@ -127,13 +145,13 @@ impl MountTable {
         &self.root
     }
 
-    /// Returns the mount with this id; refreshes the table if it is unknown.
-    /// Call it under the process's own identity.
+    /// Returns the mount with this id; looks it up if it is unknown, and does not
+    /// wait for others that are. Call it under the process's own identity.
     pub(crate) fn by_id(&self, id: u64) -> StoreResult<Arc<Mount>> {
         if let Some(mount) = self.find(|mount| mount.id == id) {
             return Ok(mount);
         }
-        self.refresh();
+        self.refresh(Some(id));
         self.find(|mount| mount.id == id).ok_or(StoreError::Stale)
     }
 
@@ -188,7 +206,7 @@ impl MountTable {
             Err(TryLockError::WouldBlock) => return Err(StoreError::OutOfResources),
         };
         if refreshed.is_none_or(|when| when.elapsed() >= REFRESH_INTERVAL) {
-            self.refresh();
+            self.refresh(None);
             *refreshed = Some(Instant::now());
         }
         Ok(())
@@ -200,7 +218,7 @@ impl MountTable {
         let Some(point) = point else { return };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::open(point, flags, Mode::empty()) {
-            Ok(_) => self.refresh(),
+            Ok(_) => self.refresh(None),
             Err(error) => tracing::debug!(%error, "a snapshot no longer exists"),
         }
     }
@@ -228,6 +246,50 @@ impl MountTable {
         }
     }
 
+    /// Returns the engine for what is mounted at `point`, without access to it.
+    pub(crate) fn engine_at(&self, point: &[u8]) -> Option<IoEngine> {
+        let known = {
+            let points = self.points.read().unwrap_or_else(PoisonError::into_inner);
+            points.engines.get(point).cloned()
+        };
+        known.or_else(|| {
+            let lines = read_lines().ok()?;
+            // The last one covers those before it.
+            lines.iter().rfind(|line| line.point == point).map(|line| self.policy.engine_of(line))
+        })
+    }
+
+    /// Returns the names of mount points in the directory at `dir` whose storage has
+    /// other workers than `own`, with the engines for it.
+    pub(crate) fn others_in(&self, dir: &[u8], own: &IoEngine) -> HashMap<Vec<u8>, IoEngine> {
+        let points = self.points.read().unwrap_or_else(PoisonError::into_inner);
+        let names = points.engines.iter().filter_map(|(point, engine)| {
+            let at = point.iter().rposition(|&byte| byte == b'/')?;
+            let is_here = point[..at] == *dir || (at == 0 && dir == b"/");
+            let is_other = is_here && !engine.shares_workers_with(own);
+            is_other.then(|| (point[at + 1..].to_vec(), engine.clone()))
+        });
+        names.collect()
+    }
+
+    /// Returns whether a known mount point leads to storage with other workers than
+    /// those of the root.
+    pub(crate) fn has_other_stores(&self) -> bool {
+        self.points.read().unwrap_or_else(PoisonError::into_inner).differ
+    }
+
+    fn note_points(&self, lines: &[MountLine]) {
+        let below = lines.iter().filter(|line| self.is_child(line));
+        let engines: HashMap<_, _> =
+            below.map(|line| (line.point.clone(), self.policy.engine_of(line))).collect();
+        let differ = engines.values().any(|engine| !engine.shares_workers_with(&self.root.engine));
+        *self.points.write().unwrap_or_else(PoisonError::into_inner) = Points { engines, differ };
+    }
+
+    fn is_child(&self, line: &MountLine) -> bool {
+        is_below(&line.point, &self.root_path) && line.point != self.root_path
+    }
+
     fn find(&self, fits: impl Fn(&Mount) -> bool) -> Option<Arc<Mount>> {
         if fits(&self.root) {
             return Some(Arc::clone(&self.root));
@@ -243,10 +305,12 @@ impl MountTable {
         self.children.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Adds new mounts and removes those that are gone. A mount that hangs is
-    /// waited for without the lock, because serving threads take the lock.
-    fn refresh(&self) {
+    /// Adds new mounts, or the one with the id `only`, and removes those that are
+    /// gone. A mount that hangs is waited for without the lock, because serving
+    /// threads take the lock.
+    fn refresh(&self, only: Option<u64>) {
         let Ok(lines) = read_lines() else { return };
+        self.note_points(&lines);
         let lock = || self.children.write().unwrap_or_else(PoisonError::into_inner);
         let mut gone = Vec::new();
         let known: Vec<u64> = {
@@ -259,8 +323,8 @@ impl MountTable {
         };
         drop(gone);
         for line in lines {
-            let below = is_below(&line.point, &self.root_path) && line.point != self.root_path;
-            if known.contains(&line.id) || !below || line.kind == b"autofs" {
+            let wanted = only.is_none_or(|id| line.id == id) && self.is_child(&line);
+            if known.contains(&line.id) || !wanted || line.kind == b"autofs" {
                 continue;
             }
             let mount = match take_up(&line, &self.root_path, false, &self.policy) {
@@ -344,11 +408,7 @@ fn take_up(
         kernel_handles: policy.kernel_handles && handles_work(&root),
         snapshot: snapshot_mount(line),
         names: Names::new(&line.kind),
-        engine: policy.engine.for_store(&StoreName::of_mount(
-            &line.kind,
-            &line.source,
-            line.device,
-        )),
+        engine: policy.engine_of(line),
         whole: line.root == b"/" && (!is_root || line.point == root_path),
         root,
     })

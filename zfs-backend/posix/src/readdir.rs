@@ -10,10 +10,12 @@ use crate::listing::{DirState, Known, MAX_WINDOW_NAMES, Slot, Window};
 use crate::name::Name;
 use crate::syscall;
 use crate::tree::Tree;
+use ahash::HashMap;
 use rustix::fs::OFlags;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
+use zgate_io::IoEngine;
 use zgate_io::access_check::Rights;
 use zgate_io::credentials;
 use zgate_store::file_store::{DirEntry, DirPage, Node};
@@ -28,9 +30,15 @@ enum Nodes {
     Unwanted,
 }
 
+/// Names of mount points in a directory whose storage has other workers, with the
+/// engines for it.
+type Across = HashMap<Vec<u8>, IoEngine>;
+
 impl Tree {
-    /// Lists entries after `cookie`, at most `max_entries`; may wait for a
-    /// disk.
+    /// Lists entries after `cookie`, at most `max_entries`; may wait for the disk of
+    /// `dir`, but for no other one. Mount points whose storage has other workers have
+    /// no handle yet: their indices are returned, with the engines for
+    /// [`Self::mounted_node`].
     pub(crate) fn readdir(
         &self,
         who: &Caller,
@@ -38,11 +46,34 @@ impl Tree {
         cookie: u64,
         max_entries: usize,
         with_nodes: bool,
-    ) -> StoreResult<DirPage> {
+    ) -> StoreResult<(DirPage, Vec<(usize, IoEngine)>)> {
         let dir = self.directory(dir)?;
         let nodes = self.may_list(who, &dir, with_nodes)?;
+        let across = if nodes == Nodes::Wanted { self.mounted_in(&dir) } else { Across::default() };
         // Names and attributes are the same for every caller who may see them.
-        credentials::as_process(|| self.list(&dir, cookie, max_entries, nodes))
+        let page =
+            credentials::as_process(|| self.list(&dir, (cookie, max_entries), nodes, &across))?;
+        let own = &dir.mount.engine;
+        let engine = |name: &[u8]| across.get(name).map(|there| own.between(there));
+        let left = page.entries.iter().enumerate();
+        let left = left.filter_map(|(index, entry)| Some((index, engine(&entry.name)?)));
+        let left = left.collect();
+        Ok((page, left))
+    }
+
+    /// Returns handle and attributes of the root of what is mounted on a listed name;
+    /// may wait for its disk.
+    pub(crate) fn mounted_node(&self, dir: &NodeHandle, name: &[u8]) -> StoreResult<Node> {
+        let dir = self.directory(dir)?;
+        self.listed_node(&dir, name, Instant::now()).map(|(node, _)| node)
+    }
+
+    fn mounted_in(&self, dir: &Entry) -> Across {
+        if !self.mounts.has_other_stores() {
+            return Across::default();
+        }
+        let path = syscall::path_of(&dir.fd).unwrap_or_default();
+        self.mounts.others_in(&path, &dir.mount.engine)
     }
 
     /// Lists entries from memory, without waiting; `None` if that is not
@@ -106,9 +137,9 @@ impl Tree {
     fn list(
         &self,
         dir: &Arc<Entry>,
-        cookie: u64,
-        max: usize,
+        (cookie, max): (u64, usize),
         nodes: Nodes,
+        across: &Across,
     ) -> StoreResult<DirPage> {
         let mut stream = dir.listing.stream.lock().unwrap_or_else(PoisonError::into_inner);
         let stream = match &mut *stream {
@@ -121,7 +152,7 @@ impl Tree {
         };
         let start = self.read_names(dir, stream, cookie, max)?;
         if nodes == Nodes::Wanted {
-            self.look_at(dir, start, max);
+            self.look_at(dir, start, max, across);
         }
         let guard = dir.listing.window.read().unwrap_or_else(PoisonError::into_inner);
         let Some(window) = guard.as_ref() else { return Ok(DirPage::default()) };
@@ -198,15 +229,16 @@ impl Tree {
     }
 
     /// Reads handles and attributes of the names of a page where they are
-    /// missing.
-    fn look_at(&self, dir: &Entry, start: usize, max: usize) {
+    /// missing, except of those that lie across a mount.
+    fn look_at(&self, dir: &Entry, start: usize, max: usize, across: &Across) {
         let now = Instant::now();
         let modifications = self.modifications.load(Ordering::Acquire);
         let unknown: Vec<(usize, Box<[u8]>)> = {
             let window = dir.listing.window.read().unwrap_or_else(PoisonError::into_inner);
             let Some(window) = window.as_ref() else { return };
             let slots = page_of(window, start, max).iter().enumerate();
-            let unknown = slots.filter(|(_, slot)| {
+            let here = slots.filter(|(_, slot)| !across.contains_key(&slot.listed.name[..]));
+            let unknown = here.filter(|(_, slot)| {
                 !self.inline_metadata
                     || !slot.known.is_some_and(|known| known.holds(modifications, now))
             });

@@ -106,11 +106,20 @@ impl PosixStore {
         node: &NodeHandle,
         work: impl FnOnce(&Arc<Tree>, &Caller) -> StoreResult<T> + Send + 'static,
     ) -> StoreResult<T> {
+        self.on(self.tree.engine_of(node), who, work).await
+    }
+
+    /// Does the same on the workers of `engine`.
+    async fn on<T: Send + 'static>(
+        &self,
+        engine: IoEngine,
+        who: &Caller,
+        work: impl FnOnce(&Arc<Tree>, &Caller) -> StoreResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
         let (tree, caller) = (Arc::clone(&self.tree), who.clone());
         if !self.tree.switches_identity {
-            return self.by_itself(node, move |tree| work(tree, &caller)).await;
+            return engine.run(move || work(&tree, &caller)).await.or_store()?;
         }
-        let engine = self.tree.engine_of(node);
         match engine.run_as(who.clone(), move || work(&tree, &caller)).await.or_store() {
             Ok(outcome) => outcome,
             Err(StoreError::OutOfResources) => Err(StoreError::OutOfResources),
@@ -214,7 +223,15 @@ impl FileStore for PosixStore {
                 return answer;
             }
             let (dir, name) = (*dir, name.to_vec());
-            self.by(who, &dir, move |tree, who| tree.lookup(who, &dir, &name)).await
+            let asked = name.clone();
+            match self.by(who, &dir, move |tree, who| tree.lookup(who, &dir, &asked)).await? {
+                Ok(node) => Ok(node),
+                Err(engine) => {
+                    let work =
+                        move |tree: &Arc<Tree>, who: &Caller| tree.lookup_across(who, &dir, &name);
+                    self.on(engine, who, work).await
+                }
+            }
         })
     }
 
@@ -374,10 +391,17 @@ impl FileStore for PosixStore {
                 return answer;
             }
             let dir = *dir;
-            self.by(who, &dir, move |tree, who| {
+            let list = move |tree: &Arc<Tree>, who: &Caller| {
                 tree.readdir(who, &dir, cookie, max_entries, with_nodes)
-            })
-            .await
+            };
+            let (mut page, mounted) = self.by(who, &dir, list).await?;
+            for (index, engine) in mounted {
+                let entry = &mut page.entries[index];
+                let (tree, name) = (Arc::clone(&self.tree), entry.name.clone());
+                let found = engine.run(move || tree.mounted_node(&dir, &name)).await;
+                entry.node = found.or_store().and_then(|node| node);
+            }
+            Ok(page)
         })
     }
 

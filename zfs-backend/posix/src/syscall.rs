@@ -1,7 +1,8 @@
 //! System calls of the store, with its own error type.
 
 use crate::errno::OrStoreError;
-use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
+use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, OwnedFd};
 use zgate_store::StoreResult;
@@ -28,6 +29,16 @@ pub(crate) fn stat_at(dir: &OwnedFd, name: &CStr) -> StoreResult<Statx> {
 /// Opens an entry as `O_PATH`.
 pub(crate) fn open_path(dir: &OwnedFd, name: &CStr) -> StoreResult<OwnedFd> {
     rustix::fs::openat(dir, name, PATH_FLAGS, Mode::empty()).or_store()
+}
+
+/// Opens an entry as `O_PATH`, unless a file system is mounted on it: "cross
+/// device", without access to that file system. A kernel without openat2 opens it.
+pub(crate) fn open_path_here(dir: &OwnedFd, name: &CStr) -> StoreResult<OwnedFd> {
+    let here = ResolveFlags::NO_XDEV;
+    match rustix::fs::openat2(dir, name, PATH_FLAGS, Mode::empty(), here) {
+        Err(Errno::NOSYS | Errno::PERM) => open_path(dir, name),
+        opened => opened.or_store(),
+    }
 }
 
 /// Returns a path to the object of `fd` for calls that follow links; it reaches

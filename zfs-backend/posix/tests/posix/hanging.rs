@@ -179,3 +179,50 @@ fn a_copy_between_file_systems_takes_no_worker_of_its_target() {
         assert_eq!(std::fs::read(dir.path().join("to")).unwrap(), b"inside");
     });
 }
+
+/// Begins a request that waits for a worker of the root, and returns whether it still
+/// waits once that worker has done its part.
+async fn waits_elsewhere(store: &PosixStore, request: Pin<&mut (impl Future + ?Sized)>) -> bool {
+    let mut task = Context::from_waker(Waker::noop());
+    let is_begun = request.as_mut().poll(&mut task).is_pending();
+    // The one worker takes its jobs in turn.
+    store.engine().run(|| ()).await.unwrap();
+    is_begun && request.as_mut().poll(&mut task).is_pending()
+}
+
+#[test]
+fn a_child_that_hangs_keeps_no_worker_of_the_file_system_above() {
+    for handle_mode in [HandleMode::Auto, HandleMode::InTree] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(child) = Small::mount(dir.path().join("child"), c"size=1m") else { return };
+        std::fs::write(dir.path().join("f"), b"above").unwrap();
+        let engine = IoEngine::new(EngineChoice::Threads, 1).unwrap();
+        let options = || PosixOptions {
+            handle_mode,
+            ..PosixOptions::new(engine.clone(), BufferPool::new(16 << 20))
+        };
+        let store = PosixStore::open(dir.path(), options()).unwrap();
+        let inside = PosixStore::open(&child.0, options()).unwrap();
+        block_on(async {
+            let (who, top) = (root(), store.root());
+            let (stuck, gate) = std::sync::mpsc::channel::<()>();
+            store.engine().between(inside.engine()).detach(move || {
+                let _ = gate.recv();
+            });
+            let mut found = store.lookup(&who, &top, b"child");
+            assert!(waits_elsewhere(&store, found.as_mut()).await, "looked up above");
+            let mut listed = store.readdir(&who, &top, 0, 10, true);
+            assert!(waits_elsewhere(&store, listed.as_mut()).await, "listed above");
+            // Whoever does not need the child is served.
+            assert!(store.lookup(&who, &top, b"f").await.is_ok());
+            assert_eq!(store.readdir(&who, &top, 0, 10, false).await.unwrap().entries.len(), 2);
+            drop(stuck);
+            let (found, page) = (found.await.unwrap(), listed.await.unwrap());
+            assert_ne!(found.attr.fsid, store.fsid());
+            for entry in page.entries {
+                let is_child = entry.name == b"child";
+                assert_eq!(entry.node.unwrap().handle == found.handle, is_child);
+            }
+        });
+    }
+}
