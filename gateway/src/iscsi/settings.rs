@@ -103,6 +103,18 @@ pub(crate) struct InitiatorRule {
     pub read_only: bool,
 }
 
+impl InitiatorRule {
+    /// Returns whether both are for the same names, and demand and allow the same.
+    pub(crate) fn differs_in_networks_alone(&self, other: &Self) -> bool {
+        let Self { name, clients: _, chap, mutual, luns, read_only } = self;
+        *name == other.name
+            && *chap == other.chap
+            && *mutual == other.mutual
+            && *luns == other.luns
+            && *read_only == other.read_only
+    }
+}
+
 /// Derives the settings from a configuration.
 ///
 /// # Errors
