@@ -13,8 +13,10 @@ pub(crate) struct Access<'a> {
     pub discovery: Option<&'a ChapAccount>,
 }
 
-/// Returns whether one rule of the target admits an initiator from both addresses, and it
-/// has proved what this rule requires. Two rules for one name are two hosts.
+/// Returns whether the target's rules take an initiator from both addresses for one host,
+/// and it has proved what they require. It is one under one rule, and under two that differ
+/// in their networks alone: RFC 7143 §6.3.5 knows hosts by their names. Two rules for one
+/// name are two hosts otherwise, as are two nodes that the API has granted a disk.
 pub(super) fn is_one_host(
     target: &Target,
     initiator: &IscsiName,
@@ -24,7 +26,9 @@ pub(super) fn is_one_host(
     match addresses.map(|address| target.rule(initiator, address)) {
         [Some(None), Some(None)] => true,
         [Some(Some(one)), Some(Some(other))] => {
-            std::ptr::eq(one, other)
+            let is_same = std::ptr::eq(one, other)
+                || (!target.settings.granted && one.differs_in_networks_alone(other));
+            is_same
                 && one.chap.as_ref().is_none_or(|chap| authenticated == Some(chap.name.as_str()))
         }
         _ => false,

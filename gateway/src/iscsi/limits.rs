@@ -78,6 +78,11 @@ pub(crate) const FUNCTION_TIMEOUT: Duration = Duration::from_secs(20);
 /// after that, their logical units return BUSY until the commands have ended.
 /// Shorter than an initiator's own limit: Linux waits 15 s for a login.
 pub(crate) const LOGIN_SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for which the data of a write waits for memory unread, with all that follows it. Then
+/// it is thrown away, and the write answered with TASK SET FULL, until there is memory: what
+/// follows may be an abort, or a ping. Linux waits 5 s for the answer to a ping, and 15 s for
+/// that to an abort.
+pub(crate) const DATA_PATIENCE: Duration = Duration::from_secs(3);
 /// Time limit for a closing connection to read its queue.
 pub(crate) const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes per second that background work (SANITIZE) may write.
@@ -98,6 +103,7 @@ pub(crate) const SHOWN_CHARACTERS: usize = 223;
 
 const _: () = assert!(HEAD_BYTES < PLACED_BYTES && PLACED_BYTES < STREAM_BYTES);
 const _: () = assert!(MAX_RUNNING_BYTES as u64 >= zgate_scsi::limits::MAX_TRANSFER_BYTES);
+const _: () = assert!(DATA_PATIENCE.as_secs() < 5, "a ping of Linux");
 const _: () = assert!(LOGIN_SETTLE_TIMEOUT.as_secs() < LOGIN_TIMEOUT.as_secs());
 const _: () = assert!(FUNCTION_TIMEOUT.as_secs() < PING_AFTER.as_secs() + PING_TIMEOUT.as_secs());
 const _: () = assert!(crate::qos::limits::MAX_WAIT.as_secs() < FUNCTION_TIMEOUT.as_secs());

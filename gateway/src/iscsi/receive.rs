@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use std::io;
 use tokio::net::TcpStream;
 use zgate_iscsi::framing::{Decoder, Digests, FramingError, Want};
-use zgate_iscsi::pdu::Frame;
+use zgate_iscsi::pdu::{Bhs, DataOut, Frame, Opcode, Ttt};
 use zgate_store::{AlignedBuf, BufferPool};
 
 /// A data segment that is received into a separate buffer.
@@ -89,13 +89,44 @@ impl Receiver {
         self.chunk.split_to(len)
     }
 
-    /// Returns whether the next bytes are the data of a PDU, of which none has been taken.
+    /// Returns the header of the PDU whose data comes next, if none of it has been taken and
+    /// it would need memory.
+    fn before_data(&self) -> Option<&Bhs> {
+        if self.placed.is_some() || self.decoder.is_discarding() {
+            return None;
+        }
+        match self.decoder.wants() {
+            Want::Data { header, taken: 0, .. } if !has_memory(header) => Some(header),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the next bytes are the data of a PDU, of which none has been taken,
+    /// and which would need memory.
     pub(crate) fn is_before_data(&self) -> bool {
-        self.placed.is_none() && matches!(self.decoder.wants(), Want::Data { taken: 0, .. })
+        self.before_data().is_some()
+    }
+
+    /// Returns whether these bytes are data of a write, which can be thrown away: its session
+    /// refuses it.
+    pub(crate) fn is_before_write_data(&self) -> bool {
+        let opcode = self.before_data().map(Bhs::opcode);
+        opcode.is_some_and(|opcode| [Opcode::SCSI_COMMAND, Opcode::DATA_OUT].contains(&opcode))
+    }
+
+    /// Throws the data away before which [`Self::next`] has stopped, if it is of a write. The
+    /// PDU then comes without it. Returns whether it does.
+    pub(crate) fn discard_write_data(&mut self) -> bool {
+        let discards = self.is_before_write_data();
+        if discards {
+            self.decoder.discard_data();
+        }
+        discards
     }
 
     /// Returns the next PDU, if it is complete. Unless `begins_data`, it stops before data
-    /// of which none has been taken; a segment that has begun has its memory, and ends.
+    /// of which none has been taken and that needs memory; a segment that has begun has its
+    /// memory, and ends.
     ///
     /// # Errors
     /// If the stream is no longer in sync.
@@ -114,7 +145,10 @@ impl Receiver {
             }
             let wanted = match self.decoder.wants() {
                 Want::Bytes(wanted) => wanted,
-                Want::Data { taken: 0, .. } if !begins_data => return Ok(None),
+                Want::Data { remaining, .. } if self.decoder.is_discarding() => remaining,
+                Want::Data { header, taken: 0, .. } if !begins_data && !has_memory(header) => {
+                    return Ok(None);
+                }
                 Want::Data { remaining, taken: 0, .. } if remaining >= PLACED_BYTES => {
                     self.place(remaining);
                     continue;
@@ -145,12 +179,20 @@ impl Receiver {
     }
 }
 
+/// Returns whether there is memory for the data of a PDU: solicited data has it from its R2T
+/// on.
+fn has_memory(header: &Bhs) -> bool {
+    header.opcode() == Opcode::DATA_OUT && DataOut::parse(header).ttt != Ttt::NONE
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A SCSI command, which may have data.
     fn pdu(data_bytes: usize) -> Vec<u8> {
         let mut pdu = vec![0; 48 + data_bytes];
+        pdu[0] = Opcode::SCSI_COMMAND.0;
         pdu[4..8].copy_from_slice(&(data_bytes as u32).to_be_bytes());
         pdu
     }
@@ -187,5 +229,50 @@ mod tests {
         let placed = receiver.placed.as_mut().unwrap();
         placed.filled = placed.buffer.len();
         assert_eq!(data_bytes(receiver.next(false).unwrap()), Some(4 * PLACED_BYTES));
+    }
+
+    #[test]
+    fn data_of_a_write_is_thrown_away_and_what_follows_is_found() {
+        let mut receiver = Receiver::new(BufferPool::new(0));
+        receiver.configure(Digests::default(), 1 << 20);
+        let long = 4 * PLACED_BYTES;
+        receive(&mut receiver, &pdu(long)[..1000]);
+        assert!(receiver.next(false).unwrap().is_none() && receiver.discard_write_data());
+        assert!(receiver.next(false).unwrap().is_none());
+        assert!(receiver.placed.is_none() && !receiver.is_before_data());
+        assert_eq!((receiver.filled, receiver.decoder.buffered_bytes()), (0, 0));
+        receive(&mut receiver, &[&pdu(long)[1000..], &pdu(0)[..], &pdu(4096)[..]].concat());
+        let frame = receiver.next(false).unwrap().unwrap();
+        assert!(frame.lacks_data());
+        assert_eq!(frame.bhs.data_bytes(), long);
+        assert_eq!(data_bytes(receiver.next(false).unwrap()), Some(0));
+        // The next one waits again.
+        assert!(receiver.next(false).unwrap().is_none() && receiver.is_before_write_data());
+        assert_eq!(data_bytes(receiver.next(true).unwrap()), Some(4096));
+    }
+
+    #[test]
+    fn data_of_a_ping_is_kept_and_solicited_data_has_its_memory() {
+        let mut receiver = Receiver::new(BufferPool::new(0));
+        receiver.configure(Digests::default(), 1 << 20);
+        let with_opcode = |opcode: Opcode, ttt: Ttt| {
+            let mut pdu = pdu(4096);
+            pdu[0] = opcode.0;
+            pdu[20..24].copy_from_slice(&ttt.0.to_be_bytes());
+            pdu
+        };
+        let [ping, asked, unasked] = [
+            with_opcode(Opcode::NOP_OUT, Ttt::NONE),
+            with_opcode(Opcode::DATA_OUT, Ttt(7)),
+            with_opcode(Opcode::DATA_OUT, Ttt::NONE),
+        ];
+        receive(&mut receiver, &[asked, ping, unasked].concat());
+        assert_eq!(data_bytes(receiver.next(false).unwrap()), Some(4096), "asked for");
+        assert!(receiver.next(false).unwrap().is_none());
+        assert!(receiver.is_before_data() && !receiver.discard_write_data(), "a ping");
+        assert_eq!(data_bytes(receiver.next(true).unwrap()), Some(4096));
+        assert!(receiver.next(false).unwrap().is_none());
+        assert!(receiver.discard_write_data(), "unasked");
+        assert!(receiver.next(false).unwrap().unwrap().lacks_data());
     }
 }

@@ -1,7 +1,7 @@
 //! Settings of the iSCSI service derived from a configuration, with secrets
 //! read from their files.
 
-use super::limits::{FUNCTION_TIMEOUT, LOGIN_SETTLE_TIMEOUT};
+use super::limits::{DATA_PATIENCE, FUNCTION_TIMEOUT, LOGIN_SETTLE_TIMEOUT};
 use sha2::{Digest, Sha256};
 use std::io;
 use std::net::SocketAddr;
@@ -47,11 +47,13 @@ pub(crate) struct Timeouts {
     pub function: Duration,
     /// Limit of a login.
     pub login: Duration,
+    /// Time for which data of a write waits for memory in front of what follows it.
+    pub data: Duration,
 }
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { function: FUNCTION_TIMEOUT, login: LOGIN_SETTLE_TIMEOUT }
+        Self { function: FUNCTION_TIMEOUT, login: LOGIN_SETTLE_TIMEOUT, data: DATA_PATIENCE }
     }
 }
 
@@ -101,6 +103,18 @@ pub(crate) struct InitiatorRule {
     pub luns: Option<Vec<u16>>,
     /// The initiator may not modify data.
     pub read_only: bool,
+}
+
+impl InitiatorRule {
+    /// Returns whether both are for the same names, and demand and allow the same.
+    pub(crate) fn differs_in_networks_alone(&self, other: &Self) -> bool {
+        let Self { name, clients: _, chap, mutual, luns, read_only } = self;
+        *name == other.name
+            && *chap == other.chap
+            && *mutual == other.mutual
+            && *luns == other.luns
+            && *read_only == other.read_only
+    }
 }
 
 /// Derives the settings from a configuration.

@@ -19,8 +19,10 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tokio::net::TcpStream;
-use zgate_iscsi::framing::{Digests, Encoder};
+use tokio::time::Instant;
+use zgate_iscsi::framing::{Digests, Encoder, FramingError};
 use zgate_iscsi::login::{Operational, Transport};
 use zgate_iscsi::pdu::{Frame, Outgoing};
 use zgate_store::Payload;
@@ -33,6 +35,10 @@ struct TcpWire {
     sender: Sender,
     pieces: Vec<Payload>,
     core: Rc<Core>,
+    /// Time for which data of a write waits for memory.
+    patience: Duration,
+    /// Start of that time, until there is memory.
+    waits_since: Option<Instant>,
 }
 
 /// Serves a connection until either side closes it.
@@ -53,6 +59,8 @@ pub(crate) async fn serve(
         sender: Sender::of_disks(),
         pieces: Vec::new(),
         core: Rc::clone(&core),
+        patience: block.timeouts.data,
+        waits_since: None,
     };
     full_feature::serve(wire, &connection, (slot, ticket), &block, &core).await;
 }
@@ -100,24 +108,58 @@ impl LoginWire for TcpWire {
     }
 }
 
-impl Wire for TcpWire {
-    type Event = Ready;
+impl TcpWire {
+    /// Returns the next PDU of the kind that may be taken in, if it is complete. Where data of
+    /// a write has waited for memory long enough, a PDU with such data comes without it.
+    fn next_pdu(&mut self, intake: Intake) -> Result<Option<Frame>, FramingError> {
+        if intake == Intake::All {
+            self.waits_since = None;
+            return self.receiver.next(true);
+        }
+        let next = self.receiver.next(false)?;
+        let is_over = self.waits_since.is_some_and(|since| since.elapsed() >= self.patience);
+        if next.is_none() && is_over && self.receiver.discard_write_data() {
+            return self.receiver.next(false);
+        }
+        Ok(next)
+    }
+}
 
-    async fn event(&mut self, intake: Intake) -> Result<Ready, ConnectionEnd> {
+impl Wire for TcpWire {
+    /// `None`: data of a write has waited for memory long enough.
+    type Event = Option<Ready>;
+
+    async fn event(&mut self, intake: Intake) -> Result<Option<Ready>, ConnectionEnd> {
         let may_read = match intake {
             Intake::Nothing => false,
             Intake::WithoutData => !self.receiver.is_before_data(),
             Intake::All => true,
         };
-        Ok(ready(&self.stream, !self.sender.is_empty(), may_read).await?)
+        let is_ready = ready(&self.stream, !self.sender.is_empty(), may_read);
+        if intake != Intake::WithoutData || !self.receiver.is_before_write_data() {
+            return Ok(Some(is_ready.await?));
+        }
+        let since = *self.waits_since.get_or_insert_with(Instant::now);
+        tokio::select! {
+            biased;
+            event = is_ready => Ok(Some(event?)),
+            () = tokio::time::sleep_until(since + self.patience) => Ok(None),
+        }
     }
 
     fn handle(
         &mut self,
-        event: Ready,
+        event: Option<Ready>,
         initiator: &mut InitiatorConnection,
     ) -> Result<bool, ConnectionEnd> {
-        if event == Ready::Read {
+        if event.is_none() {
+            tracing::warn!(
+                initiator = %initiator.admitted.live.key.initiator,
+                "writes are answered with TASK SET FULL: there is no memory for their data; see \
+                 server.buffers, or whether storage hangs"
+            );
+        }
+        if event == Some(Ready::Read) {
             let got = received(self.receiver.fill(&self.stream))?;
             if got > 0 {
                 initiator.block.stats.received_bytes.fetch_add(got as u64, Ordering::Relaxed);
@@ -132,7 +174,7 @@ impl Wire for TcpWire {
         initiator: &mut InitiatorConnection,
         intake: Intake,
     ) -> Result<bool, ConnectionEnd> {
-        let frame = match self.receiver.next(intake == Intake::All) {
+        let frame = match self.next_pdu(intake) {
             Ok(Some(frame)) => frame,
             Ok(None) => return Ok(false),
             Err(error) => return Err(initiator.framing_error(error)),

@@ -159,6 +159,60 @@ fn an_older_write_is_not_kept_waiting_by_one_that_waits_for_it() {
 }
 
 #[test]
+fn a_write_whose_data_was_thrown_away_is_told_to_come_again() {
+    const HALF: usize = 4096;
+    let keys = [("InitialR2T", "No"), ("ImmediateData", "Yes"), ("FirstBurstLength", "8192")];
+    let mut harness = Harness::new(&keys);
+    let handle = harness.links[0].handle;
+    let command = |itt, cmd_sn| ScsiCommand {
+        immediate: false,
+        is_final: false,
+        read: false,
+        write: true,
+        attribute: TaskAttribute::Simple,
+        lun: LUN,
+        itt: Itt(itt),
+        expected_bytes: 2 * HALF as u32,
+        cmd_sn,
+        exp_stat_sn: Sn(0),
+        cdb: Cdb::new(&[0x2a]).unwrap(),
+        bidirectional_read_bytes: None,
+    };
+    let rest = |itt| DataOut {
+        is_final: true,
+        lun: LUN,
+        itt: Itt(itt),
+        ttt: Ttt::NONE,
+        exp_stat_sn: Sn(0),
+        data_sn: 0,
+        offset: HALF as u32,
+    };
+    let say = |harness: &mut Harness, pdu: Outgoing, lacks_data: bool| {
+        let mut frame = zgate_test_harness::iscsi::plain(pdu);
+        if lacks_data {
+            frame.data.clear();
+        }
+        harness.session.handle_pdu(handle, frame, harness.now);
+    };
+    let statuses = |harness: &mut Harness| -> Vec<u8> {
+        let sent = std::iter::from_fn(|| harness.session.poll_transmit(handle));
+        let answers = sent.filter(|pdu| pdu.bhs.opcode() == Opcode::SCSI_RESPONSE);
+        answers.map(|pdu| pdu.bhs.0[3]).collect()
+    };
+    for (itt, command_lacks, rest_lacks) in [(1, true, false), (2, false, true), (3, true, true)] {
+        let cmd_sn = harness.session.window().0;
+        say(&mut harness, command(itt, cmd_sn).encode(pattern(HALF)), command_lacks);
+        assert!(statuses(&mut harness).is_empty(), "more of its data is under way");
+        say(&mut harness, rest(itt).encode(pattern(HALF)), rest_lacks);
+        assert_eq!(statuses(&mut harness), [0x28], "TASK SET FULL");
+        assert_eq!(harness.session.window().0, cmd_sn.next());
+    }
+    assert_eq!((harness.session.task_count(), harness.session.gathering_bytes()), (0, 0));
+    harness.run();
+    assert!(harness.commands.is_empty());
+}
+
+#[test]
 fn without_room_the_window_stays_until_the_commands_have_ended() {
     let mut harness = Harness::new(&NOTHING_UNASKED);
     let (_, max) = harness.session.window();

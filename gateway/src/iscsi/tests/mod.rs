@@ -65,7 +65,7 @@ impl Fixture {
     /// Creates one that waits only briefly for old commands.
     fn impatient() -> Self {
         let moment = Duration::from_millis(200);
-        Self::with(Timeouts { function: moment, login: moment })
+        Self::with(Timeouts { function: moment, login: moment, data: moment })
     }
 
     fn with(timeouts: Timeouts) -> Self {

@@ -2,7 +2,7 @@
 //! still read, so that it can abort what has not begun.
 
 use super::host::{BLOCK, Host};
-use super::{Fixture, Over, Timeouts};
+use super::{Fixture, Over, Timeouts, block};
 use crate::iscsi::limits::MAX_RUNNING_BYTES;
 use bytes::Bytes;
 use std::time::Duration;
@@ -17,13 +17,19 @@ const BLOCKS: u32 = 512;
 const BYTES: usize = BLOCKS as usize * BLOCK;
 /// Commands that may run at the same time if each may read the most.
 const RUNNING: usize = MAX_RUNNING_BYTES / MAX_TRANSFER_BYTES as usize;
+const TASK_SET_FULL: u8 = 0x28;
 /// Memory of all requests together, more than the test needs.
 const MEMORY: usize = 1 << 30;
 
+/// Time limits that pass soon.
+fn at_once() -> Timeouts {
+    let moment = Duration::from_millis(200);
+    Timeouts { function: moment, login: moment, data: moment }
+}
+
 /// A gateway whose disk hangs in reads, and a host of it.
 fn hanging() -> (Fixture, Host) {
-    let moment = Duration::from_millis(200);
-    let fixture = Fixture::with_memory(Timeouts { function: moment, login: moment }, MEMORY);
+    let fixture = Fixture::with_memory(at_once(), MEMORY);
     let host = fixture.host(Over::Tcp, "one");
     fixture.gate.hold_reads();
     (fixture, host)
@@ -54,10 +60,9 @@ fn what_waits_behind_a_disk_that_hangs_can_be_aborted() {
 
 #[test]
 fn what_waits_without_memory_can_be_aborted() {
-    let moment = Duration::from_millis(200);
     // One command counts for more.
     let memory = MAX_TRANSFER_BYTES as usize / 2;
-    let fixture = Fixture::with_memory(Timeouts { function: moment, login: moment }, memory);
+    let fixture = Fixture::with_memory(at_once(), memory);
     let mut host = fixture.host(Over::Tcp, "one");
     fixture.gate.hold_reads();
     let running = start_read(&mut host);
@@ -70,6 +75,25 @@ fn what_waits_without_memory_can_be_aborted() {
     assert_eq!(fixture.gate.held_reads(), 1, "the other one waits for memory");
     fixture.gate.open();
     assert_eq!(host.wait(wanted).status, 0, "it has begun after all");
+}
+
+#[test]
+fn what_is_behind_data_without_memory_is_heard_and_the_write_can_be_repeated() {
+    let memory = MAX_TRANSFER_BYTES as usize / 2;
+    let fixture = Fixture::with_memory(at_once(), memory);
+    let mut host = fixture.host(Over::Tcp, "one");
+    fixture.gate.hold_reads();
+    let running = start_read(&mut host);
+    fixture.until("the read hangs", || fixture.gate.held_reads() == 1);
+    host.start_write(LBA, &block(7, 0));
+    let aborted = host.function(TaskFunction::ABORT_TASK, running);
+    assert_eq!(aborted, TaskResult::REJECTED, "it is heard, and the storage still reads");
+    let again = host.start_write(LBA, &block(7, 0));
+    assert_eq!(host.wait(again).status, TASK_SET_FULL);
+    fixture.gate.open();
+    assert_eq!(host.read(LBA)[0], 0, "nothing was written");
+    assert_eq!(host.write(LBA, &block(7, 1)).status, 0);
+    assert_eq!(host.read(LBA), block(7, 1));
 }
 
 /// The initiator goes away while its commands wait for room: nothing of them begins.

@@ -71,6 +71,33 @@ fn a_host_with_two_addresses_under_one_rule_takes_its_session_over() {
 }
 
 #[test]
+fn a_host_under_two_rules_that_allow_the_same_takes_its_session_over() {
+    let fixture = Fixture::start();
+    set_rules(&fixture, vec![rule(ONE, &[HERE]), rule(ONE, &[ELSEWHERE])]);
+    let _host = fixture.host(Over::Tcp, "one");
+    let _moved = login_from(&fixture, ELSEWHERE, Tsih(0)).unwrap();
+    // Anything else that tells them apart makes two hosts of them.
+    let read_only = InitiatorRule { read_only: true, ..rule(ONE, &[HERE]) };
+    set_rules(&fixture, vec![read_only, rule(ONE, &[ELSEWHERE])]);
+    let refused = login_from(&fixture, HERE, Tsih(0)).err().unwrap();
+    assert_eq!(refused.to_string(), "login refused: 0301");
+}
+
+#[test]
+fn nodes_with_access_by_the_api_are_hosts_of_their_own() {
+    let fixture = Fixture::start();
+    set_rules(&fixture, vec![rule(ONE, &[HERE]), rule(ONE, &[ELSEWHERE])]);
+    let changed = fixture.gateway.shared.iscsi.change(TARGET, |target| {
+        target.settings.granted = true;
+        Ok(())
+    });
+    changed.unwrap();
+    let _host = fixture.host(Over::Tcp, "one");
+    let refused = login_from(&fixture, ELSEWHERE, Tsih(0)).err().unwrap();
+    assert_eq!(refused.to_string(), "login refused: 0301");
+}
+
+#[test]
 fn a_session_ends_that_has_not_proved_what_its_new_rule_requires() {
     let fixture = Fixture::start();
     let iscsi = &fixture.gateway.shared.iscsi;

@@ -20,6 +20,15 @@ impl Secret {
     }
 }
 
+impl PartialEq for Secret {
+    /// Compares in constant time.
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for Secret {}
+
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
@@ -27,7 +36,7 @@ impl fmt::Debug for Secret {
 }
 
 /// A name and its secret.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChapAccount {
     /// CHAP_N.
     pub name: String,

@@ -58,6 +58,8 @@ pub struct Decoder {
     max_data_bytes: usize,
     chunks: VecDeque<Bytes>,
     buffered: usize,
+    /// The data of the present PDU is not kept.
+    discards: bool,
     state: State,
 }
 
@@ -71,6 +73,7 @@ impl Decoder {
             max_data_bytes: max_data_bytes as usize,
             chunks: VecDeque::new(),
             buffered: 0,
+            discards: false,
             state: State::Header,
         }
     }
@@ -94,6 +97,21 @@ impl Decoder {
             self.buffered += bytes.len();
             self.chunks.push_back(bytes);
         }
+    }
+
+    /// Throws away what is still to come of the present data segment: the PDU comes
+    /// without it ([`Frame::lacks_data`]). The digest is checked all the same.
+    pub fn discard_data(&mut self) {
+        if let State::Data { data, .. } = &mut self.state {
+            data.clear();
+            self.discards = true;
+        }
+    }
+
+    /// True if the data segment that has begun is thrown away.
+    #[must_use]
+    pub fn is_discarding(&self) -> bool {
+        self.discards
     }
 
     /// The most useful next input, once [`Self::poll`] returned nothing.
@@ -163,8 +181,11 @@ impl Decoder {
                         }
                         self.buffered -= piece.len();
                         *taken += piece.len();
-                        data.push(piece);
+                        if !self.discards {
+                            data.push(piece);
+                        }
                     }
+                    self.discards = false;
                     let (bhs, ahs, data, crc) =
                         (*bhs, std::mem::take(ahs), std::mem::take(data), *crc);
                     self.state = State::Trailer { bhs, ahs, data, crc };
@@ -326,6 +347,26 @@ mod tests {
         decoder.feed(body.clone());
         let frame = decoder.poll().unwrap().unwrap();
         assert_eq!(frame.data[0].as_ptr(), body.as_ptr());
+    }
+
+    #[test]
+    fn data_can_be_thrown_away() {
+        let digests = Digests { header: false, data: true };
+        let stream = Bytes::from([wire(digests, 1000), wire(digests, 10)].concat());
+        let mut decoder = decoder(digests);
+        decoder.feed(stream.slice(..48));
+        assert!(decoder.poll().unwrap().is_none());
+        decoder.discard_data();
+        decoder.feed(stream.slice(48..500));
+        assert!(decoder.poll().unwrap().is_none() && decoder.is_discarding());
+        assert_eq!(decoder.buffered_bytes(), 0);
+        decoder.feed(stream.slice(500..));
+        let frame = decoder.poll().unwrap().unwrap();
+        assert!(frame.lacks_data() && frame.data_digest_ok);
+        assert_eq!((frame.data_bytes(), frame.bhs.data_bytes()), (0, 1000));
+        let next = decoder.poll().unwrap().unwrap();
+        assert!(!next.lacks_data() && !decoder.is_discarding());
+        assert_eq!(next.data_bytes(), 10);
     }
 
     #[test]

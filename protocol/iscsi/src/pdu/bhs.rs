@@ -259,6 +259,12 @@ impl Frame {
         self.data.iter().map(Bytes::len).sum()
     }
 
+    /// True if the header announces data that the receiver has thrown away.
+    #[must_use]
+    pub fn lacks_data(&self) -> bool {
+        self.data.is_empty() && self.bhs.data_bytes() > 0
+    }
+
     /// The data in one slice; copies only if there are several.
     #[must_use]
     pub fn contiguous_data(&self) -> Bytes {

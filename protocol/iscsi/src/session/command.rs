@@ -47,7 +47,9 @@ impl Session {
     fn take_immediate_data(&self, task: &mut Task, frame: Frame) {
         let len = frame.data_bytes() as u32;
         let limit = self.params.first_burst_bytes.min(task.write_bytes());
-        if len > 0 {
+        if frame.lacks_data() {
+            task.fail(Failure::NO_MEMORY);
+        } else if len > 0 {
             if !task.command.write || !self.params.immediate_data {
                 task.fail(Failure::Check(Condition::UNEXPECTED_UNSOLICITED));
             } else if len > limit {

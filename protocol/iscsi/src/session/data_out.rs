@@ -25,6 +25,11 @@ impl Session {
         if !frame.data_digest_ok {
             self.reject(handle, &frame, RejectReason::DATA_DIGEST_ERROR);
         }
+        if frame.lacks_data()
+            && let Some(task) = self.tasks.get_mut(&pdu.itt)
+        {
+            task.fail(Failure::NO_MEMORY);
+        }
         if self.apply_data(pdu, frame) {
             self.pump(pdu.itt);
         } else {

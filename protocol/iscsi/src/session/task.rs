@@ -39,6 +39,11 @@ pub(crate) enum Failure {
     Status(u8),
 }
 
+impl Failure {
+    /// TASK SET FULL: there was no memory for its data (RFC 7143 §11.4.2, SAM-5 §5.3.1).
+    pub(crate) const NO_MEMORY: Self = Self::Status(0x28);
+}
+
 /// A sequence of Data-Out PDUs: the unsolicited one, or the answer to an R2T.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sequence {

@@ -2,14 +2,26 @@
 //! registered I_T nexuses of SPC-4 §5.13.3 (CRH=1).
 
 use super::{Cx, Failure, Outcome, Reply};
+use crate::sense::ScsiStatus;
 
 pub(crate) fn reserve(cx: &Cx<'_>) -> Outcome {
     let nexus = &cx.command.nexus;
+    // PERSISTENT RESERVE OUT has this lock until its change is in effect.
+    let alone = cx.disk.shared.reserving.try_lock();
     let mut state = cx.disk.state();
     if state.registry.has_registrations() {
         // GOOD without effect for whom the persistent reservation gives what this
         // command asks for. Without one, nothing would keep the others out.
         return if state.registry.admits(nexus) { Ok(Reply::GOOD) } else { Err(Failure::Conflict) };
+    }
+    if alone.is_none() {
+        // It may be about to register a key. Waiting for it could be without end: a
+        // PREEMPT waits for the commands of this nexus.
+        return Ok(Reply { status: ScsiStatus::Busy, ..Reply::GOOD });
+    }
+    // Another one may have reserved since this command was admitted.
+    if state.legacy_holder.is_some_and(|holder| holder != nexus.id) {
+        return Err(Failure::Conflict);
     }
     state.legacy_holder = Some(nexus.id);
     state.legacy_holder_lost = false;
@@ -33,11 +45,16 @@ pub(crate) fn release(cx: &Cx<'_>) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use super::{Cx, Failure, reserve};
+    use crate::command::table::{Lookup, lookup};
     use crate::disk::ResetReason;
     use crate::nexus::Nexus;
     use crate::sense::ScsiStatus;
     use crate::testing::Bench;
+    use crate::transport::Alone;
+    use std::pin::pin;
     use std::sync::Arc;
+    use std::task::{Context, Waker};
 
     const RESERVE: [u8; 6] = [0x16, 0, 0, 0, 0, 0];
     const RELEASE: [u8; 6] = [0x17, 0, 0, 0, 0, 0];
@@ -115,6 +132,61 @@ mod tests {
         assert_eq!(bench.run(&RELEASE, b"").status, ScsiStatus::Good);
         assert_eq!(persist(&bench, &bench.nexus, (6, 0), (0, 1)), ScsiStatus::Good);
         assert_eq!(bench.run(&READ_KEYS, b"").status, ScsiStatus::Good);
+    }
+
+    /// REGISTER AND IGNORE EXISTING KEY.
+    const REGISTER: [u8; 10] = [0x5F, 6, 0, 0, 0, 0, 0, 0, 24, 0];
+
+    /// Its parameters: key 1, with APTPL.
+    fn registration() -> [u8; 24] {
+        let mut list = [0; 24];
+        (list[15], list[20]) = (1, 1);
+        list
+    }
+
+    #[test]
+    fn a_registration_that_is_being_saved_lets_nobody_reserve() {
+        let bench = Bench::new();
+        let other = bench.another_nexus(2);
+        bench.reservations.pause_saves(true);
+        let register = bench.command(&bench.nexus, &REGISTER, &registration());
+        let mut register = pin!(bench.disk.execute(register));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(register.as_mut().poll(&mut context).is_pending());
+        assert_eq!(bench.run_as(&other, &RESERVE, b"").status, ScsiStatus::Busy);
+        assert_eq!(bench.block_on(register).status, ScsiStatus::Good);
+        let conflict = ScsiStatus::ReservationConflict;
+        assert_eq!(bench.run_as(&other, &RESERVE, b"").status, conflict);
+    }
+
+    #[test]
+    fn a_registration_that_waited_for_another_one_finds_who_has_reserved() {
+        let bench = Bench::new();
+        let other = bench.another_nexus(2);
+        let before = bench.disk.shared.reserving.try_lock().unwrap();
+        let register = bench.command(&bench.nexus, &REGISTER, &registration());
+        let mut register = pin!(bench.disk.execute(register));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(register.as_mut().poll(&mut context).is_pending());
+        drop(before);
+        assert_eq!(bench.run_as(&other, &RESERVE, b"").status, ScsiStatus::Good);
+        assert_eq!(bench.block_on(register).status, ScsiStatus::ReservationConflict);
+        assert_eq!(bench.run_as(&other, &RELEASE, b"").status, ScsiStatus::Good);
+        let status = persist(&bench, &bench.nexus, (6, 0), (0, 1));
+        assert_eq!(status, ScsiStatus::Good, "nothing was registered meanwhile");
+    }
+
+    #[test]
+    fn of_two_that_are_admitted_at_once_one_reserves() {
+        let bench = Bench::new();
+        let command = bench.command(&bench.another_nexus(2), &RESERVE, b"");
+        let Lookup::Row(row) = lookup(&command.cdb) else { panic!("RESERVE (6) is known") };
+        let geometry = bench.disk.store().geometry();
+        let cx =
+            Cx { disk: &bench.disk, luns: None, command: &command, row, geometry, task: &Alone };
+        // The other one comes first, after the checks of this one.
+        assert_eq!(bench.run(&RESERVE, b"").status, ScsiStatus::Good);
+        assert!(matches!(reserve(&cx), Err(Failure::Conflict)));
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(crate) async fn reserve_out(cx: &Cx<'_>) -> Outcome {
     if cx.task.is_aborted() {
         return Err(Failure::Aborted);
     }
-    let before = cx.disk.state().registry.clone();
+    let before = present(cx)?;
     let mut after = before.clone();
     let effects = change(cx, &mut after, &action)?;
     if let Action::Preempt { abort, .. } = action {
@@ -44,6 +44,17 @@ pub(crate) async fn reserve_out(cx: &Cx<'_>) -> Outcome {
     state.registry = after;
     apply(&mut state, &effects, cx.command.nexus.id);
     Ok(Reply::GOOD)
+}
+
+/// Returns the registry, unless a RESERVE (6) excludes changes of it, which may have
+/// been granted since the command was admitted.
+fn present(cx: &Cx<'_>) -> Result<Registry, Failure> {
+    let mut state = cx.disk.state();
+    cx.disk.release_lost_holder(&mut state);
+    match state.legacy_holder {
+        Some(_) => Err(Failure::Conflict),
+        None => Ok(state.registry.clone()),
+    }
 }
 
 /// Completes PREEMPT and PREEMPT AND ABORT: the new state excludes the
