@@ -56,8 +56,8 @@ pub(crate) const API_TOOL_SECONDS: u64 = 15;
 pub(crate) const MAX_VOLUME_CHANGES: usize = 4;
 /// Time for which a change waits for others of its pool.
 pub(crate) const POOL_PATIENCE: Duration = Duration::from_secs(20);
-/// Time for which the destruction of a busy dataset is tried again, and the pause
-/// between attempts.
+/// Time for which the destruction of a busy dataset is tried again, and the first pause
+/// between attempts, of which each is twice the last.
 pub(crate) const BUSY_PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(100);
 /// Attempts to serve a volume whose device has not appeared, and the pause

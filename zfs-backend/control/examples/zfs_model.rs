@@ -57,7 +57,7 @@ fn run(dir: &Path, program: &str, arguments: &[String]) -> io::Result<Result<Str
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let before = model.names();
     let outcome = model.run("zfs", &arguments);
-    if outcome.is_ok() && !matches!(arguments.first(), Some(&("list" | "get"))) {
+    if outcome.is_ok() && !matches!(arguments.first(), Some(&("list" | "get" | "program"))) {
         let mut journal = File::options().create(true).append(true).open(&journal)?;
         journal.write_all((arguments.join("\t") + "\n").as_bytes())?;
         content(&dir.join("zvol"), &model, &before, &arguments)?;

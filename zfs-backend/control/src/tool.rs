@@ -2,7 +2,7 @@
 
 use crate::left_behind::{LEFT_BEHIND, storage_of};
 use std::collections::VecDeque;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
@@ -94,6 +94,20 @@ pub trait Tool: Send + Sync {
     /// # Errors
     /// See [`ToolError`].
     fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError>;
+
+    /// Runs `program` with a short text at its standard input. The default leaves the text
+    /// out: tools of tests know by the command what they are asked.
+    ///
+    /// # Errors
+    /// See [`ToolError`].
+    fn run_with_input(
+        &self,
+        program: &str,
+        arguments: &[&str],
+        _input: &'static str,
+    ) -> Result<String, ToolError> {
+        self.run(program, arguments)
+    }
 }
 
 /// Runs programs of this machine, with messages in English.
@@ -111,6 +125,15 @@ impl Default for SystemTool {
 
 impl Tool for SystemTool {
     fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
+        self.run_with_input(program, arguments, "")
+    }
+
+    fn run_with_input(
+        &self,
+        program: &str,
+        arguments: &[&str],
+        input: &'static str,
+    ) -> Result<String, ToolError> {
         let (storage, command) = (storage_of(arguments), command_line(program, arguments));
         if let Some(waiting) = LEFT_BEHIND.blocks(storage) {
             return Err(ToolError::Blocked { command, waiting });
@@ -119,11 +142,15 @@ impl Tool for SystemTool {
         let mut child = Command::new(program)
             .args(arguments)
             .env("LC_ALL", "C")
-            .stdin(Stdio::null())
+            .stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() })
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .map_err(start)?;
+        if let Some(mut pipe) = child.stdin.take() {
+            // It has room for this text. A program that has ended without reading it says why.
+            let _ = pipe.write_all(input.as_bytes());
+        }
         let output = drain(child.stdout.take());
         let errors = drain(child.stderr.take());
         let limit = Instant::now() + Duration::from_secs(self.limit_seconds);
@@ -265,6 +292,14 @@ mod tests {
         let error = tool.run("sleep", &["20"]).unwrap_err();
         assert!(matches!(error, ToolError::TimedOut { .. }), "{error}");
         assert!(began.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_program_gets_its_input() {
+        let tool = SystemTool::default();
+        assert_eq!(tool.run_with_input("cat", &[], "text").unwrap(), "text");
+        assert_eq!(tool.run("cat", &[]).unwrap(), "");
+        assert_eq!(tool.run_with_input("true", &[], "text").unwrap(), "");
     }
 
     #[test]

@@ -13,18 +13,17 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
-use zgate_store::HostKey;
+use zgate_store::{HostKey, HostPlaces};
 
 /// Most header fields of a request.
 const MAX_HEADERS: usize = 64;
@@ -34,43 +33,20 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Source of the credentials in effect.
 pub(crate) type Source = Arc<dyn Fn() -> Option<Arc<Credentials>> + Send + Sync>;
 
-/// Room for connections, in total and for each host.
+/// Places of connections over TCP: one host does not keep others from theirs.
+type TcpPlaces = HostPlaces<MAX_API_CONNECTIONS, MAX_API_CONNECTIONS_PER_HOST>;
+
+/// Room for connections.
 #[derive(Clone)]
 struct Room {
+    /// Room for all: more connections wait.
     all: Arc<Semaphore>,
-    of_hosts: Arc<Mutex<HashMap<HostKey, usize>>>,
-}
-
-/// Right of one connection over TCP; returned on drop.
-struct HostSlot {
-    room: Room,
-    host: HostKey,
+    over_tcp: Arc<TcpPlaces>,
 }
 
 impl Room {
     fn new() -> Self {
-        Self { all: Arc::new(Semaphore::new(MAX_API_CONNECTIONS)), of_hosts: Arc::default() }
-    }
-
-    fn host(&self, peer: SocketAddr) -> Option<HostSlot> {
-        let host = HostKey::from(peer.ip().to_canonical());
-        let mut hosts = self.of_hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = hosts.entry(host).or_default();
-        if *count >= MAX_API_CONNECTIONS_PER_HOST {
-            return None;
-        }
-        *count += 1;
-        Some(HostSlot { room: self.clone(), host })
-    }
-}
-
-impl Drop for HostSlot {
-    fn drop(&mut self) {
-        let mut hosts = self.room.of_hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        match hosts.get_mut(&self.host) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => drop(hosts.remove(&self.host)),
-        }
+        Self { all: Arc::new(Semaphore::new(MAX_API_CONNECTIONS)), over_tcp: Arc::default() }
     }
 }
 
@@ -147,10 +123,10 @@ async fn serve_tcp(listener: TcpListener, (room, source, router): (Room, Source,
             continue;
         };
         // A host with too many is closed at once.
-        if let Some(slot) = room.host(peer) {
+        if let Some(place) = room.over_tcp.take(HostKey::from(peer.ip())) {
             let (source, router) = (Arc::clone(&source), router.clone());
             tokio::spawn(async move {
-                let _slot = slot;
+                let _place = place;
                 answer_tls(stream, peer, &source, router, permit).await;
             });
         }
@@ -208,15 +184,16 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::IpAddr;
 
     #[test]
     fn one_host_cannot_take_all_connections() {
         let room = Room::new();
-        let peer = |last: u8| SocketAddr::from(([192, 0, 2, last], 1));
-        let held: Vec<_> = std::iter::from_fn(|| room.host(peer(1))).collect();
+        let take = |last: u8| room.over_tcp.take(HostKey::from(IpAddr::from([192, 0, 2, last])));
+        let held: Vec<_> = std::iter::from_fn(|| take(1)).collect();
         assert_eq!(held.len(), MAX_API_CONNECTIONS_PER_HOST);
-        assert!(room.host(peer(2)).is_some());
+        assert!(take(2).is_some());
         drop(held);
-        assert!(room.of_hosts.lock().unwrap().is_empty());
+        assert_eq!(room.over_tcp.hosts(), 0);
     }
 }

@@ -294,7 +294,7 @@ impl VolumeService {
     fn destroy(&self, volume: VolumeRecord, owner: &str) -> Answer<()> {
         // Files and devices of ended requests are closed a moment later.
         let deadline = Instant::now() + BUSY_PATIENCE;
-        let mut now = volume;
+        let (mut now, mut pause) = (volume, BUSY_PAUSE);
         loop {
             if now.kind == VolumeKind::Filesystem {
                 self.serving.release();
@@ -306,7 +306,9 @@ impl VolumeService {
             if Instant::now() >= deadline {
                 return Err(error(busy));
             }
-            std::thread::sleep(BUSY_PAUSE);
+            std::thread::sleep(pause);
+            // Each look at who has it open is a line in the history of the pool.
+            pause *= 2;
             match self.owned(&now.dataset, owner)? {
                 Some(again) if again.guid == now.guid => now = again,
                 _ => return Ok(()),

@@ -193,6 +193,31 @@ deleted() {
         api DELETE "volumes/lab%2Fk8s%2F$one?owner=lab"
     done
 }
+# ZFS destroys snapshots of what somebody has open, and refuses the rest then.
+open_keeps_snapshots() {
+    local one users
+    local at=zgate_2026-11-21_08:00:00_hourly
+    volume open-disk block $((16 * MIB))
+    volume open-files filesystem $((16 * MIB))
+    eventually 20 test -b /dev/zvol/lab/k8s/open-disk
+    for one in open-disk open-files; do zfs snapshot "lab/k8s/$one@$at"; done
+    sleep 600 </dev/zvol/lab/k8s/open-disk >/dev/null 2>&1 &
+    users=$!
+    # A container has the mounts of the time of its start.
+    unshare --mount --propagation private sleep 600 </dev/null >/dev/null 2>&1 &
+    users="$users $!"
+    sleep 1
+    for one in open-disk open-files; do
+        denied in_use api DELETE "volumes/lab%2Fk8s%2F$one?owner=lab"
+        zfs list "lab/k8s/$one@$at"
+    done
+    same yes "$(zfs get -Ho value mounted lab/k8s/open-files)" "mounted again"
+    # shellcheck disable=SC2086
+    kill $users
+    # shellcheck disable=SC2086
+    wait $users || true
+    for one in open-disk open-files; do api DELETE "volumes/lab%2Fk8s%2F$one?owner=lab"; done
+}
 nothing_left() {
     same "lab/k8s" "$(zfs list -Hr -t all -o name lab/k8s)" datasets
     same "lab/models lab/models/a" "$(zfs list -Hr -t all -o name lab/models | xargs)" "foreign datasets"
@@ -247,6 +272,7 @@ step "clones of a snapshot, a volume and a model" cloned
 step "a killed gateway and a reload change nothing" survives
 step "a node without access is fenced" fenced
 step "they are deleted in any order" deleted
+step "what somebody has open keeps its snapshots" open_keeps_snapshots
 step "nothing is left" nothing_left
 step "ten volumes are made" many_made
 step "a node gets access to all of them" many_granted

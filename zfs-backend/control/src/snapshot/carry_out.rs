@@ -75,6 +75,8 @@ pub fn carry_out(
     for removal in &wanted.prune {
         match tool.run("zfs", &["destroy", removal.snapshot.as_str()]) {
             Ok(_) => done.pruned.push(removal.snapshot.clone()),
+            // It went meanwhile: with its volume, or by hand.
+            Err(error) if error.is_absent() => {}
             Err(error) => done.failed.push(error.to_string()),
         }
     }
@@ -167,5 +169,22 @@ mod tests {
         );
         let done = carry_out(&tool, now(), &policy, &mut |_| Ok(())).unwrap();
         assert!(done.failed[0].contains("held"));
+    }
+
+    #[test]
+    fn a_snapshot_that_went_meanwhile_is_no_failure() {
+        let mut policy = policy();
+        policy.keep[1] = 1;
+        policy.autosnap = false;
+        for said in [
+            "could not find any snapshots to destroy; check snapshot names.",
+            "cannot open 'p/v': dataset does not exist",
+        ] {
+            let destroy = "zfs destroy p/v@zgate_2026-11-21_08:00:00_hourly";
+            let tool = Recorded::default().then(LIST, OLD).then_fail(destroy, 1, said);
+            let done = carry_out(&tool, now(), &policy, &mut |_| Ok(())).unwrap();
+            assert!(tool.is_done());
+            assert!(done.failed.is_empty() && done.pruned.is_empty(), "{:?}", done.failed);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Deletion of a volume. Clones of it are promoted first, so that they live on.
 
 use super::fault::{Fault, VolumeError};
+use super::in_use::refuse_if_open;
 use super::kind::VolumeKind;
 use super::limits::{MAX_DESTROYED_AT_ONCE, MAX_PROMOTIONS};
 use super::record::VolumeRecord;
@@ -71,8 +72,7 @@ pub(super) fn is_scheduled(snapshot: &VolumeSnapshot) -> bool {
     !snapshot.listed && OurName::parse(snapshot.snapshot.name()).is_some()
 }
 
-/// Deletes a volume that nobody uses. A file system that somebody uses keeps its
-/// snapshots.
+/// Deletes a volume that nobody uses. One that somebody uses keeps its snapshots.
 ///
 /// # Errors
 /// As [`refuse_if_snapshots`], and the error of `zfs`.
@@ -81,7 +81,7 @@ pub fn delete(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError>
         return destroy(tool, volume);
     }
     let is_unmounted = unmount(tool, volume)?;
-    let outcome = destroy_with_snapshots(tool, volume);
+    let outcome = refuse_if_open(tool, volume).and_then(|()| destroy_with_snapshots(tool, volume));
     if is_unmounted && outcome.is_err() {
         // It stays for now. If this fails, too, the next grant of access mounts it.
         let _ = tool.run("zfs", &["mount", volume.dataset.as_str()]);

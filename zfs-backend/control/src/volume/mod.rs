@@ -14,6 +14,7 @@ mod create;
 mod delete;
 mod fault;
 mod grant;
+mod in_use;
 mod kind;
 mod limits;
 pub mod model;

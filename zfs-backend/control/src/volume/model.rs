@@ -99,7 +99,8 @@ impl Model {
         self.state().is_exported = is_exported;
     }
 
-    /// Makes a dataset busy: it can be neither unmounted nor destroyed.
+    /// Makes a dataset busy, as a process that has it open: it can be neither unmounted nor
+    /// destroyed.
     pub fn set_busy(&self, dataset: &str, busy: bool) {
         let mut state = self.state();
         state.busy.retain(|one| one != dataset);
@@ -233,6 +234,7 @@ impl State {
             "unmount" => self.mount(rest[0], false),
             "hold" => self.hold(rest[1], true),
             "release" => self.hold(rest[1], false),
+            "program" => self.look_for_users(rest[2]),
             "list" if rest.contains(&"-j") => Err("invalid option 'j'".to_owned()),
             "list" => self.list(&Parsed::of(rest, &["-o", "-t", "-d", "-s"])),
             "get" => self.get(&Parsed::of(rest, &["-o", "-t", "-d", "-s"])),

@@ -1,6 +1,7 @@
 //! Mounts and holds of the model of ZFS.
 
 use super::{Said, State};
+use crate::volume::in_use::HAS_USERS;
 
 impl State {
     pub(super) fn mount(&mut self, name: &str, mounted: bool) -> Said {
@@ -19,6 +20,16 @@ impl State {
                 Ok(String::new())
             }
         }
+    }
+
+    /// Runs the one channel program that is known here.
+    pub(super) fn look_for_users(&self, name: &str) -> Said {
+        if self.busy.iter().any(|one| one == name) {
+            return Err(format!(
+                "Channel program execution failed:\n{HAS_USERS}\nstack traceback:"
+            ));
+        }
+        Ok("Channel program fully executed and did not produce output.\n".to_owned())
     }
 
     pub(super) fn hold(&mut self, name: &str, held: bool) -> Said {

@@ -1,6 +1,7 @@
 //! Requests that are refused change nothing, and snapshots that go leave nothing.
 
 use super::*;
+use crate::tool::ToolError;
 
 #[test]
 fn a_rollback_that_is_refused_destroys_no_snapshot() {
@@ -109,4 +110,55 @@ fn a_deletion_that_is_cut_off_leaves_no_snapshot_behind() {
         delete(&model, &the(&model, "c")).unwrap();
         assert_eq!(left(&model), ["a"], "{cut} {fate:?}");
     }
+}
+
+/// ZFS destroys the snapshots of a zvol that somebody has open, and refuses the zvol then.
+#[test]
+fn a_disk_that_somebody_has_open_keeps_its_snapshots() {
+    let model = model();
+    make(&model, &new("b", VolumeKind::Block)).unwrap();
+    model.foreign_snapshot("tank/k8s/b@zgate_2026-11-21_10:00:00_hourly");
+    let names = model.names();
+    model.set_busy("tank/k8s/b", true);
+    let error = delete(&model, &the(&model, "b")).unwrap_err();
+    assert!(error.fault == Fault::InUse && error.message.contains("is busy"), "{error}");
+    assert_eq!(model.names(), names);
+    model.set_busy("tank/k8s/b", false);
+    // A pool that does not say whether it is open.
+    model.set_fates(Some(Box::new(|command: &str| match command.starts_with("zfs program") {
+        true => Fate::LostBefore,
+        false => Fate::Runs,
+    })));
+    assert_eq!(delete(&model, &the(&model, "b")).unwrap_err().fault, Fault::Storage);
+    assert_eq!(model.names(), names);
+    model.set_fates(None);
+    delete(&model, &the(&model, "b")).unwrap();
+    assert_eq!(left(&model), Vec::<String>::new());
+}
+
+/// ZFS for a gateway without CAP_SYS_ADMIN.
+struct Limited(Model);
+
+impl Tool for Limited {
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
+        if arguments[0] != "program" {
+            return self.0.run(program, arguments);
+        }
+        Err(ToolError::Failed {
+            command: "zfs program".to_owned(),
+            status: Some(1),
+            said: "Channel program execution failed:\nPermission denied. Channel programs must \
+                be run as root."
+                .to_owned(),
+        })
+    }
+}
+
+#[test]
+fn a_disk_is_deleted_without_the_right_to_ask_who_has_it_open() {
+    let limited = Limited(model());
+    make(&limited.0, &new("b", VolumeKind::Block)).unwrap();
+    limited.0.foreign_snapshot("tank/k8s/b@zgate_2026-11-21_10:00:00_hourly");
+    delete(&limited, &the(&limited.0, "b")).unwrap();
+    assert_eq!(left(&limited.0), Vec::<String>::new());
 }

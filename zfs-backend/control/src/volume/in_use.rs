@@ -1,0 +1,56 @@
+//! Whether ZFS would refuse to destroy a volume because somebody has it open: asked
+//! before its snapshots go, without which `zfs destroy` does not look.
+
+use super::fault::{Fault, VolumeError};
+use super::record::VolumeRecord;
+use crate::tool::{Tool, ToolError};
+
+/// Words of [`PROGRAM`] about a dataset that is open.
+pub(super) const HAS_USERS: &str = "zgate: the dataset has users";
+
+/// Channel program (zfs-program(8)) that fails if a dataset is open: a zvol by a process,
+/// or a file system by a mount, of any mount namespace. The check for a rollback looks for
+/// that, and nothing is rolled back; the check for `destroy` gives the same answer for a
+/// dataset that has snapshots. Only a program that may change something sees it. `EAGAIN`:
+/// a snapshot is just being taken, and nobody has looked.
+const PROGRAM: &str = r#"local arguments = ...
+local found = zfs.check.rollback(arguments["argv"][1])
+if found == EBUSY or found == EAGAIN then
+    error("zgate: the dataset has users", 0)
+end
+"#;
+
+/// Refuses what `zfs destroy` would refuse as busy when the snapshots are gone. The volume
+/// has snapshots, and is not mounted here. Where ZFS does not say whether it is open, it
+/// is taken for not open: programs need CAP_SYS_ADMIN, and the check looks for bookmarks
+/// that are later than all snapshots first.
+///
+/// # Errors
+/// [`Fault::InUse`]; the error of a pool that does not answer.
+pub(super) fn refuse_if_open(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
+    let (dataset, pool) = (volume.dataset.as_str(), volume.dataset.pool());
+    let arguments = ["program", pool.as_str(), "-", dataset];
+    match tool.run_with_input("zfs", &arguments, PROGRAM) {
+        Err(ToolError::Failed { said, .. }) if said.contains(HAS_USERS) => Err(VolumeError::new(
+            Fault::InUse,
+            format!("volume {dataset} is busy: a process has it open, or a container mounts it"),
+            "end its users, then send the request again",
+        )),
+        Err(error @ ToolError::Failed { .. }) => {
+            tracing::debug!(dataset, %error, "it is not known whether the volume is open");
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+        Ok(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_says_what_is_looked_for() {
+        assert!(PROGRAM.contains(&format!("\"{HAS_USERS}\"")));
+    }
+}
