@@ -7,7 +7,7 @@
 //!   workers.
 //! * [`continuation`] lets a worker continue the request whose call it has
 //!   finished.
-//! * [`cached`] asks for the pages of a file that are in memory.
+//! * [`cached`] asks for the pages of a file that are in memory, and drops them.
 //! * [`credentials`] switches one thread to a caller's identity, and [`set_id`]
 //!   handles set-id bits of files that change.
 //! * [`access_check`], [`arena`], [`block_ioctl`], [`file_handle`],
@@ -44,7 +44,7 @@ mod uring;
 mod workers;
 mod write_method;
 
-pub use cached::is_resident;
+pub use cached::{forget_pages, is_resident};
 pub use engine::{EngineChoice, EngineKind, IoEngine, WriteSync};
 pub use pipes::{FilledPipe, Pipes, max_pipes};
 pub use set_id::SetIdBits;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use zgate_io::{IoEngine, WriteSync};
+use zgate_io::{IoEngine, WriteSync, forget_pages};
 use zgate_store::file_store::{ReadData, ReadHow, Stability};
 use zgate_store::{BufferPool, FileSpan, MIN_SPAN_BYTES, Payload, StoreError, StoreResult};
 
@@ -53,16 +53,34 @@ pub(crate) async fn read(
     {
         return Ok(ReadData { data: Payload::Span(span), eof: reaches_end });
     }
-    let (count, mut buf) = if at_hand {
-        engine.read(&fd, offset, pool.take(want)).await
-    } else {
-        engine.read_into(&fd, offset, pool.take(want)).await
-    };
-    let count = count.or_store()?;
-    buf.truncate(count);
+    let data = read_into_memory(pool, file, &fd, (offset, want)).await?;
     // Less than the size reported: the file has been truncated meanwhile.
-    let eof = reaches_end || count < want;
-    Ok(ReadData { data: Payload::Bytes(buf.into_bytes()), eof })
+    let eof = reaches_end || data.len() < want;
+    Ok(ReadData { data: Payload::Bytes(data), eof })
+}
+
+/// Reads through the page cache; returns less where the file ends.
+async fn read_into_memory(
+    pool: &BufferPool,
+    file: &PosixFile,
+    fd: &Arc<OwnedFd>,
+    (offset, len): (u64, usize),
+) -> StoreResult<Bytes> {
+    let engine = &file.entry.mount.engine;
+    let (count, mut buf) = if file.answers_at_once() {
+        engine.read(fd, offset, pool.take(len)).await
+    } else {
+        engine.read_into(fd, offset, pool.take(len)).await
+    };
+    let count = count.or_store();
+    if count == Err(StoreError::Io) {
+        // The pages that the disk could not fill stay in the page cache: the next read
+        // would take them for data that a socket can send.
+        let fd = Arc::clone(fd);
+        let _ = engine.run_long(move || forget_pages(&fd, offset, len as u64)).await;
+    }
+    buf.truncate(count?);
+    Ok(buf.into_bytes())
 }
 
 /// Returns a range of a file or of a pipe from which a socket can take the data.
