@@ -15,6 +15,7 @@
 //!   calls that rustix lacks.
 //! * [`FilledPipe`] carries file data from a worker to a socket.
 //! * [`mountinfo`] reads the mount table.
+//! * [`throttle`] bounds the number of log lines that a peer can cause.
 //!
 //! This is one of the few crates in which `unsafe` is allowed; every block
 //! states why it is sound, and the public interface is safe.
@@ -40,6 +41,7 @@ pub mod set_id;
 pub mod share_blocks;
 mod store_name;
 mod stores;
+pub mod throttle;
 mod uring;
 mod workers;
 mod write_method;

@@ -2,6 +2,7 @@
 
 use crate::direct::{DirectIo, Read};
 use crate::errno::OrStoreError;
+use crate::losses::loss_of_write;
 use crate::open_file::PosixFile;
 use bytes::Bytes;
 use rustix::io::Errno;
@@ -163,20 +164,14 @@ pub(crate) async fn write(
     let _beside = syncs.group.beside().await;
     let report = syncs.reports.begin();
     let len = data.len();
-    let written = engine.write_from((&fd, mode), offset, data, sync).await;
+    let written = engine.write_from((&fd, mode), offset, data, sync).await.or_store();
     file.entry.mark_modified();
-    let written = file.losses().note(written.or_store());
-    let error = match written {
-        // The error behind the short write may have been the sync's, which is
-        // reported once and may concern writes of others.
-        Ok(written) if written < len => {
-            file.losses().count(StoreError::Io);
-            Some(StoreError::Io)
-        }
-        Ok(_) => None,
-        Err(error) => Some(error),
-    };
-    let others = report.end(error);
+    let is_told_once = file.entry.mount.names.how.reports_losses_once();
+    let loss = loss_of_write(written, len, is_told_once);
+    if let Some(error) = loss {
+        file.losses().count(error);
+    }
+    let others = report.end(loss);
     let written = written?;
     // One of them may have been told that this write is lost.
     others.settled().await?;
