@@ -3,6 +3,7 @@
 
 use super::limits::SEAL_BYTES;
 use bytes::{Buf, Bytes};
+use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -10,7 +11,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use zgate_io::FilledPipe;
+use tokio::task::spawn_blocking;
+use zgate_io::{FilledPipe, forget_pages};
 use zgate_store::{FileSpan, Payload};
 
 /// Most pieces gathered into one send.
@@ -158,6 +160,13 @@ impl Sender {
                         self.pieces.push_front(zeros);
                         continue;
                     }
+                    Err(error) if is_of_the_disk(&error) => {
+                        // The stream ends, and the client reads again: without these
+                        // pages, which would be sent again, it is told of the error.
+                        let (file, offset, len) = (Arc::clone(file), *offset, *len as u64);
+                        spawn_blocking(move || forget_pages(&file, offset, len));
+                        Err(error)
+                    }
                     other => other,
                 },
                 Piece::Pipe { data, len } => {
@@ -289,9 +298,81 @@ fn send_span(stream: &TcpStream, file: &OwnedFd, offset: u64, len: usize) -> io:
     })
 }
 
+/// Returns whether an error of sendfile(2) is one of the file: a socket has none like it.
+fn is_of_the_disk(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::IO)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::FileExt;
+    use std::path::{Path, PathBuf};
+    use std::process::{Command, Stdio};
+
+    /// A file system in an image, unmounted when dropped.
+    struct Disk {
+        at: PathBuf,
+        image: PathBuf,
+    }
+
+    impl Disk {
+        /// Needs root, loop devices and the tools of ext4.
+        fn new(dir: &Path) -> Option<Self> {
+            let (at, image) = (dir.join("mounted"), dir.join("image"));
+            std::fs::create_dir(&at).unwrap();
+            std::fs::File::create(&image).unwrap().set_len(32 << 20).unwrap();
+            let (from, to) = (image.to_str()?, at.to_str()?);
+            let made = run("mkfs.ext4", &["-q", "-F", "-O", "^has_journal", "-m0", from])
+                && run("mount", &["-o", "loop", from, to]);
+            made.then_some(Self { at, image })
+        }
+    }
+
+    impl Drop for Disk {
+        fn drop(&mut self) {
+            run("umount", &["-l", self.at.to_str().unwrap_or_default()]);
+        }
+    }
+
+    fn run(program: &str, args: &[&str]) -> bool {
+        let mut command = Command::new(program);
+        command.args(args).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    }
+
+    #[test]
+    fn what_a_disk_cannot_read_is_not_sent_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(disk) = Disk::new(dir.path()) else { return };
+        std::fs::write(disk.at.join("f"), vec![7; 8 << 20]).unwrap();
+        let file = std::fs::File::open(disk.at.join("f")).unwrap();
+        file.sync_all().unwrap();
+        // Truncate the disk, and drop the page cache of the file: a read leaves empty pages.
+        std::fs::File::options().write(true).open(&disk.image).unwrap().set_len(1 << 20).unwrap();
+        forget_pages(&OwnedFd::from(file.try_clone().unwrap()), 0, u64::MAX);
+        assert!(file.read_exact_at(&mut [0; 4096], 4 << 20).is_err());
+        let file = Arc::new(OwnedFd::from(file));
+        if !zgate_io::is_resident(&file, 4 << 20, 4096) {
+            return;
+        }
+        // One thread for what blocks: what is spawned later runs later.
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            ours.set_nonblocking(true).unwrap();
+            let ours = TcpStream::from_std(ours).unwrap();
+            let mut sender = Sender::default();
+            let span = FileSpan { file: Arc::clone(&file) as _, offset: 4 << 20, len: 1 << 20 };
+            sender.push_payload(Payload::Span(span));
+            ours.writable().await.unwrap();
+            assert!(is_of_the_disk(&sender.flush(&ours).unwrap_err()));
+            spawn_blocking(|| ()).await.unwrap();
+            assert!(!zgate_io::is_resident(&file, 4 << 20, 4096));
+        });
+    }
 
     /// Takes a hundred bytes at most, and puts the number of bytes in front.
     struct Counting;

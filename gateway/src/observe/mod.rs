@@ -16,4 +16,5 @@ pub(crate) mod pools;
 pub(crate) mod printable;
 pub(crate) mod process_metrics;
 pub(crate) mod text_format;
-pub(crate) mod throttle;
+
+pub(crate) use zgate_io::throttle;

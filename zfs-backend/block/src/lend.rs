@@ -4,8 +4,10 @@
 use crate::backing::{Backing, BackingKind};
 use crate::span::Span;
 use crate::volume::BlockVolume;
+use std::io;
 use std::sync::Arc;
-use zgate_store::{FileSpan, MIN_SPAN_BYTES, Payload, StoreResult};
+use zgate_io::forget_pages;
+use zgate_store::{FileSpan, MIN_SPAN_BYTES, Payload, StoreError, StoreResult};
 
 impl BlockVolume {
     /// Reads for a transport that can send a span.
@@ -42,6 +44,18 @@ impl BlockVolume {
         };
         let filled = filled.map_err(|error| self.fault("read", span, &error))?;
         Ok(filled.map(|pipe| FileSpan { file: Arc::new(pipe), offset: 0, len }))
+    }
+
+    /// Returns the error of a read. The pages that the disk could not fill stay in the
+    /// page cache, and the next read would lend them: they are dropped.
+    pub(crate) async fn failed_read(&self, span: Span, error: &io::Error) -> StoreError {
+        let named = self.fault("read", span, error);
+        if lends_pages(&self.backing) {
+            let backing = Arc::clone(&self.backing);
+            let forget = move || forget_pages(&backing.fd, span.offset, span.len);
+            let _ = self.engine.run_long(forget).await;
+        }
+        named
     }
 }
 

@@ -149,13 +149,19 @@ impl BlockVolume {
         } else {
             self.engine.read_into(fd, span.offset, buf).await
         };
-        let mut count = count.map_err(|error| self.fault("read", span, &error))?;
+        let mut count = match count {
+            Ok(count) => count,
+            Err(error) => return Err(self.failed_read(span, &error).await),
+        };
         if count < len {
             // An error, or the end, follows the data read so far: a second read
             // returns it.
             let rest = self.backing.pool.take(len);
             let (again, rest) = self.engine.read_into(fd, span.offset, rest).await;
-            count = again.map_err(|error| self.fault("read", span, &error))?;
+            count = match again {
+                Ok(count) => count,
+                Err(error) => return Err(self.failed_read(span, &error).await),
+            };
             buf = rest;
         }
         if count < len {

@@ -406,6 +406,29 @@ fn sent(payload: Payload) -> Vec<u8> {
 }
 
 #[test]
+fn what_a_disk_cannot_read_is_not_lent() {
+    for engine in engines() {
+        let Some(disk) = Ext4::new(32 * MIB) else { return };
+        let path = disk.at.join("disk");
+        File::create(&path).unwrap().set_len(8 * MIB).unwrap();
+        let volume = BlockVolume::open(&path, direct(DirectIo::Never), engine).unwrap();
+        run(async {
+            volume.write(0, pattern(8 << 20, 5), true).await.unwrap();
+            // Truncate the disk, and drop the page cache of the file.
+            let below = OpenOptions::new().write(true).open(&disk.device.below).unwrap();
+            below.set_len(MIB).unwrap();
+            let same = OwnedFd::from(File::open(&path).unwrap());
+            zgate_io::forget_pages(&same, 0, 8 * MIB);
+            // Twice: the first read leaves no empty pages for the second one.
+            for _ in 0..2 {
+                let read = volume.read_to_send(4 * MIB, 1 << 20).await;
+                assert_eq!(read.map(drop), Err(StoreError::Io));
+            }
+        });
+    }
+}
+
+#[test]
 fn a_socket_may_take_large_reads_from_the_file() {
     on_every_file(async |volume, _| {
         let data = pattern(4 << 20, 5);

@@ -1,8 +1,9 @@
 //! Reads and queries answered from memory at once, on the calling thread.
 
-use rustix::fs::{FileType, Stat, fstat, fstatfs};
+use rustix::fs::{Advice, FileType, Stat, fadvise, fstat, fstatfs};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::io::{self, IoSliceMut};
+use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -119,7 +120,8 @@ struct Cachestat {
     recently_evicted: u64,
 }
 
-/// Returns whether every page of the range is in the page cache now. For a file
+/// Returns whether every page of the range is in the page cache now, also one that the
+/// disk could not fill (see [`forget_pages`]). For a file
 /// system with its own cache (ZFS) this is false.
 #[must_use]
 #[allow(unsafe_code)]
@@ -148,6 +150,21 @@ pub fn is_resident(fd: &OwnedFd, offset: u64, len: u64) -> bool {
     found.cached >= pages
 }
 
+/// Alignment of the pieces that the kernel keeps or drops as a whole (folios).
+const LARGEST_PIECE_BYTES: u64 = 2 << 20;
+
+/// Drops the pages of a range, and of the pieces that it is a part of, from the page
+/// cache; what is not written yet stays. For a range that the disk cannot read: its empty
+/// pages stay, and [`is_resident`] counts them. May wait for a disk.
+pub fn forget_pages(fd: &OwnedFd, offset: u64, len: u64) {
+    let start = offset - offset % LARGEST_PIECE_BYTES;
+    let end = offset.saturating_add(len).checked_next_multiple_of(LARGEST_PIECE_BYTES);
+    // Without a length it goes to the end of the file.
+    let len = end.and_then(|end| NonZeroU64::new(end - start));
+    // A hint that fails is not an error.
+    let _ = fadvise(fd, start, len, Advice::DontNeed);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,6 +187,25 @@ mod tests {
             assert!(reads.may_wait());
             assert!(reads.try_read(&full, 0, &mut buf).is_none());
         }
+    }
+
+    #[test]
+    fn pages_that_are_forgotten_are_no_longer_in_memory() {
+        let place = std::env::current_exe().unwrap();
+        let mut file = tempfile::NamedTempFile::new_in(place.parent().unwrap()).unwrap();
+        file.write_all(&vec![7; 5 << 20]).unwrap();
+        file.as_file().sync_all().unwrap();
+        let fd = OwnedFd::from(file.reopen().unwrap());
+        let in_memory = |at: u64| is_resident(&fd, at << 20, 1 << 20);
+        if lies_in_memory(&fd) || !(in_memory(0) && in_memory(2) && in_memory(4)) {
+            return;
+        }
+        // Its first and last page are dropped as well.
+        forget_pages(&fd, (2 << 20) + 1, (1 << 20) - 2);
+        assert!(!is_resident(&fd, 2 << 20, 1) && !is_resident(&fd, (3 << 20) - 1, 1));
+        assert!(in_memory(0) && in_memory(4), "others stay");
+        forget_pages(&fd, 4 << 20, u64::MAX);
+        assert!(!in_memory(4));
     }
 
     #[test]

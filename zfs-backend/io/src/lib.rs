@@ -7,7 +7,7 @@
 //!   workers.
 //! * [`continuation`] lets a worker continue the request whose call it has
 //!   finished.
-//! * [`cached`] asks for the pages of a file that are in memory.
+//! * [`cached`] asks for the pages of a file that are in memory, and drops them.
 //! * [`credentials`] switches one thread to a caller's identity, and [`set_id`]
 //!   handles set-id bits of files that change.
 //! * [`access_check`], [`arena`], [`block_ioctl`], [`file_handle`],
@@ -15,6 +15,7 @@
 //!   calls that rustix lacks.
 //! * [`FilledPipe`] carries file data from a worker to a socket.
 //! * [`mountinfo`] reads the mount table.
+//! * [`throttle`] bounds the number of log lines that a peer can cause.
 //!
 //! This is one of the few crates in which `unsafe` is allowed; every block
 //! states why it is sound, and the public interface is safe.
@@ -40,11 +41,12 @@ pub mod set_id;
 pub mod share_blocks;
 mod store_name;
 mod stores;
+pub mod throttle;
 mod uring;
 mod workers;
 mod write_method;
 
-pub use cached::is_resident;
+pub use cached::{forget_pages, is_resident};
 pub use engine::{EngineChoice, EngineKind, IoEngine, WriteSync};
 pub use pipes::{FilledPipe, Pipes, max_pipes};
 pub use set_id::SetIdBits;

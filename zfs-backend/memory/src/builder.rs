@@ -114,6 +114,7 @@ impl MemoryStoreBuilder {
                 faults: Faults::default(),
                 crashes: AtomicU64::new(0),
                 losses: AtomicU64::new(0),
+                reads_to_send: AtomicU64::new(0),
                 root,
                 traits: self.traits,
                 fsid: self.settings.fsid,

@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) faults: Faults<FileOp>,
     pub(crate) crashes: AtomicU64,
     pub(crate) losses: AtomicU64,
+    /// Reads that might have been answered with a span.
+    pub(crate) reads_to_send: AtomicU64,
     pub(crate) root: NodeHandle,
     pub(crate) traits: StoreTraits,
     pub(crate) fsid: FsId,
@@ -83,6 +85,13 @@ impl MemoryStore {
     pub fn crash(&self) -> usize {
         self.shared.crashes.fetch_add(1, Ordering::AcqRel);
         self.shared.tree().crash()
+    }
+
+    /// Returns the number of reads so far that allowed a span: data that is read from the
+    /// file when it is sent. This store answers with bytes all the same.
+    #[must_use]
+    pub fn reads_to_send(&self) -> u64 {
+        self.shared.reads_to_send.load(Ordering::Acquire)
     }
 
     fn crashes(&self) -> u64 {
@@ -274,8 +283,11 @@ impl FileStore for MemoryStore {
         file: &'a OpenFile,
         offset: u64,
         len: usize,
-        _: ReadHow,
+        how: ReadHow,
     ) -> StoreFuture<'a, ReadData> {
+        if how.span_allowed {
+            self.shared.reads_to_send.fetch_add(1, Ordering::AcqRel);
+        }
         self.run_on(FileOp::Read, file, move |tree, file| tree.read(file, offset, len))
     }
 

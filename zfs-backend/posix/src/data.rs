@@ -2,12 +2,13 @@
 
 use crate::direct::{DirectIo, Read};
 use crate::errno::OrStoreError;
+use crate::losses::loss_of_write;
 use crate::open_file::PosixFile;
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use zgate_io::{IoEngine, WriteSync};
+use zgate_io::{IoEngine, WriteSync, forget_pages};
 use zgate_store::file_store::{ReadData, ReadHow, Stability};
 use zgate_store::{BufferPool, FileSpan, MIN_SPAN_BYTES, Payload, StoreError, StoreResult};
 
@@ -53,16 +54,34 @@ pub(crate) async fn read(
     {
         return Ok(ReadData { data: Payload::Span(span), eof: reaches_end });
     }
-    let (count, mut buf) = if at_hand {
-        engine.read(&fd, offset, pool.take(want)).await
-    } else {
-        engine.read_into(&fd, offset, pool.take(want)).await
-    };
-    let count = count.or_store()?;
-    buf.truncate(count);
+    let data = read_into_memory(pool, file, &fd, (offset, want)).await?;
     // Less than the size reported: the file has been truncated meanwhile.
-    let eof = reaches_end || count < want;
-    Ok(ReadData { data: Payload::Bytes(buf.into_bytes()), eof })
+    let eof = reaches_end || data.len() < want;
+    Ok(ReadData { data: Payload::Bytes(data), eof })
+}
+
+/// Reads through the page cache; returns less where the file ends.
+async fn read_into_memory(
+    pool: &BufferPool,
+    file: &PosixFile,
+    fd: &Arc<OwnedFd>,
+    (offset, len): (u64, usize),
+) -> StoreResult<Bytes> {
+    let engine = &file.entry.mount.engine;
+    let (count, mut buf) = if file.answers_at_once() {
+        engine.read(fd, offset, pool.take(len)).await
+    } else {
+        engine.read_into(fd, offset, pool.take(len)).await
+    };
+    let count = count.or_store();
+    if count == Err(StoreError::Io) {
+        // The pages that the disk could not fill stay in the page cache: the next read
+        // would take them for data that a socket can send.
+        let fd = Arc::clone(fd);
+        let _ = engine.run_long(move || forget_pages(&fd, offset, len as u64)).await;
+    }
+    buf.truncate(count?);
+    Ok(buf.into_bytes())
 }
 
 /// Returns a range of a file or of a pipe from which a socket can take the data.
@@ -145,20 +164,14 @@ pub(crate) async fn write(
     let _beside = syncs.group.beside().await;
     let report = syncs.reports.begin();
     let len = data.len();
-    let written = engine.write_from((&fd, mode), offset, data, sync).await;
+    let written = engine.write_from((&fd, mode), offset, data, sync).await.or_store();
     file.entry.mark_modified();
-    let written = file.losses().note(written.or_store());
-    let error = match written {
-        // The error behind the short write may have been the sync's, which is
-        // reported once and may concern writes of others.
-        Ok(written) if written < len => {
-            file.losses().count(StoreError::Io);
-            Some(StoreError::Io)
-        }
-        Ok(_) => None,
-        Err(error) => Some(error),
-    };
-    let others = report.end(error);
+    let is_told_once = file.entry.mount.names.how.reports_losses_once();
+    let loss = loss_of_write(written, len, is_told_once);
+    if let Some(error) = loss {
+        file.losses().count(error);
+    }
+    let others = report.end(loss);
     let written = written?;
     // One of them may have been told that this write is lost.
     others.settled().await?;

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use zgate_io::throttle::warn_seldom;
 use zgate_store::{StoreError, StoreResult};
 
 /// Number of losses of a store; clones share it.
@@ -20,6 +21,23 @@ fn next() -> u64 {
 /// Returns whether an error of a sync means that earlier data may be lost.
 pub(crate) fn is_loss(error: StoreError) -> bool {
     matches!(error, StoreError::Io | StoreError::NoSpace | StoreError::QuotaExceeded)
+}
+
+/// Returns the loss of earlier data that may be behind the end of a write of `len` bytes
+/// that syncs itself. Where the kernel reports a failed write-back once, the error may be
+/// that report, also the one behind a write that is cut short; a write that is refused for
+/// lack of space cannot be told from it. Elsewhere (ZFS) space is checked before a write is
+/// accepted, and each sync is told its own error: a user without space loses nobody's data.
+pub(crate) fn loss_of_write(
+    written: StoreResult<usize>,
+    len: usize,
+    is_told_once: bool,
+) -> Option<StoreError> {
+    match written {
+        Ok(written) => (written < len && is_told_once).then_some(StoreError::Io),
+        Err(StoreError::NoSpace | StoreError::QuotaExceeded) if !is_told_once => None,
+        Err(error) => is_loss(error).then_some(error),
+    }
 }
 
 impl Default for Losses {
@@ -46,7 +64,7 @@ impl Losses {
     /// Counts a loss.
     pub(crate) fn count(&self, error: StoreError) {
         self.0.fetch_max(next(), Ordering::AcqRel);
-        tracing::warn!(
+        warn_seldom!(
             %error,
             "data could not be written to stable storage; clients of the export send uncommitted \
              writes again"
@@ -71,5 +89,21 @@ mod tests {
             assert!(shared.generation() > before);
         }
         assert_ne!(Losses::default().generation(), losses.generation());
+    }
+
+    #[test]
+    fn who_has_no_space_left_loses_nobodys_data_on_zfs() {
+        use StoreError::{Io, NoSpace, QuotaExceeded, Stale};
+        for (written, told_once, elsewhere) in [
+            (Ok(9), None, None),
+            (Ok(5), Some(Io), None),
+            (Err(NoSpace), Some(NoSpace), None),
+            (Err(QuotaExceeded), Some(QuotaExceeded), None),
+            (Err(Io), Some(Io), Some(Io)),
+            (Err(Stale), None, None),
+        ] {
+            assert_eq!(loss_of_write(written, 9, true), told_once, "{written:?}");
+            assert_eq!(loss_of_write(written, 9, false), elsewhere, "{written:?}");
+        }
     }
 }

@@ -79,6 +79,7 @@ impl Server {
             holder_patience: Patience::of(HOLDER_PATIENCE_MILLISECONDS),
             unentered: None,
             next_op: None,
+            data_stays: false,
             replay: None,
         };
         // The head is patched at the end; bulk data may split the encoder's

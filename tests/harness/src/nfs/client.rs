@@ -61,6 +61,8 @@ pub struct Client {
     pub slots: RefCell<[u32; SLOTS]>,
     /// Request that replies be cached.
     pub cache: Cell<bool>,
+    /// Its transport can send data from a file.
+    pub takes_spans: Cell<bool>,
     /// The last sequence number of each owner (minor version 0).
     pub owners: RefCell<HashMap<String, u32>>,
     /// The last request and its answer.
@@ -108,6 +110,7 @@ impl Client {
             session: Default::default(),
             slots: RefCell::default(),
             cache: Cell::new(false),
+            takes_spans: Cell::new(false),
             owners: RefCell::default(),
             last: RefCell::default(),
         }
@@ -268,7 +271,7 @@ impl Client {
             },
             credential: self.credential.borrow().clone(),
             xid: 1,
-            span_allowed: false,
+            span_allowed: self.takes_spans.get(),
             entered: Default::default(),
             refused: Default::default(),
             groups: None,

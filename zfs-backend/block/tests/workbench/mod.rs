@@ -168,6 +168,39 @@ impl Drop for LoopDevice {
     }
 }
 
+/// An ext4 on a loop device, unmounted when dropped.
+pub(crate) struct Ext4 {
+    pub(crate) at: PathBuf,
+    /// Detached after that.
+    pub(crate) device: LoopDevice,
+}
+
+impl Ext4 {
+    pub(crate) fn new(bytes: u64) -> Option<Self> {
+        let device = LoopDevice::new(bytes, &[])?;
+        let at = device.below.with_file_name("mounted");
+        std::fs::create_dir(&at).unwrap();
+        let make = ["-q", "-F", "-O", "^has_journal", "-m0", device.name()];
+        let made = program("mkfs.ext4", &make)
+            .and_then(|_| program("mount", &[device.name(), at.to_str().unwrap()]));
+        match made {
+            Ok(_) => Some(Self { at, device }),
+            Err(why) => {
+                say(&format!("ext4 test not run: {why}"));
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Ext4 {
+    fn drop(&mut self) {
+        if let Err(why) = program("umount", &["-l", self.at.to_str().unwrap()]) {
+            say(&why);
+        }
+    }
+}
+
 /// A small tmpfs, unmounted when dropped.
 pub(crate) struct SmallFileSystem(pub(crate) tempfile::TempDir);
 

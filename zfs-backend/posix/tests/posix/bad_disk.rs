@@ -137,6 +137,10 @@ fn what_a_disk_cannot_read_is_an_io_error() {
         let how = ReadHow { span_allowed: false };
         let read = store.read(&file.open, 4 << 20, 1 << 20, how).await;
         assert_eq!(error_of(read), StoreError::Io);
+        // Its pages are not taken for data that a socket can send.
+        let how = ReadHow { span_allowed: true };
+        let again = store.read(&file.open, 4 << 20, 1 << 20, how).await;
+        assert_eq!(error_of(again), StoreError::Io);
         assert!(store.getattr(&file.handle).await.is_ok(), "what is in memory is still told");
     });
 }

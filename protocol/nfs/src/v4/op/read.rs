@@ -6,11 +6,12 @@ use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
 use crate::v4::request::io::open_for_io;
 use crate::v4::state::shares::IoAccess;
-use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Read;
 use zgate_nfs_wire::v4::op::read::{Args, Res};
+use zgate_nfs_wire::v4::{Bitmap, OpNum, Status};
 use zgate_store::FileKind;
 use zgate_store::file_store::ReadHow;
+use zgate_xdr::{Decode, Decoder};
 
 /// Bytes of the reply beside the data: status, eof, length, padding.
 const FRAME_BYTES: usize = 32;
@@ -24,12 +25,20 @@ impl Rule for Read {
         };
         let count = (args.count.min(object.export.max_transfer_bytes) as usize)
             .min(cx.reply_room.saturating_sub(FRAME_BYTES));
-        // A cached reply must not change with the file.
-        let kept = cx.slot.as_ref().is_some_and(|slot| slot.cache_this);
-        let how = ReadHow { span_allowed: cx.call.span_allowed && !kept };
+        let how = ReadHow { span_allowed: cx.span_allowed() };
         let read = object.export.store.read(&file, args.offset, count, how).await?;
         Ok(Res { eof: read.eof, data: read.data })
     }
+}
+
+/// Returns whether the next `count` operations, at which `d` is, leave the data of all files
+/// as it is: those that clients combine with a READ.
+pub(super) fn leave_data(mut d: Decoder<'_>, count: usize) -> bool {
+    (0..count).all(|_| match OpNum::decode(&mut d) {
+        Ok(OpNum::Getattr) => Bitmap::decode(&mut d).is_ok(),
+        Ok(OpNum::Read) => Args::decode(&mut d).is_ok(),
+        _ => false,
+    })
 }
 
 /// Returns the error for an object that is not a regular file, which precedes

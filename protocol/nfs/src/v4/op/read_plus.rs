@@ -29,9 +29,7 @@ impl Rule for ReadPlus {
         let room = cx.reply_room.saturating_sub(FRAME_BYTES * (MAX_SEGMENTS + 1));
         let count = u64::from(args.count.min(object.export.max_transfer_bytes)).min(room as u64);
         let end = args.offset.saturating_add(count).min(size);
-        // A cached reply must not change with the file.
-        let kept = cx.slot.as_ref().is_some_and(|slot| slot.cache_this);
-        let how = ReadHow { span_allowed: cx.call.span_allowed && !kept };
+        let how = ReadHow { span_allowed: cx.span_allowed() };
         let mut res = Res { eof: args.offset >= size, contents: Vec::new() };
         let mut at = args.offset;
         while at < end && res.contents.len() < MAX_SEGMENTS {

@@ -1,6 +1,7 @@
 //! Table of the operations: minor versions, session rules and implementation.
 
 use super::Rule;
+use super::read::leave_data;
 use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::{Bitmap, OpNum, Operation, Status, op};
 use zgate_xdr::{Decode, Decoder, Encode, Encoder};
@@ -52,6 +53,10 @@ fn run<'a, 'b, 'd, O: Rule>(
         };
         if matches!(O::NUM, OpNum::Putfh | OpNum::Putrootfh | OpNum::Putpubfh) {
             cx.next_op = d.rest().first_chunk().map(|word| u32::from_be_bytes(*word));
+        }
+        if matches!(O::NUM, OpNum::Read | OpNum::ReadPlus) {
+            let left = cx.op_count.saturating_sub(cx.op_index + 1);
+            cx.data_stays = leave_data(d.clone(), left);
         }
         match O::run(cx, args).await {
             Ok(res) => {

@@ -80,6 +80,8 @@ pub struct Cx<'a> {
     pub unentered: Option<Arc<Export>>,
     /// Number of the operation that follows one that sets the file handle.
     pub next_op: Option<u32>,
+    /// Set in a READ if no later operation can change its data.
+    pub data_stays: bool,
     /// Index of the running operation.
     pub op_index: usize,
     /// The running operation.
@@ -222,6 +224,14 @@ impl Cx<'_> {
             entry: Arc::clone(&of.entry),
         });
         self.current_stateid = None;
+    }
+
+    /// Returns whether the data of a READ may be sent from its file. That is read when
+    /// all operations ran: none of them may change it. A cached reply must not change
+    /// with the file either.
+    pub(crate) fn span_allowed(&self) -> bool {
+        let kept = self.slot.as_ref().is_some_and(|slot| slot.cache_this);
+        self.call.span_allowed && self.data_stays && !kept
     }
 
     /// Replaces the special "current stateid" by the actual one (RFC 8881

@@ -9,7 +9,7 @@ use zgate_nfs_wire::v4::op::ReadPlus;
 use zgate_nfs_wire::v4::op::read_plus::{Content, self};
 use zgate_nfs_wire::v4::op::Seek;
 use zgate_nfs_wire::v4::op::seek;
-use zgate_nfs_wire::v4::{Bitmap, LockType, Stateid, Status};
+use zgate_nfs_wire::v4::{Bitmap, LockType, StableHow, Stateid, Status};
 use zgate_store::Payload;
 
 #[test]
@@ -38,6 +38,37 @@ fn every_kind_of_stateid_reads() {
             assert!(s.c.read(&s.file, newest, 0, 1).is_ok());
             s.c.check("no current stateid", Ops::new().at(&s.file).read(Stateid::CURRENT, 0, 1), Status::BadStateid);
         }
+    });
+}
+
+/// Data from a file is read when all operations ran: a later one may have changed it.
+#[test]
+fn data_is_sent_from_the_file_only_if_it_stays() {
+    const ANY: Stateid = Stateid::ANONYMOUS;
+    let write = |ops: Ops| ops.write(ANY, 0, b"new", StableHow::Unstable);
+    let check = |s: &Fixture, what: &str, ops: Ops, from_the_file: u64| {
+        let before = s.harness.store.reads_to_send();
+        s.c.check(what, ops, Status::Ok);
+        assert_eq!(s.harness.store.reads_to_send() - before, from_the_file, "{what}");
+    };
+    every_minor(|s| {
+        s.c.takes_spans.set(true);
+        let at = || Ops::new().at(&s.file);
+        let read = || at().read(ANY, 0, 3);
+        check(s, "the last one", read(), 1);
+        check(s, "before GETATTR", read().getattr(&[4]), 1);
+        check(s, "before READ and GETATTR", read().read(ANY, 3, 4).getattr(&[4]), 2);
+        check(s, "before WRITE", write(read()), 0);
+        check(s, "before GETATTR and WRITE", write(read().getattr(&[4])), 0);
+        check(s, "before and after WRITE", write(read()).read(ANY, 0, 3), 1);
+        check(s, "before REMOVE", read().root().lookup("export").remove("link"), 0);
+    });
+    each([2], |s| {
+        s.c.takes_spans.set(true);
+        let args = read_plus::Args { stateid: ANY, offset: 0, count: 3 };
+        let read = || Ops::new().at(&s.file).op::<ReadPlus>(&args);
+        check(s, "the last READ_PLUS", read(), 1);
+        check(s, "READ_PLUS before WRITE", write(read()), 0);
     });
 }
 

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Time between two lines of one kind.
-pub(crate) const LINE_PERIOD: Duration = Duration::from_secs(10);
+pub const LINE_PERIOD: Duration = Duration::from_secs(10);
 
 /// Rate limit of one kind of line.
 #[derive(Debug, Default)]
-pub(crate) struct Throttle {
+pub struct Throttle {
     /// Time at which the next line may be written, in milliseconds of [`now`].
     next: AtomicU64,
     left_out: AtomicU64,
@@ -23,12 +23,15 @@ fn now() -> u64 {
 }
 
 impl Throttle {
-    pub(crate) const fn new() -> Self {
+    /// Creates one that lets the first line pass.
+    #[must_use]
+    pub const fn new() -> Self {
         Self { next: AtomicU64::new(0), left_out: AtomicU64::new(0) }
     }
 
     /// Returns the number of omitted lines if a line may be written now.
-    pub(crate) fn pass(&self) -> Option<u64> {
+    #[must_use]
+    pub fn pass(&self) -> Option<u64> {
         self.pass_at(now())
     }
 
@@ -48,17 +51,17 @@ impl Throttle {
     }
 }
 
-/// Logs a warning that peers can cause as often as they like.
+/// Logs a warning that peers can cause as often as they like. The caller needs `tracing`.
+#[macro_export]
 macro_rules! warn_seldom {
     ($($line:tt)+) => {{
-        static KIND: $crate::observe::throttle::Throttle =
-            $crate::observe::throttle::Throttle::new();
+        static KIND: $crate::throttle::Throttle = $crate::throttle::Throttle::new();
         if let Some(left_out) = KIND.pass() {
             tracing::warn!(left_out, $($line)+);
         }
     }};
 }
-pub(crate) use warn_seldom;
+pub use crate::warn_seldom;
 
 #[cfg(test)]
 mod tests {
