@@ -109,7 +109,7 @@ impl State {
             self.sessions.remove(session.id);
         }
         self.back.forget(id);
-        self.copies.forget_client(id);
+        self.copies.forget_client(id, &client.host);
         if let Some(slot) = tables.by_name.get_mut(&client.name) {
             if slot.confirmed == Some(id) {
                 slot.confirmed = None;
