@@ -1,11 +1,11 @@
 //! Creates, confirms and removes client records.
 
 use super::State;
-use super::recovery::ClientRecord;
-use crate::assurance::Assurance;
+use super::grace::Registrant;
+use super::recovery::{ClientRecord, Shown};
 use crate::runtime::Call;
 use crate::v4::tables::Tables;
-use crate::v4::tables::client::{Client, HeldStates, Principal, SoughtRoom};
+use crate::v4::tables::client::{Client, HeldStates, SoughtRoom};
 use crate::v4::tables::client_hosts::ClientHosts;
 use crate::v4::tables::lease::Lease;
 use crate::v4::tables::owner_seq::OwnerSeq;
@@ -22,7 +22,7 @@ impl State {
     /// # Errors
     /// [`Status::Delay`] or [`Status::Resource`] if there are too many clients,
     /// or too many of the host; [`Status::Delay`] while grace keeps the name for
-    /// another principal.
+    /// another caller.
     pub(crate) fn add_client(
         &self,
         tables: &mut Tables,
@@ -32,21 +32,21 @@ impl State {
         minor_zero: bool,
         now_seconds: u64,
     ) -> Result<ClientId, Status> {
-        let principal = Principal::of(&call.credential);
-        self.grace.check_owner(name, &principal, now_seconds)?;
+        let by = Registrant::of(call, verifier);
+        self.grace.check_owner(name, &by, now_seconds)?;
         if let Some(old) = tables.by_name.get(name).and_then(|slot| slot.unconfirmed) {
             self.drop_client(tables, old, now_seconds);
         }
         let host = self.hosts.account(call.peer.address);
         let charge = self.charge_client(tables, &host, name, minor_zero, now_seconds)?;
         let id = self.ids.client();
-        let may_reclaim = self.grace.may_reclaim(name, &principal, now_seconds);
+        let may_reclaim = self.grace.may_reclaim(name, &by, now_seconds);
         let client = Client {
             id,
             name: name.to_vec(),
             verifier,
-            principal,
-            assurance: Assurance::of(&call.peer),
+            principal: by.principal,
+            assurance: by.assurance,
             machine_credential: false,
             minor_zero,
             confirmed: false,
@@ -264,5 +264,6 @@ fn record_of(client: &Client) -> ClientRecord {
         name: client.name.clone(),
         minor_zero: client.minor_zero,
         principal: client.principal.proven().map(str::to_owned),
+        shown: Shown::of(&client.assurance, client.verifier),
     }
 }
