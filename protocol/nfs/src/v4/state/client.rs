@@ -147,9 +147,15 @@ impl State {
     }
 
     /// Writes the record of a client that is about to be confirmed to stable
-    /// storage: it must be there before the client may rely on reclaiming after a
-    /// restart (RFC 8881 §8.4.2.1, RFC 7530 §9.6.3.4). No lock is held in the
-    /// meantime, so the caller must check all conditions again.
+    /// storage, if it takes the place of one that is there: that of a client that
+    /// reclaims, or has restarted. It must be there before the client may rely on
+    /// reclaiming after a restart (RFC 8881 §8.4.2.1, RFC 7530 §9.6.3.4). No lock is
+    /// held in the meantime, so the caller must check all conditions again.
+    ///
+    /// Any other client gets its record before it can hold something
+    /// ([`Self::record_again`]). It may be one that lost everything and does not know it
+    /// yet: with a record it could reclaim, after a restart that comes now, what others
+    /// have got meanwhile.
     ///
     /// # Errors
     /// [`Status::StaleClientid`], or [`Status::Delay`] if stable storage does not
@@ -162,6 +168,15 @@ impl State {
             if client.confirmed {
                 return Ok(kept);
             }
+            // Once grace ends, the record that it would reclaim under is removed.
+            client.may_reclaim &= self.grace.is_running();
+            let (name, may_reclaim) = (client.name.clone(), client.may_reclaim);
+            let replaces = may_reclaim || is_recorded(&tables, &name);
+            let client = tables.clients.get_mut(&id).ok_or(Status::StaleClientid)?;
+            client.unrecorded = !replaces;
+            if !replaces {
+                return Ok(kept);
+            }
             client.record_begun = true;
             (record_of(client), kept)
         };
@@ -169,9 +184,10 @@ impl State {
         Ok(kept)
     }
 
-    /// Writes the record of a client again that was removed at the end of grace:
-    /// what the client has reclaimed until then, and what it gets from now on, it
-    /// may reclaim after a restart. No lock is held in the meantime.
+    /// Writes the record of a client that has none: it registered outside of grace, or
+    /// lost its record at the end of it. What the client has reclaimed until then, and
+    /// what it gets from now on, it may reclaim after a restart. No lock is held in the
+    /// meantime.
     ///
     /// # Errors
     /// [`Status::StaleClientid`], or [`Status::Delay`] if stable storage does not
@@ -256,6 +272,13 @@ impl RecordKept {
     pub(crate) fn still_counts(self, client: &Client) -> Result<(), Status> {
         if client.record_removals == self.record_removals { Ok(()) } else { Err(Status::Delay) }
     }
+}
+
+/// Returns whether a confirmed client of this name has a record.
+fn is_recorded(tables: &Tables, name: &[u8]) -> bool {
+    let confirmed = tables.by_name.get(name).and_then(|slot| slot.confirmed);
+    let confirmed = confirmed.and_then(|id| tables.clients.get(&id));
+    confirmed.is_some_and(|client| !client.unrecorded && !client.lease.revoked())
 }
 
 /// Returns the record of a client for stable storage.

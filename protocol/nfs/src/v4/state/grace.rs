@@ -116,6 +116,12 @@ impl Grace {
         self.phase.load(Ordering::Acquire) != OVER
     }
 
+    /// True while clients may reclaim.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == RUNNING
+    }
+
     /// True if a client must wait, because others may still reclaim what it asks
     /// for.
     #[must_use]
@@ -169,8 +175,8 @@ impl Grace {
         now_seconds: u64,
     ) -> Result<(), Status> {
         self.asked(now_seconds);
-        let running = self.phase.load(Ordering::Acquire) == RUNNING;
-        let kept = running && self.eligible.get(name).is_some_and(|record| !admits(record, by));
+        let kept =
+            self.is_running() && self.eligible.get(name).is_some_and(|record| !admits(record, by));
         if kept { Err(Status::Delay) } else { Ok(()) }
     }
 
@@ -179,8 +185,8 @@ impl Grace {
     #[must_use]
     pub fn may_reclaim(&self, name: &[u8], by: &Registrant, now_seconds: u64) -> bool {
         self.asked(now_seconds);
-        let running = self.phase.load(Ordering::Acquire) == RUNNING;
-        let eligible = running && self.eligible.get(name).is_some_and(|record| admits(record, by));
+        let eligible =
+            self.is_running() && self.eligible.get(name).is_some_and(|record| admits(record, by));
         if eligible {
             self.reclaiming(now_seconds);
         }
@@ -206,8 +212,7 @@ impl Grace {
         if unfinished.clients.remove(name) {
             self.reclaiming(now_seconds);
         }
-        let running = self.phase.load(Ordering::Acquire) == RUNNING;
-        if running && unfinished.clients.is_empty() && !self.damaged {
+        if self.is_running() && unfinished.clients.is_empty() && !self.damaged {
             self.phase.store(OVER, Ordering::Release);
         }
     }
@@ -216,8 +221,7 @@ impl Grace {
     /// unfinished clients, once: the records of those that did not come back
     /// must be removed and passed to [`Self::close`].
     pub fn tick(&self, now_seconds: u64) -> Option<Vec<Vec<u8>>> {
-        let running = self.phase.load(Ordering::Acquire) == RUNNING;
-        if !running || !self.due(now_seconds) {
+        if !self.is_running() || !self.due(now_seconds) {
             return None;
         }
         self.phase.store(CLOSING, Ordering::Release);
