@@ -7,7 +7,9 @@ use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use zgate_nfs::v4::state::recovery::{ClientRecord, Completion, KeptRecords, RecoveryStore};
+use zgate_nfs::assurance::Assurance;
+use zgate_nfs::runtime::Protection;
+use zgate_nfs::v4::state::recovery::{ClientRecord, Completion, KeptRecords, RecoveryStore, Shown};
 use zgate_store::StoreError;
 
 /// Time between two log lines about records that cannot be changed: clients
@@ -21,6 +23,33 @@ struct Stored {
     /// Absent in records of earlier versions, and of clients without Kerberos.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     principal: Option<String>,
+    /// Absent in records of earlier versions, and of clients in the clear.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tls: Option<StoredTls>,
+}
+
+/// What a client has shown over TLS.
+#[derive(Serialize, Deserialize)]
+struct StoredTls {
+    verifier: [u8; 8],
+    /// It has shown a certificate.
+    mutual: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    users: Vec<Box<str>>,
+}
+
+impl From<Shown> for StoredTls {
+    fn from(Shown { assurance, verifier }: Shown) -> Self {
+        let mutual = assurance.protection() == Protection::MutualTls;
+        Self { verifier, mutual, users: assurance.users().to_vec() }
+    }
+}
+
+impl From<StoredTls> for Shown {
+    fn from(StoredTls { verifier, mutual, users }: StoredTls) -> Self {
+        let protection = if mutual { Protection::MutualTls } else { Protection::Tls };
+        Self { assurance: Assurance::kept(protection, users), verifier }
+    }
 }
 
 /// A change, and the receiver of its result.
@@ -93,8 +122,9 @@ impl RecoveryStore for DirRecovery {
                 })
             });
             match read {
-                Ok(Stored { name, minor_zero, principal }) => {
-                    kept.records.push(ClientRecord { name, minor_zero, principal });
+                Ok(Stored { name, minor_zero, principal, tls }) => {
+                    let shown = tls.map(Shown::from);
+                    kept.records.push(ClientRecord { name, minor_zero, principal, shown });
                 }
                 Err(error) => {
                     damage(&error);
@@ -110,8 +140,9 @@ impl RecoveryStore for DirRecovery {
             name: record.name.clone(),
             minor_zero: record.minor_zero,
             principal: record.principal,
+            tls: record.shown.map(StoredTls::from),
         };
-        // Bytes, a bool and a text always have a JSON form; otherwise the change is
+        // Bytes, truth values and texts always have a JSON form; otherwise the change is
         // dropped, which reports a failure.
         if let Ok(content) = serde_json::to_vec(&stored) {
             self.order(RecordChange::Put { name: record.name, content }, done);
@@ -129,10 +160,17 @@ mod tests {
     use zgate_store::StoreResult;
 
     fn record(number: u32) -> ClientRecord {
+        let assurance = match number % 4 {
+            0 => Assurance::default(),
+            1 => Assurance::kept(Protection::Tls, Vec::new()),
+            2 => Assurance::kept(Protection::MutualTls, Vec::new()),
+            _ => Assurance::kept(Protection::MutualTls, vec![format!("user:{number}").into()]),
+        };
         ClientRecord {
             name: number.to_be_bytes().to_vec(),
             minor_zero: number.is_multiple_of(2),
             principal: number.is_multiple_of(3).then(|| format!("host/{number}@R")),
+            shown: Shown::of(&assurance, [number as u8; 8]),
         }
     }
 
@@ -163,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_an_earlier_version_names_no_principal() {
+    fn a_record_of_an_earlier_version_names_nobody() {
         let scratch = tempfile::tempdir().unwrap();
         let dir = Arc::new(StateDir::open(scratch.path()).unwrap());
         let content = br#"{"name":[7],"minor_zero":true}"#.to_vec();
@@ -171,7 +209,7 @@ mod tests {
         assert!(written.into_iter().all(|outcome| outcome.is_ok()));
         let kept = DirRecovery::start(dir).unwrap().load();
         assert!(!kept.damaged);
-        let record = ClientRecord { name: vec![7], minor_zero: true, principal: None };
+        let record = ClientRecord { name: vec![7], minor_zero: true, principal: None, shown: None };
         assert_eq!(kept.records, [record]);
     }
 

@@ -24,6 +24,24 @@ impl Assurance {
         Self { protection: peer.protection, users }
     }
 
+    /// An assurance from before a restart. The users are as [`Self::users`] has them.
+    #[must_use]
+    pub fn kept(protection: Protection, users: Vec<Box<str>>) -> Self {
+        Self { protection, users }
+    }
+
+    /// The protection of the connection.
+    #[must_use]
+    pub fn protection(&self) -> Protection {
+        self.protection
+    }
+
+    /// The names of users in the certificate.
+    #[must_use]
+    pub fn users(&self) -> &[Box<str>] {
+        &self.users
+    }
+
     /// Returns whether it does not suffice to be taken for the one who gave `earlier`:
     /// the protection is weaker, or the certificate does not name the same users.
     #[must_use]

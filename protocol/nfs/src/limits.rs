@@ -88,6 +88,9 @@ pub const RECORD_LOG_PAUSE_SECONDS: u64 = 60;
 pub const SETTLE_WAIT_MILLISECONDS: u64 = 1_000;
 /// First pause of such a wait, in milliseconds; each is twice the one before.
 pub const FIRST_PAUSE_MILLISECONDS: u64 = 4;
+/// Longest time for which CREATE and OPEN attempt to set the ACL of an object that they
+/// have made, in milliseconds; then the reply tells that it is not set.
+pub const NEW_ACL_WAIT_MILLISECONDS: u64 = 5_000;
 /// Leases for which a running request of a client keeps its lease from expiring,
 /// since the last renewal: storage that never answers must not hold what others
 /// wait for without an end.

@@ -4,7 +4,7 @@ use super::acl;
 use super::principals::Principals;
 use super::table::{Use, usage};
 use super::values::asks_principals;
-use crate::limits::MAX_PRINCIPAL_BYTES;
+use crate::limits::{FIRST_PAUSE_MILLISECONDS, MAX_PRINCIPAL_BYTES, NEW_ACL_WAIT_MILLISECONDS};
 use crate::namespace::ids::NoSuchId;
 use crate::namespace::{Entry, Object};
 use crate::runtime::PrincipalKind;
@@ -174,6 +174,42 @@ pub async fn apply_acl(object: &Object, settable: &Settable) -> Result<(), Statu
             other => other.into(),
         },
     )
+}
+
+/// Sets the requested ACL, if any, of an object that has just been made. Returns the
+/// attributes that are set.
+///
+/// The answer is never [`Status::Delay`]: a client that repeated the request would find
+/// the object there. While storage tells to wait, this attempts it again, for
+/// [`NEW_ACL_WAIT_MILLISECONDS`]; afterwards the ACL is missing among the attributes that
+/// are set (RFC 8881 §18.4.2, §18.16.2), and its client may set it.
+///
+/// # Errors
+/// As [`apply_acl`], without [`Status::Delay`].
+pub async fn apply_new_acl(
+    cx: &Cx<'_>,
+    object: &Object,
+    settable: &Settable,
+) -> Result<Bitmap, Status> {
+    let mut applied = settable.applied.clone();
+    let (mut pause, mut waited) = (FIRST_PAUSE_MILLISECONDS, 0);
+    loop {
+        match apply_acl(object, settable).await {
+            Err(Status::Delay) if waited < NEW_ACL_WAIT_MILLISECONDS => {}
+            Err(Status::Delay) => {
+                tracing::warn!(
+                    "storage was too busy to set the ACL of a new object; its client is told \
+                     that it is not set"
+                );
+                applied.clear(ACL);
+                return Ok(applied);
+            }
+            outcome => return outcome.map(|()| applied),
+        }
+        cx.server.runtime.sleep(pause).await;
+        waited += pause;
+        pause *= 2;
+    }
 }
 
 #[cfg(test)]

@@ -32,7 +32,8 @@ impl Rule for Create {
             Err(error) => return Err(as_directory(&dir, error).await.into()),
         };
         cx.set_current_node(&dir, node.handle);
-        settable::apply_acl(&cx.object(Status::Serverfault)?, &settable).await?;
-        Ok(Res { change: change.into(), attrs_set: settable.applied })
+        let made = cx.object(Status::Serverfault)?;
+        let attrs_set = settable::apply_new_acl(cx, &made, &settable).await?;
+        Ok(Res { change: change.into(), attrs_set })
     }
 }

@@ -3,6 +3,7 @@
 use super::Rule;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
+use crate::v4::state::grace::Registrant;
 use crate::v4::tables::Tables;
 use crate::v4::tables::client::{Client, Principal, is_signed};
 use zgate_nfs_wire::v4::op::ExchangeId;
@@ -136,12 +137,12 @@ fn choose_record(
 ///
 /// # Errors
 /// [`Status::ClidInuse`]; [`Status::Delay`] while grace keeps the name for another
-/// principal: its client may hold nothing yet.
+/// caller: its client may hold nothing yet.
 fn free_name(cx: &Cx<'_>, tables: &mut Tables, args: &Args) -> Result<(), Status> {
     let state = &cx.server.state;
     let now = cx.now.seconds();
     let name = args.owner.0.as_slice();
-    state.grace.check_owner(name, &Principal::of(&cx.call.credential), now)?;
+    state.grace.check_owner(name, &Registrant::of(cx.call, args.verifier), now)?;
     let holder = tables.by_name.get(name).and_then(|slot| slot.confirmed);
     let holder = holder.and_then(|id| tables.clients.get(&id));
     // A record that lost its state is ignored, as by SETCLIENTID.

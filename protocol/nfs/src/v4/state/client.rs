@@ -1,11 +1,11 @@
 //! Creates, confirms and removes client records.
 
 use super::State;
-use super::recovery::ClientRecord;
-use crate::assurance::Assurance;
+use super::grace::Registrant;
+use super::recovery::{ClientRecord, Shown};
 use crate::runtime::Call;
 use crate::v4::tables::Tables;
-use crate::v4::tables::client::{Client, HeldStates, Principal, SoughtRoom};
+use crate::v4::tables::client::{Client, HeldStates, SoughtRoom};
 use crate::v4::tables::client_hosts::ClientHosts;
 use crate::v4::tables::lease::Lease;
 use crate::v4::tables::owner_seq::OwnerSeq;
@@ -22,7 +22,7 @@ impl State {
     /// # Errors
     /// [`Status::Delay`] or [`Status::Resource`] if there are too many clients,
     /// or too many of the host; [`Status::Delay`] while grace keeps the name for
-    /// another principal.
+    /// another caller.
     pub(crate) fn add_client(
         &self,
         tables: &mut Tables,
@@ -32,21 +32,21 @@ impl State {
         minor_zero: bool,
         now_seconds: u64,
     ) -> Result<ClientId, Status> {
-        let principal = Principal::of(&call.credential);
-        self.grace.check_owner(name, &principal, now_seconds)?;
+        let by = Registrant::of(call, verifier);
+        self.grace.check_owner(name, &by, now_seconds)?;
         if let Some(old) = tables.by_name.get(name).and_then(|slot| slot.unconfirmed) {
             self.drop_client(tables, old, now_seconds);
         }
         let host = self.hosts.account(call.peer.address);
         let charge = self.charge_client(tables, &host, name, minor_zero, now_seconds)?;
         let id = self.ids.client();
-        let may_reclaim = self.grace.may_reclaim(name, &principal, now_seconds);
+        let may_reclaim = self.grace.may_reclaim(name, &by, now_seconds);
         let client = Client {
             id,
             name: name.to_vec(),
             verifier,
-            principal,
-            assurance: Assurance::of(&call.peer),
+            principal: by.principal,
+            assurance: by.assurance,
             machine_credential: false,
             minor_zero,
             confirmed: false,
@@ -109,7 +109,7 @@ impl State {
             self.sessions.remove(session.id);
         }
         self.back.forget(id);
-        self.copies.forget_client(id);
+        self.copies.forget_client(id, &client.host);
         if let Some(slot) = tables.by_name.get_mut(&client.name) {
             if slot.confirmed == Some(id) {
                 slot.confirmed = None;
@@ -147,9 +147,15 @@ impl State {
     }
 
     /// Writes the record of a client that is about to be confirmed to stable
-    /// storage: it must be there before the client may rely on reclaiming after a
-    /// restart (RFC 8881 §8.4.2.1, RFC 7530 §9.6.3.4). No lock is held in the
-    /// meantime, so the caller must check all conditions again.
+    /// storage, if it takes the place of one that is there: that of a client that
+    /// reclaims, or has restarted. It must be there before the client may rely on
+    /// reclaiming after a restart (RFC 8881 §8.4.2.1, RFC 7530 §9.6.3.4). No lock is
+    /// held in the meantime, so the caller must check all conditions again.
+    ///
+    /// Any other client gets its record before it can hold something
+    /// ([`Self::record_again`]). It may be one that lost everything and does not know it
+    /// yet: with a record it could reclaim, after a restart that comes now, what others
+    /// have got meanwhile.
     ///
     /// # Errors
     /// [`Status::StaleClientid`], or [`Status::Delay`] if stable storage does not
@@ -162,6 +168,15 @@ impl State {
             if client.confirmed {
                 return Ok(kept);
             }
+            // Once grace ends, the record that it would reclaim under is removed.
+            client.may_reclaim &= self.grace.is_running();
+            let (name, may_reclaim) = (client.name.clone(), client.may_reclaim);
+            let replaces = may_reclaim || is_recorded(&tables, &name);
+            let client = tables.clients.get_mut(&id).ok_or(Status::StaleClientid)?;
+            client.unrecorded = !replaces;
+            if !replaces {
+                return Ok(kept);
+            }
             client.record_begun = true;
             (record_of(client), kept)
         };
@@ -169,9 +184,10 @@ impl State {
         Ok(kept)
     }
 
-    /// Writes the record of a client again that was removed at the end of grace:
-    /// what the client has reclaimed until then, and what it gets from now on, it
-    /// may reclaim after a restart. No lock is held in the meantime.
+    /// Writes the record of a client that has none: it registered outside of grace, or
+    /// lost its record at the end of it. What the client has reclaimed until then, and
+    /// what it gets from now on, it may reclaim after a restart. No lock is held in the
+    /// meantime.
     ///
     /// # Errors
     /// [`Status::StaleClientid`], or [`Status::Delay`] if stable storage does not
@@ -258,11 +274,19 @@ impl RecordKept {
     }
 }
 
+/// Returns whether a confirmed client of this name has a record.
+fn is_recorded(tables: &Tables, name: &[u8]) -> bool {
+    let confirmed = tables.by_name.get(name).and_then(|slot| slot.confirmed);
+    let confirmed = confirmed.and_then(|id| tables.clients.get(&id));
+    confirmed.is_some_and(|client| !client.unrecorded && !client.lease.revoked())
+}
+
 /// Returns the record of a client for stable storage.
 fn record_of(client: &Client) -> ClientRecord {
     ClientRecord {
         name: client.name.clone(),
         minor_zero: client.minor_zero,
         principal: client.principal.proven().map(str::to_owned),
+        shown: Shown::of(&client.assurance, client.verifier),
     }
 }

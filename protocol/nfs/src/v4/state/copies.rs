@@ -6,13 +6,15 @@ use crate::runtime::Runtime;
 use crate::v4::callback::CallbackTarget;
 use crate::v4::tables::Tables;
 use crate::v4::tables::ids::StateKey;
+use crate::v4::tables::quota::HostAccount;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zgate_nfs_wire::v4::callback::CallbackOp;
 use zgate_nfs_wire::v4::{ClientId, Stateid, Status};
 
-/// Most copies of one client, finished ones included.
+/// Most copies of one client, finished ones included, and those that its host's clients of
+/// before have left running.
 const MAX_JOBS_PER_CLIENT: usize = 64;
 /// Time after which the end of a copy is told again, in seconds: longer than the timeout
 /// of a callback.
@@ -135,19 +137,47 @@ type Jobs = HashMap<(ClientId, StateKey), Arc<Progress>>;
 #[derive(Debug, Default)]
 pub struct CopyJobs {
     jobs: Mutex<Jobs>,
+    left: Mutex<LeftCopies>,
+}
+
+/// Copies whose clients are gone, by the hosts of these. They have been told to stop, and
+/// still write until storage has done what they asked of it. The token of the open that a
+/// copy writes under keeps others waiting for that (state/settled.rs).
+#[derive(Debug, Default)]
+struct LeftCopies(Vec<(Arc<HostAccount>, Arc<Progress>)>);
+
+impl LeftCopies {
+    /// Number of those of a host that still write.
+    fn of(&mut self, host: &Arc<HostAccount>) -> usize {
+        self.forget_ended();
+        self.0.iter().filter(|(of, _)| Arc::ptr_eq(of, host)).count()
+    }
+
+    fn forget_ended(&mut self) {
+        self.0.retain(|(_, progress)| !progress.has_ended());
+    }
 }
 
 impl CopyJobs {
     /// Adds a copy. If the client has too many, those go that have ended: first those
     /// that it has cancelled; only if that does not help, those whose end it knows, and
-    /// at last those whose end it has yet to be told.
+    /// at last those whose end it has yet to be told. What clients of its host that are
+    /// gone still write takes places, too: otherwise a client that registers again and
+    /// again could start any number while storage does not answer.
     ///
     /// # Errors
     /// [`Status::Delay`] if the client has too many.
-    pub(crate) fn add(&self, client: ClientId, key: StateKey) -> Result<Arc<Progress>, Status> {
+    pub(crate) fn add(
+        &self,
+        client: ClientId,
+        host: &Arc<HostAccount>,
+        key: StateKey,
+    ) -> Result<Arc<Progress>, Status> {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = self.left().of(host);
         let has_too_many = |jobs: &Jobs| {
-            jobs.keys().filter(|(owner, _)| *owner == client).count() >= MAX_JOBS_PER_CLIENT
+            let own = jobs.keys().filter(|(owner, _)| *owner == client).count();
+            own + left >= MAX_JOBS_PER_CLIENT
         };
         let dispensable: [fn(&Progress) -> bool; 3] =
             [Progress::has_ended_cancelled, Progress::is_settled, Progress::has_ended];
@@ -162,6 +192,10 @@ impl CopyJobs {
         let progress = Arc::new(Progress::default());
         jobs.insert((client, key), Arc::clone(&progress));
         Ok(progress)
+    }
+
+    fn left(&self) -> MutexGuard<'_, LeftCopies> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn get(&self, client: ClientId, stateid: Stateid) -> Result<Arc<Progress>, Status> {
@@ -211,6 +245,7 @@ impl CopyJobs {
         now_seconds: u64,
         is_reachable: impl Fn(ClientId) -> bool,
     ) -> Vec<(ClientId, Arc<Progress>, CallbackOp)> {
+        self.left().forget_ended();
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let mut due: Vec<_> = jobs
             .iter()
@@ -225,14 +260,21 @@ impl CopyJobs {
             .collect()
     }
 
-    /// Stops and removes all copies of an expired client.
-    pub fn forget_client(&self, client: ClientId) {
+    /// Stops and removes all copies of a client that is gone. Those that still write count
+    /// for its host until they have ended.
+    pub(crate) fn forget_client(&self, client: ClientId, host: &Arc<HostAccount>) {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.left();
+        left.forget_ended();
         jobs.retain(|(owner, _), progress| {
-            if *owner == client {
-                progress.cancelled.store(true, Ordering::Release);
+            if *owner != client {
+                return true;
             }
-            *owner != client
+            progress.cancelled.store(true, Ordering::Release);
+            if !progress.has_ended() {
+                left.0.push((Arc::clone(host), Arc::clone(progress)));
+            }
+            false
         });
     }
 }
@@ -256,10 +298,21 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::v4::tables::quota::Hosts;
+    use std::net::IpAddr;
     use zgate_nfs_wire::v4::Fh;
 
     const CLIENT: ClientId = ClientId(1);
     const ENDED_SECONDS: u64 = 100;
+
+    fn host(hosts: &Hosts, last: u8) -> Arc<HostAccount> {
+        hosts.account(IpAddr::from([192, 0, 2, last]))
+    }
+
+    /// Adds a copy of a client of any host.
+    fn add(jobs: &CopyJobs, client: ClientId, number: usize) -> Result<Arc<Progress>, Status> {
+        jobs.add(client, &host(&Hosts::default(), 1), key(number))
+    }
 
     fn key(number: usize) -> StateKey {
         StateKey([number as u8; 12])
@@ -276,7 +329,7 @@ mod tests {
             committed: 0,
             verifier: [0; 8],
         };
-        jobs.add(CLIENT, key(number)).unwrap().end(Status::Ok, op, ENDED_SECONDS);
+        add(jobs, CLIENT, number).unwrap().end(Status::Ok, op, ENDED_SECONDS);
         stateid
     }
 
@@ -298,7 +351,7 @@ mod tests {
             let known = ended(&jobs, number);
             assert_eq!(jobs.status(CLIENT, known), Ok((0, Some(Status::Ok))));
         }
-        assert!(jobs.add(CLIENT, key(MAX_JOBS_PER_CLIENT)).is_ok());
+        assert!(add(&jobs, CLIENT, MAX_JOBS_PER_CLIENT).is_ok());
         assert_eq!(told_again(&jobs), [untold]);
     }
 
@@ -310,7 +363,7 @@ mod tests {
             progress.cancelled.store(true, Ordering::Release);
         };
         let running = key(0).stateid(1);
-        assert!(jobs.add(CLIENT, key(0)).is_ok());
+        assert!(add(&jobs, CLIENT, 0).is_ok());
         let cancelled = ended(&jobs, 1);
         [running, cancelled].into_iter().for_each(cancel);
         let known = ended(&jobs, 2);
@@ -321,7 +374,7 @@ mod tests {
         let told = told_again(&jobs);
         assert_eq!(told.len(), MAX_JOBS_PER_CLIENT - 3);
         assert!(!told.contains(&cancelled));
-        assert!(jobs.add(CLIENT, key(MAX_JOBS_PER_CLIENT)).is_ok());
+        assert!(add(&jobs, CLIENT, MAX_JOBS_PER_CLIENT).is_ok());
         assert_eq!(jobs.status(CLIENT, cancelled), Err(Status::BadStateid));
         assert_eq!(jobs.status(CLIENT, known), Ok((0, Some(Status::Ok))));
         assert_eq!(jobs.status(CLIENT, running), Ok((0, None)), "it still writes");
@@ -331,7 +384,7 @@ mod tests {
     fn ends_that_nobody_acknowledges_make_room_at_last() {
         let jobs = CopyJobs::default();
         let running = key(0).stateid(1);
-        assert!(jobs.add(CLIENT, key(0)).is_ok());
+        assert!(add(&jobs, CLIENT, 0).is_ok());
         for number in 1..MAX_JOBS_PER_CLIENT {
             ended(&jobs, number);
         }
@@ -344,9 +397,26 @@ mod tests {
     fn copies_under_way_make_no_room() {
         let jobs = CopyJobs::default();
         for number in 0..MAX_JOBS_PER_CLIENT {
-            assert!(jobs.add(CLIENT, key(number)).is_ok());
+            assert!(add(&jobs, CLIENT, number).is_ok());
         }
-        assert_eq!(jobs.add(CLIENT, key(MAX_JOBS_PER_CLIENT)).err(), Some(Status::Delay));
-        assert!(jobs.add(ClientId(2), key(MAX_JOBS_PER_CLIENT)).is_ok(), "another client's");
+        assert_eq!(add(&jobs, CLIENT, MAX_JOBS_PER_CLIENT).err(), Some(Status::Delay));
+        assert!(add(&jobs, ClientId(2), MAX_JOBS_PER_CLIENT).is_ok(), "another client's");
+    }
+
+    #[test]
+    fn copies_of_clients_that_are_gone_count_for_their_host_until_they_have_ended() {
+        let (jobs, hosts) = (CopyJobs::default(), Hosts::default());
+        let (here, elsewhere) = (host(&hosts, 1), host(&hosts, 2));
+        let running: Vec<_> = (0..MAX_JOBS_PER_CLIENT)
+            .map(|number| jobs.add(CLIENT, &here, key(number)).unwrap())
+            .collect();
+        jobs.forget_client(CLIENT, &here);
+        assert!(running.iter().all(|copy| copy.cancelled()), "they have been told to stop");
+        let add = |client, host| jobs.add(ClientId(client), host, key(client as usize)).err();
+        assert_eq!(add(2, &here), Some(Status::Delay), "they still write");
+        assert_eq!(add(3, &elsewhere), None);
+        *running[0].ended() = Some(Status::Ok);
+        assert_eq!(add(4, &here), None);
+        assert_eq!(add(4, &here), Some(Status::Delay), "one place had become free");
     }
 }

@@ -6,14 +6,16 @@
 //! that ended before would have taken the state of all clients. Nobody waits for
 //! the end of a period that nobody has seen.
 
-use super::recovery::KeptRecords;
+use super::recovery::{ClientRecord, KeptRecords};
+use crate::assurance::Assurance;
 use crate::limits::RECLAIM_PAUSE_SECONDS;
+use crate::runtime::Call;
 use crate::v4::tables::client::Principal;
 use crate::v4::tables::pending_work::PendingWork;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::{Status, Verifier};
 
 /// Length of grace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +42,31 @@ struct Unfinished {
     removals: Vec<PendingWork>,
 }
 
+/// Who registers under the name of a client.
+#[derive(Clone, Debug)]
+pub struct Registrant {
+    /// The principal of the call.
+    pub principal: Principal,
+    /// The verifier in it.
+    pub verifier: Verifier,
+    /// The assurance of its connection.
+    pub assurance: Assurance,
+}
+
+impl Registrant {
+    /// The one who registers by this call, with this verifier.
+    #[must_use]
+    pub fn of(call: &Call, verifier: Verifier) -> Self {
+        let principal = Principal::of(&call.credential);
+        Self { principal, verifier, assurance: Assurance::of(&call.peer) }
+    }
+}
+
 /// The grace period.
 #[derive(Debug)]
 pub struct Grace {
-    /// Clients from before the restart, each with its principal, if its record has
-    /// one.
-    eligible: HashMap<Vec<u8>, Option<String>>,
+    /// The records of clients from before the restart, by their names.
+    eligible: HashMap<Vec<u8>, ClientRecord>,
     /// Some records could not be read: not all clients with state are known, so
     /// the period does not end early.
     damaged: bool,
@@ -68,7 +89,7 @@ impl Grace {
     #[must_use]
     pub fn new(kept: KeptRecords, started_seconds: u64, period: GracePeriod) -> Self {
         let records = kept.records.into_iter();
-        let eligible: HashMap<_, _> = records.map(|r| (r.name, r.principal)).collect();
+        let eligible: HashMap<_, _> = records.map(|r| (r.name.clone(), r)).collect();
         let clients = eligible.keys().cloned().collect();
         let over = eligible.is_empty() && !kept.damaged || period.seconds == 0;
         let longest = period.max_seconds.max(period.seconds);
@@ -93,6 +114,12 @@ impl Grace {
     #[must_use]
     pub fn active(&self) -> bool {
         self.phase.load(Ordering::Acquire) != OVER
+    }
+
+    /// True while clients may reclaim.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == RUNNING
     }
 
     /// True if a client must wait, because others may still reclaim what it asks
@@ -133,9 +160,9 @@ impl Grace {
         }
     }
 
-    /// Checks that a client of this name and principal may register now. While
-    /// clients reclaim, a name is kept for the principal in its record: another one
-    /// could reclaim in its place, or end the period without it.
+    /// Checks that somebody may register now under this name. While clients reclaim, a
+    /// name is kept for whom its record names: another one could reclaim in its place, or
+    /// end the period without it.
     ///
     /// # Errors
     /// [`Status::Delay`]: the name is free when the period ends. At
@@ -144,24 +171,22 @@ impl Grace {
     pub fn check_owner(
         &self,
         name: &[u8],
-        principal: &Principal,
+        by: &Registrant,
         now_seconds: u64,
     ) -> Result<(), Status> {
         self.asked(now_seconds);
-        let running = self.phase.load(Ordering::Acquire) == RUNNING;
         let kept =
-            running && self.eligible.get(name).is_some_and(|owner| !admits(owner, principal));
+            self.is_running() && self.eligible.get(name).is_some_and(|record| !admits(record, by));
         if kept { Err(Status::Delay) } else { Ok(()) }
     }
 
-    /// True if a client of this name and principal, which registers now, had state
-    /// before the restart and may still reclaim it.
+    /// True if the client that registers now under this name had state before the restart
+    /// and may still reclaim it.
     #[must_use]
-    pub fn may_reclaim(&self, name: &[u8], principal: &Principal, now_seconds: u64) -> bool {
+    pub fn may_reclaim(&self, name: &[u8], by: &Registrant, now_seconds: u64) -> bool {
         self.asked(now_seconds);
-        let running = self.phase.load(Ordering::Acquire) == RUNNING;
         let eligible =
-            running && self.eligible.get(name).is_some_and(|owner| admits(owner, principal));
+            self.is_running() && self.eligible.get(name).is_some_and(|record| admits(record, by));
         if eligible {
             self.reclaiming(now_seconds);
         }
@@ -187,8 +212,7 @@ impl Grace {
         if unfinished.clients.remove(name) {
             self.reclaiming(now_seconds);
         }
-        let running = self.phase.load(Ordering::Acquire) == RUNNING;
-        if running && unfinished.clients.is_empty() && !self.damaged {
+        if self.is_running() && unfinished.clients.is_empty() && !self.damaged {
             self.phase.store(OVER, Ordering::Release);
         }
     }
@@ -197,8 +221,7 @@ impl Grace {
     /// unfinished clients, once: the records of those that did not come back
     /// must be removed and passed to [`Self::close`].
     pub fn tick(&self, now_seconds: u64) -> Option<Vec<Vec<u8>>> {
-        let running = self.phase.load(Ordering::Acquire) == RUNNING;
-        if !running || !self.due(now_seconds) {
+        if !self.is_running() || !self.due(now_seconds) {
             return None;
         }
         self.phase.store(CLOSING, Ordering::Release);
@@ -237,27 +260,42 @@ impl Grace {
     }
 }
 
-/// Returns whether a client record with this `owner` is for the principal. One that
-/// names none is for anybody: its client did not use Kerberos, or an earlier version
-/// wrote it.
-fn admits(owner: &Option<String>, principal: &Principal) -> bool {
-    owner.as_deref().is_none_or(|owner| principal.proven() == Some(owner))
+/// Returns whether a client record is for who registers. One that names no principal, and
+/// nothing that its client has shown over TLS, is for anybody: the client used neither, or
+/// an earlier version wrote it. The rule for TLS is that of a client that is there
+/// ([`crate::v4::tables::client::Client::is_another_than`]).
+fn admits(record: &ClientRecord, by: &Registrant) -> bool {
+    let owner = record.principal.as_deref();
+    let is_owner = owner.is_none_or(|owner| by.principal.proven() == Some(owner));
+    let shows_as_much = record.shown.as_ref().is_none_or(|shown| {
+        by.verifier == shown.verifier || !by.assurance.falls_short_of(&shown.assurance)
+    });
+    is_owner && shows_as_much
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::recovery::ClientRecord;
+    use super::super::recovery::Shown;
     use super::*;
+    use crate::runtime::Protection;
     use crate::v4::tables::pending_work::WorkGuard;
 
+    /// Somebody who registers by this principal, in the clear.
+    fn by(principal: Principal) -> Registrant {
+        Registrant { principal, verifier: [1; 8], assurance: Assurance::default() }
+    }
+
     /// Somebody whom nothing proves.
-    const ROOT: Principal = Principal::User(0);
+    fn root() -> Registrant {
+        by(Principal::User(0))
+    }
 
     fn kept(names: &[&str], damaged: bool) -> KeptRecords {
         let record = |name: &&str| ClientRecord {
             name: name.as_bytes().to_vec(),
             minor_zero: false,
             principal: None,
+            shown: None,
         };
         KeptRecords { records: names.iter().map(record).collect(), damaged }
     }
@@ -271,8 +309,8 @@ mod tests {
         let grace = grace(&["a", "b"], 0, 90, 270);
         assert!(
             grace.active()
-                && grace.may_reclaim(b"a", &ROOT, 1)
-                && !grace.may_reclaim(b"c", &ROOT, 1)
+                && grace.may_reclaim(b"a", &root(), 1)
+                && !grace.may_reclaim(b"c", &root(), 1)
         );
         grace.completed(b"a", 1);
         assert!(grace.active());
@@ -282,12 +320,11 @@ mod tests {
 
     #[test]
     fn a_name_is_kept_for_the_principal_of_its_record_until_grace_ends() {
-        let record =
-            ClientRecord { name: b"a".to_vec(), minor_zero: false, principal: Some("a@R".into()) };
-        let kept = KeptRecords { records: vec![record], damaged: false };
+        let mut kept = kept(&["a"], false);
+        kept.records[0].principal = Some("a@R".into());
         let grace = Grace::new(kept, 0, GracePeriod { seconds: 90, max_seconds: 270 });
-        let (a, b) = (Principal::Named("a@R".into()), Principal::Named("b@R".into()));
-        for other in [&b, &ROOT, &Principal::Anonymous] {
+        let [a, b] = ["a@R", "b@R"].map(|name| by(Principal::Named(name.into())));
+        for other in [&b, &root(), &by(Principal::Anonymous)] {
             assert_eq!(grace.check_owner(b"a", other, 1), Err(Status::Delay), "{other:?}");
             assert!(!grace.may_reclaim(b"a", other, 1), "{other:?}");
         }
@@ -299,12 +336,35 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_kept_for_who_shows_as_much_over_tls_or_knows_the_verifier() {
+        let over = |protection, users: &[&str]| {
+            Assurance::kept(protection, users.iter().map(|&user| user.into()).collect())
+        };
+        let alice = over(Protection::MutualTls, &["user:alice@example"]);
+        let mut kept = kept(&["a"], false);
+        kept.records[0].shown = Shown::of(&alice, [1; 8]);
+        let grace = Grace::new(kept, 0, GracePeriod { seconds: 90, max_seconds: 270 });
+        let register = |assurance: &Assurance, verifier| {
+            let by = Registrant { verifier, assurance: assurance.clone(), ..root() };
+            (grace.check_owner(b"a", &by, 1), grace.may_reclaim(b"a", &by, 1))
+        };
+        let admitted: (Result<(), Status>, bool) = (Ok(()), true);
+        let refused = (Err(Status::Delay), false);
+        let bob = over(Protection::MutualTls, &["user:bob@example"]);
+        for less in [Assurance::default(), over(Protection::Tls, &[]), bob] {
+            assert_eq!(register(&less, [2; 8]), refused, "{less:?}");
+            assert_eq!(register(&less, [1; 8]), admitted, "{less:?}");
+        }
+        assert_eq!(register(&alice, [2; 8]), admitted, "it may have restarted");
+    }
+
+    #[test]
     fn grace_counts_from_the_first_client_whose_wait_is_bounded() {
         let late = grace(&["a"], 10, 90, 270);
         assert!(late.tick(150).is_none(), "the address may not be here yet");
         assert_eq!(late.remaining_seconds(150), 90);
-        assert!(late.may_reclaim(b"a", &ROOT, 200));
-        assert!(!late.may_reclaim(b"b", &ROOT, 250), "the first one counts");
+        assert!(late.may_reclaim(b"a", &root(), 200));
+        assert!(!late.may_reclaim(b"b", &root(), 250), "the first one counts");
         assert_eq!(late.remaining_seconds(250), 40);
         assert!(late.tick(289).is_none() && late.tick(290).is_some());
         let waited_for = grace(&["a"], 10, 90, 270);
@@ -322,7 +382,7 @@ mod tests {
         assert!(period.tick(99).is_none());
         assert_eq!(period.tick(100), Some(vec![b"a".to_vec()]));
         assert!(period.active(), "until their records are gone");
-        assert!(!period.may_reclaim(b"a", &ROOT, 100), "too late");
+        assert!(!period.may_reclaim(b"a", &root(), 100), "too late");
         period.close(Vec::new());
         assert!(!period.active());
         assert!(!grace(&[], 0, 90, 270).active());
@@ -388,11 +448,11 @@ mod tests {
     fn unreadable_records_mean_the_whole_period() {
         let period = GracePeriod { seconds: 90, max_seconds: 270 };
         let unknown = Grace::new(kept(&[], true), 0, period);
-        assert!(unknown.active() && !unknown.may_reclaim(b"a", &ROOT, 0));
+        assert!(unknown.active() && !unknown.may_reclaim(b"a", &root(), 0));
         assert!(unknown.tick(89).is_none());
         assert_eq!(unknown.tick(90), Some(Vec::new()));
         let some = Grace::new(kept(&["a"], true), 0, period);
-        assert!(some.may_reclaim(b"a", &ROOT, 1));
+        assert!(some.may_reclaim(b"a", &root(), 1));
         some.completed(b"a", 1);
         assert!(some.active(), "others may have held what cannot be read");
     }

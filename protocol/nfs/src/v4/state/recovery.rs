@@ -2,7 +2,28 @@
 //! §8.4.2.1). The order of changes and their waiters are in `records.rs`, the
 //! grace period in `grace.rs`.
 
+use crate::assurance::Assurance;
+use zgate_nfs_wire::v4::Verifier;
 use zgate_store::{StoreError, StoreResult};
+
+/// What a client has shown over TLS when it registered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Shown {
+    /// The assurance of the connection.
+    pub assurance: Assurance,
+    /// The client's verifier, which its host knows: it may come back over a connection
+    /// that is protected less.
+    pub verifier: Verifier,
+}
+
+impl Shown {
+    /// What a client shows by a connection; `None` in the clear.
+    #[must_use]
+    pub fn of(assurance: &Assurance, verifier: Verifier) -> Option<Self> {
+        let is_clear = *assurance == Assurance::default();
+        (!is_clear).then(|| Self { assurance: assurance.clone(), verifier })
+    }
+}
 
 /// A client's record on stable storage.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +35,9 @@ pub struct ClientRecord {
     /// The Kerberos principal that registered it: no other may reclaim in its place.
     /// `None`: anybody may who knows the name.
     pub principal: Option<String>,
+    /// What it has shown over TLS: nobody may reclaim in its place who does not show as
+    /// much, nor know its verifier. `None`: nothing.
+    pub shown: Option<Shown>,
 }
 
 /// Records of the previous server start.

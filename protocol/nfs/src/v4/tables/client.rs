@@ -92,9 +92,10 @@ pub struct Client {
     pub record_begun: bool,
     /// The removal of its record, started when its lease expired.
     pub record_removal: Option<PendingWork>,
-    /// Its record was removed at the end of grace, because it had not reclaimed
-    /// everything, or, in minor version 0, anything; it is written again with
-    /// RECLAIM_COMPLETE, or with the first OPEN.
+    /// It has no record: it holds nothing yet, or the record was removed at the end of
+    /// grace, because it had not reclaimed everything, or, in minor version 0,
+    /// anything. The record is written with RECLAIM_COMPLETE, or, in minor version 0,
+    /// with the first OPEN.
     pub unrecorded: bool,
     /// Its lease.
     pub lease: Arc<Lease>,

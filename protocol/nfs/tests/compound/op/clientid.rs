@@ -45,7 +45,9 @@ fn an_unconfirmed_client_may_do_nothing() {
     assert_eq!(c.confirm_clientid(&made), Ok(()));
     // A repeated confirmation is harmless (RFC 7530 §16.34.5).
     assert_eq!(c.confirm_clientid(&made), Ok(()));
-    assert!(harness.records.names().contains(&b"c".to_vec()));
+    assert!(harness.records.names().is_empty(), "it holds nothing yet");
+    c.open(&wish).unwrap();
+    assert_eq!(harness.records.names(), [b"c".to_vec()]);
 }
 
 #[test]
@@ -127,8 +129,15 @@ fn a_weaker_connection_may_not_take_a_name_in_use() {
 #[test]
 fn a_shelf_that_does_not_keep_records_makes_clients_wait() {
     let harness = Harness::new();
+    let c = harness.client("c", 0);
     harness.records.set_broken(true);
-    let c = harness.stranger("c", 0);
+    let wish = OpenRequest::name(&c.export(), "f").how(How::Unchecked(Default::default()));
+    assert_eq!(c.open(&wish).unwrap_err(), Status::Delay);
+    harness.records.set_broken(false);
+    c.open(&wish).unwrap();
+    // It restarts.
+    c.reboot();
+    harness.records.set_broken(true);
     let made = c.set_clientid(false).unwrap();
     assert_eq!(c.confirm_clientid(&made), Err(Status::Delay));
     harness.records.set_broken(false);

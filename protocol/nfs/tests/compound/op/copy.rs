@@ -276,6 +276,26 @@ fn a_cancelled_copy_stops_before_its_client_is_told_so() {
 }
 
 #[test]
+fn copies_of_a_client_that_restarts_take_its_places_until_they_have_ended() {
+    let harness = Harness::new();
+    let c = harness.reachable("c", 2);
+    let (from, to) = large(&harness.client("maker", 2));
+    let hold = harness.store.faults().hold(zgate_memory::FileOp::CopyRange, zgate_memory::When::BeforeEffect);
+    for _ in 0..64 {
+        begin(&c, &from, &to);
+    }
+    c.reboot();
+    c.introduce(true);
+    let args = copy::Args { synchronous: false, ..copy_args(0, 0, 0) };
+    c.check("those of before still write", between(&from, &to).op::<Copy>(&args), Status::Delay);
+    hold.release();
+    harness.simulation.settle();
+    let stopped = c.number(&to, 4);
+    assert!(stopped < 100 << 20, "{stopped}");
+    begin(&c, &from, &to);
+}
+
+#[test]
 fn a_copy_that_stops_soon_is_cancelled_at_once() {
     let harness = Harness::new();
     let c = harness.reachable("c", 2);

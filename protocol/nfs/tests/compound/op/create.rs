@@ -1,11 +1,16 @@
 //! CREATE (RFC 8881 §18.4).
 
 use super::BAD_NAMES;
-use zgate_test_harness::nfs::{Ops, attrs, each, every_minor, mode, name, sessions};
+use zgate_memory::FileOp;
+use zgate_nfs::v4::attrs::acl::Ace;
+use zgate_test_harness::nfs::{OpenRequest, Ops, attrs, each, every_minor, mode, name, sessions};
 use zgate_nfs_wire::v4::op::Create;
 use zgate_nfs_wire::v4::op::create::{Kind, self};
+use zgate_nfs_wire::v4::op::open::How;
 use zgate_nfs_wire::v4::{Bitmap, Fattr, Status};
+use zgate_store::StoreError;
 use zgate_store::file_store::NewNode;
+use zgate_xdr::Encode;
 
 fn make(ops: Ops, text: impl AsRef<[u8]>, node: NewNode, attrs: Fattr) -> Ops {
     ops.op::<Create>(&create::Args { kind: Kind::Node(node), name: name(text), attrs })
@@ -110,5 +115,38 @@ fn types_and_attributes() {
             s.c.check("devices are root's", device, Status::Perm);
         });
         assert_eq!(s.c.lookup(&s.root, "x"), Err(Status::Noent), "nothing was made");
+    });
+}
+
+/// An ACL that lets everyone read.
+fn readable() -> Fattr {
+    let everyone = Ace { kind: 0, flags: 0, mask: 0x1, who: b"EVERYONE@"[..].into() };
+    attrs(&[12], |e| {
+        e.u32(1);
+        everyone.encode(e);
+    })
+}
+
+#[test]
+fn what_was_made_is_not_delayed_by_its_acl() {
+    const ACL: u32 = 12;
+    every_minor(|s| {
+        let faults = s.harness.store.faults();
+        let create = |text: &str| {
+            let ops = make(Ops::new().at(&s.dir), text, NewNode::Directory, readable());
+            s.c.run(ops).result().map(|reply| reply.get::<Create>().attrs_set.contains(ACL))
+        };
+        let open = |text: &str| {
+            let wish = OpenRequest::name(&s.dir, text).how(How::Guarded(readable()));
+            s.c.open(&wish).map(|opened| opened.attrs_set.contains(ACL))
+        };
+        faults.fail_next(FileOp::SetAcl, StoreError::OutOfResources);
+        assert_eq!(create("soon"), Ok(true), "the next attempt sets it");
+        faults.fail_next(FileOp::SetAcl, StoreError::OutOfResources);
+        assert_eq!(open("soon too"), Ok(true));
+        faults.fail_every(FileOp::SetAcl, StoreError::OutOfResources);
+        assert_eq!(create("never"), Ok(false), "it is there, without the ACL");
+        assert_eq!(open("never either"), Ok(false));
+        faults.heal(FileOp::SetAcl);
     });
 }

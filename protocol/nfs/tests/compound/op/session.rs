@@ -443,6 +443,13 @@ fn ssv_is_not_offered() {
 fn a_shelf_that_does_not_keep_records_makes_clients_wait() {
     sessions(|s| {
         let c = s.harness.stranger("c", s.c.minor);
+        c.introduce_for_reclaim(false);
+        s.harness.records.set_broken(true);
+        assert_eq!(c.reclaim_complete().unwrap_err(), Status::Delay);
+        s.harness.records.set_broken(false);
+        c.reclaim_complete().unwrap();
+        // It restarts.
+        c.reboot();
         let made = c.exchange_id().unwrap();
         s.harness.records.set_broken(true);
         assert_eq!(c.create_session(made.sequenceid, false).unwrap_err(), Status::Delay);

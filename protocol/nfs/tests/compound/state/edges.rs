@@ -63,6 +63,25 @@ fn who_reclaimed_nothing_until_the_end_of_grace_may_not_after_the_next_restart()
 }
 
 #[test]
+fn who_comes_back_after_grace_may_not_reclaim_after_a_restart_that_comes_at_once() {
+    // It has not heard yet that it can reclaim nothing.
+    for minor in 0..=2 {
+        let (harness, [(a, fa), (b, _)]) = gone(minor);
+        come_back(&b);
+        outlast_grace(&harness, &b);
+        let other = harness.client("other", minor);
+        let theirs = other.open(&OpenRequest::name(&other.export(), "a")).unwrap();
+        other.write(&theirs.fh, theirs.stateid, 0, b"new").unwrap();
+        other.close(&theirs).unwrap();
+        come_back(&a);
+        assert_eq!(harness.records.names(), [b"other".to_vec()], "minor version {minor}");
+        harness.restart();
+        come_back(&a);
+        assert_eq!(a.open(&reclaim(&fa, 0)).unwrap_err(), Status::NoGrace);
+    }
+}
+
+#[test]
 fn the_first_open_after_grace_writes_the_record_of_who_reclaimed_nothing() {
     let (harness, [(a, fa), _]) = gone(0);
     come_back(&a);

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 use zgate_memory::{FileOp, When};
 use zgate_nfs::limits::RECORD_WAIT_MILLISECONDS;
+use zgate_nfs::runtime::Protection;
 use zgate_nfs_wire::v4::Fh;
 use zgate_nfs_wire::v4::op::Lock;
 use zgate_nfs_wire::v4::op::Open;
@@ -510,9 +511,35 @@ fn a_client_whose_principal_has_changed_waits_for_the_end_of_grace_only() {
         assert_eq!(come_as(&a, &renamed), Ok(()), "minor version {minor}");
         assert_eq!(a.open(&reclaim(&fh, 0)).unwrap_err(), Status::NoGrace);
         // Now the record is its own.
+        if minor > 0 {
+            a.reclaim_complete().unwrap();
+        }
+        a.open(&OpenRequest::name(&a.export(), "a")).unwrap();
+        assert_eq!(harness.records.names(), [b"a".to_vec()]);
         harness.restart();
         a.reconnect();
         assert_eq!(come_as(&a, &renamed), Ok(()), "minor version {minor}");
+    }
+}
+
+#[test]
+fn a_name_is_kept_in_grace_for_who_shows_as_much_over_tls() {
+    let user = Credential::Sys(AuthSys::default());
+    for minor in 0..=2 {
+        let harness = Harness::new();
+        let a = harness.stranger("a", minor);
+        a.protection.set(Protection::MutualTls);
+        a.introduce(false);
+        let fh = a.create("a").fh;
+        harness.restart();
+        let stranger = harness.stranger("a", minor);
+        stranger.verifier.set(2);
+        for weaker in [Protection::Plain, Protection::Tls] {
+            stranger.protection.set(weaker);
+            assert_eq!(come_as(&stranger, &user), Err(Status::Delay), "{weaker:?}");
+        }
+        come_back(&a);
+        assert!(a.open(&reclaim(&fh, 0)).is_ok(), "minor version {minor}");
     }
 }
 

@@ -53,6 +53,27 @@ impl Confirmation {
     }
 }
 
+/// Clients that held something before a restart of the server, and are about to register
+/// again: their records are written before they are confirmed.
+fn returning(minor: u8, names: &[&str]) -> (Rc<Harness>, Vec<Client>) {
+    let harness = Harness::new();
+    let held = |name: &&str| {
+        let c = harness.client(name, minor);
+        c.create(name);
+        c
+    };
+    let clients: Vec<_> = names.iter().map(held).collect();
+    harness.restart();
+    clients.iter().for_each(Client::reconnect);
+    (harness, clients)
+}
+
+/// One such client, of the name "c".
+fn returning_one(minor: u8) -> (Rc<Harness>, Client) {
+    let (harness, mut clients) = returning(minor, &["c"]);
+    (harness, clients.remove(0))
+}
+
 fn status(pending: &Pending) -> Option<Status> {
     let raw = pending.borrow().clone()?;
     Some(Status::decode(&mut zgate_xdr::Decoder::new(&raw)).unwrap())
@@ -70,16 +91,16 @@ fn one_wait(harness: &Harness) {
 #[test]
 fn a_client_is_confirmed_when_its_record_is_kept_and_nobody_else_waits() {
     for minor in 0..=2 {
-        let harness = Harness::new();
-        let old = harness.client("old", minor);
-        let root = old.export();
-        old.file(&root, "f", b"content");
-        let new = harness.stranger("new", minor);
+        let (harness, clients) = returning(minor, &["new", "old"]);
+        let [new, old] = &clients[..] else { panic!("two clients") };
+        old.introduce_for_reclaim(false);
+        let fh = old.lookup(&old.export(), "old").unwrap();
         harness.records.hold();
-        let asked = new.begin_bare(Confirmation::of(&new).ops());
+        let asked = new.begin_bare(Confirmation::of(new).ops());
         harness.simulation.settle();
         assert_eq!((harness.records.waiting(), status(&asked)), (1, None));
-        let opened = old.open(&OpenRequest::name(&root, "f")).unwrap();
+        let wish = OpenRequest::name(&fh, "").claim(Claim::Previous(0));
+        let opened = old.open(&wish).unwrap();
         assert!(old.read(&opened.fh, opened.stateid, 0, 7).is_ok());
         old.close(&opened).unwrap();
         assert_eq!(harness.server().totals(0).clients, 1, "the new one is not confirmed");
@@ -94,8 +115,8 @@ fn a_client_is_confirmed_when_its_record_is_kept_and_nobody_else_waits() {
 #[test]
 fn a_confirmation_repeated_while_the_record_is_written_is_the_same() {
     for minor in 0..=2 {
-        let harness = Harness::new();
-        let c = harness.stranger("c", minor);
+        let (harness, c) = returning_one(minor);
+        let before = harness.records.puts();
         harness.records.hold();
         let confirmation = Confirmation::of(&c);
         let first = c.begin_bare(confirmation.ops());
@@ -107,16 +128,15 @@ fn a_confirmation_repeated_while_the_record_is_written_is_the_same() {
         harness.simulation.settle();
         assert_eq!((status(&first), status(&second)), (Some(Status::Ok), Some(Status::Ok)));
         assert_eq!(*first.borrow(), *second.borrow(), "the same answer");
-        assert_eq!((harness.server().totals(0).clients, harness.records.puts()), (1, 1));
+        assert_eq!((harness.server().totals(0).clients, harness.records.puts() - before), (1, 1));
         assert_eq!(sessions(&harness), usize::from(minor > 0));
     }
 }
 
 #[test]
-fn a_disk_that_hangs_makes_new_clients_come_again() {
+fn a_disk_that_hangs_makes_clients_come_again() {
     for minor in 0..=2 {
-        let harness = Harness::new();
-        let c = harness.stranger("c", minor);
+        let (harness, c) = returning_one(minor);
         harness.records.hold();
         let confirmation = Confirmation::of(&c);
         for _ in 0..3 {
@@ -136,8 +156,7 @@ fn a_disk_that_hangs_makes_new_clients_come_again() {
 #[test]
 fn a_request_that_is_given_up_leaves_nothing_half_done() {
     for minor in 0..=2 {
-        let harness = Harness::new();
-        let c = harness.stranger("c", minor);
+        let (harness, c) = returning_one(minor);
         harness.records.hold();
         let confirmation = Confirmation::of(&c);
         let (bytes, _) = confirmation.ops().encode(b"", u32::from(minor));
@@ -161,8 +180,7 @@ fn a_request_that_is_given_up_leaves_nothing_half_done() {
 #[test]
 fn records_of_clients_that_never_confirm_go() {
     for minor in 0..=2 {
-        let harness = Harness::new();
-        let c = harness.stranger("c", minor);
+        let (harness, c) = returning_one(minor);
         harness.records.hold();
         let asked = c.begin_bare(Confirmation::of(&c).ops());
         harness.simulation.settle();
@@ -177,8 +195,9 @@ fn records_of_clients_that_never_confirm_go() {
 
 #[test]
 fn the_record_of_who_took_a_name_and_never_confirms_goes() {
-    let harness = Harness::new();
-    let (c, thief) = (harness.client("a", 0), harness.stranger("a", 0));
+    let (harness, c) = returning_one(0);
+    c.introduce(false);
+    let thief = harness.stranger("c", 0);
     thief.become_user(1000, 1000);
     let confirmation = Confirmation::of(&thief);
     harness.records.hold();
@@ -186,17 +205,18 @@ fn the_record_of_who_took_a_name_and_never_confirms_goes() {
     one_wait(&harness);
     assert_eq!((status(&asked), alive(&c)), (Some(Status::Delay), Status::Expired));
     harness.records.release();
-    assert_eq!(harness.records.names(), [b"a".to_vec()], "that of the new one");
+    assert_eq!(harness.records.names(), [b"c".to_vec()], "that of the new one");
     harness.pass_seconds(LEASE + 1);
     assert!(harness.records.names().is_empty(), "it did not come again");
 }
 
 #[test]
 fn no_more_than_so_many_records_wait_to_be_written() {
-    let harness = Harness::new();
-    let many: Vec<_> = (0..=MAX_RECORD_WRITES)
-        .map(|number| {
-            let c = harness.stranger(&format!("c{number}"), 0);
+    let names: Vec<_> = (0..=MAX_RECORD_WRITES).map(|number| format!("c{number}")).collect();
+    let (harness, clients) = returning(0, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    let many: Vec<_> = clients
+        .into_iter()
+        .map(|c| {
             let confirmation = Confirmation::of(&c);
             (c, confirmation)
         })
@@ -295,21 +315,32 @@ fn a_crash_while_the_record_is_removed_gives_nothing_away() {
 }
 
 #[test]
-fn an_expired_client_that_is_back_has_a_record() {
+fn an_expired_client_that_is_back_has_no_record_before_it_may_hold_something() {
     for minor in 0..=2 {
         let (harness, a, b, theirs) = conflict(minor);
-        harness.records.hold();
-        let refused = b.lock(&theirs, "l", LockType::Write, (0, 9));
-        assert_eq!(refused.unwrap_err(), Status::Delay);
-        // Its old record is being removed while the new one is requested.
-        let asked = a.begin_bare(Confirmation::of(&a).ops());
-        harness.simulation.settle();
-        assert_eq!(harness.records.waiting(), 1, "one after the other");
-        harness.records.release();
-        harness.simulation.settle();
-        assert_eq!(status(&asked), Some(Status::Ok));
-        assert_eq!(harness.records.names(), [b"a".to_vec(), b"b".to_vec()]);
         b.lock(&theirs, "l", LockType::Write, (0, 9)).unwrap();
+        a.reconnect();
+        a.introduce_for_reclaim(false);
+        assert_eq!(harness.records.names(), [b"b".to_vec()], "minor version {minor}");
+        if minor > 0 {
+            a.reclaim_complete().unwrap();
+        }
+        a.create("g");
+        assert_eq!(harness.records.names(), [b"a".to_vec(), b"b".to_vec()]);
+    }
+}
+
+#[test]
+fn an_expired_client_that_is_back_does_not_reclaim_after_a_restart_what_others_have() {
+    // RFC 8881 §8.4.3, RFC 7530 §9.6.3.4: the restart comes before the client can know
+    // that it has lost everything.
+    for minor in 0..=2 {
+        let (harness, a, b, theirs) = conflict(minor);
+        b.lock(&theirs, "l", LockType::Write, (0, 9)).unwrap();
+        a.reconnect();
+        a.introduce_for_reclaim(false);
+        harness.restart();
+        assert_eq!(reclaim(&a, &theirs.fh), Status::NoGrace, "minor version {minor}");
     }
 }
 
@@ -363,18 +394,20 @@ fn damaged_records_mean_the_whole_grace_period() {
 }
 
 #[test]
-fn who_loses_its_name_knows_before_the_record_is_written_over() {
+fn who_loses_its_name_knows_at_once() {
     let [machine, other] =
         ["host/a@R", "host/b@R"].map(|principal| by_kerberos(principal, Service::Integrity));
     let harness = Harness::new();
     let (c, thief) = (harness.stranger("a", 0), harness.stranger("a", 0));
     register_as(&c, &machine).unwrap();
+    let before = c.create("x");
+    c.close(&before).unwrap();
     thief.credential.replace(other.clone());
     let confirmation = Confirmation::of(&thief);
     harness.records.hold();
     let taken = thief.begin_bare(confirmation.ops());
     harness.simulation.settle();
-    assert_eq!(status(&taken), None, "the record is being written");
+    assert_eq!(status(&taken), Some(Status::Ok), "it needs no record yet");
     let wish = OpenRequest::name(&c.export(), "f").how(How::Unchecked(mode(0o644)));
     let meanwhile = c.open(&wish);
     harness.records.release();
@@ -399,10 +432,12 @@ fn who_loses_its_name_has_no_record_even_if_the_new_one_is_never_written() {
     let harness = Harness::new();
     let (c, thief) = (harness.stranger("a", 0), harness.stranger("a", 0));
     register_as(&c, &machine).unwrap();
+    let before = c.create("x");
+    c.close(&before).unwrap();
     thief.credential.replace(other);
     let confirmation = Confirmation::of(&thief);
     harness.records.set_broken(true);
-    assert_eq!(thief.bare(confirmation.ops()).status, Status::Delay);
+    assert_eq!(thief.bare(confirmation.ops()).status, Status::Ok);
     assert_eq!(alive(&c), Status::Expired);
     harness.records.set_broken(false);
     harness.pass_seconds(RECORD_RETRY_SECONDS);
@@ -427,7 +462,7 @@ fn who_loses_its_name_has_no_record_even_if_the_new_one_is_never_written() {
 }
 
 #[test]
-fn a_record_that_is_removed_once_it_is_written_confirms_nobody() {
+fn a_record_that_is_removed_once_it_is_written_does_not_stay() {
     for minor in 0..=2 {
         let (harness, a, b, theirs) = conflict(minor);
         harness.records.hold();
@@ -440,18 +475,18 @@ fn a_record_that_is_removed_once_it_is_written_confirms_nobody() {
         a.reconnect();
         let second = a.begin_bare(confirmation.ops());
         harness.simulation.settle();
+        // What the client had is gone, and with it the need of a record.
+        assert_eq!((status(&first), status(&second)), (None, Some(Status::Ok)));
         harness.records.release();
         harness.simulation.settle();
-        assert_eq!((status(&first), status(&second)), (Some(Status::Delay), Some(Status::Delay)));
+        assert_eq!(status(&first), Some(Status::Ok), "the same answer");
         assert_eq!(harness.records.names(), [b"b".to_vec()], "minor version {minor}");
         b.lock(&theirs, "l", LockType::Write, (0, 9)).unwrap();
-        a.bare(confirmation.ops()).ok();
-        assert_eq!(harness.records.names(), [b"a".to_vec(), b"b".to_vec()]);
     }
 }
 
 #[test]
-fn records_that_waited_for_a_removal_go_with_their_clients() {
+fn a_removal_that_hangs_outlasts_a_client_that_is_back() {
     for minor in 0..=2 {
         let (harness, a, b, theirs) = conflict(minor);
         harness.records.hold();
@@ -463,7 +498,7 @@ fn records_that_waited_for_a_removal_go_with_their_clients() {
             harness.pass_seconds(1);
             alive(&b);
         }
-        assert_eq!((harness.records.waiting(), status(&asked)), (1, Some(Status::Delay)));
+        assert_eq!((harness.records.waiting(), status(&asked)), (1, Some(Status::Ok)));
         harness.records.release();
         assert_eq!(harness.records.names(), [b"b".to_vec()], "minor version {minor}");
         b.lock(&theirs, "l", LockType::Write, (0, 9)).unwrap();

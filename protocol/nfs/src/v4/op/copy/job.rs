@@ -61,15 +61,20 @@ pub(super) async fn run(job: &Job, progress: Option<&Progress>) -> Result<u64, S
 /// client knows (state/copies.rs).
 ///
 /// # Errors
-/// [`Status::Delay`] if the client has too many copies.
+/// [`Status::Delay`] if the client has too many copies, [`Status::StaleClientid`] if it is
+/// gone: nobody would stop its copy.
 pub(super) fn start(cx: &Cx<'_>, job: Job, fh: Fh) -> Result<Stateid, Status> {
     let client = cx.session_client().ok_or(Status::OpNotInSession)?;
     let state = &cx.server.state;
     let key = state.ids.state();
-    let progress = state.copies.add(client, key)?;
+    let (progress, target) = {
+        let tables = state.lock();
+        let record = tables.clients.get(&client).ok_or(Status::StaleClientid)?;
+        let progress = state.copies.add(client, &record.host, key)?;
+        (progress, state.back.later(&tables, client))
+    };
     let stateid = key.stateid(1);
     let verifier = cx.server.write_verifier.of(&*job.store);
-    let target = state.back.later(&state.lock(), client);
     let runtime = Arc::clone(&state.runtime);
     cx.server.runtime.spawn(Box::pin(async move {
         let result = run(&job, Some(&progress)).await;

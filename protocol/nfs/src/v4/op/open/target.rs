@@ -208,12 +208,11 @@ async fn create_file(
         }
         return Ok(target);
     }
-    let mut attrs_set = settable.applied.clone();
+    let mut attrs_set = settable::apply_new_acl(cx, &object, &settable).await?;
     if matches!(mode, CreateMode::Exclusive(_)) {
         attrs_set.set(TIME_ACCESS);
         attrs_set.set(TIME_MODIFY);
     }
-    settable::apply_acl(&object, &settable).await?;
     Ok(Target {
         object,
         opened: created.open,
