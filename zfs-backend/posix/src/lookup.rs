@@ -32,7 +32,7 @@ impl Tree {
             },
             opened => opened,
         };
-        self.opened(&dir, &name, fd).map(Ok)
+        self.node_at(&dir, &name, fd).map(Ok)
     }
 
     /// Looks a mount point up; may wait for the disk of what is mounted there.
@@ -44,7 +44,7 @@ impl Tree {
     ) -> StoreResult<Node> {
         let name = Name::parse(name)?;
         let dir = self.may_search(who, dir, &name)?;
-        self.opened(&dir, &name, syscall::open_path(&dir.fd, name.as_c_str()))
+        self.node_at(&dir, &name, syscall::open_path(&dir.fd, name.as_c_str()))
     }
 
     fn may_search(&self, who: &Caller, dir: &NodeHandle, name: &Name) -> StoreResult<Arc<Entry>> {
@@ -56,7 +56,7 @@ impl Tree {
         Ok(dir)
     }
 
-    fn opened(&self, dir: &Entry, name: &Name, fd: StoreResult<OwnedFd>) -> StoreResult<Node> {
+    fn node_at(&self, dir: &Entry, name: &Name, fd: StoreResult<OwnedFd>) -> StoreResult<Node> {
         let fd = fd.map_err(|error| self.dir_error(dir, error))?;
         let fd = self.cross_automount(dir, name, fd)?;
         let (entry, attr) = self.adopt(fd, Some((dir, name)))?;
