@@ -1,6 +1,6 @@
 //! Commands about iSCSI targets to a running gateway.
 
-use super::live::{LiveArgs, run};
+use super::live::{LiveArgs, access, run};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -248,8 +248,8 @@ pub(crate) fn lun(command: &LunCommand) -> Result<bool, Box<dyn std::error::Erro
 /// The gateway's error.
 pub(crate) fn acl(args: &AclArgs) -> Result<bool, Box<dyn std::error::Error>> {
     match &args.command {
-        None => run(&args.live, &Request::Acl),
-        Some(AclCommand::Show(live)) => run(live, &Request::Acl),
+        None => access(&args.live),
+        Some(AclCommand::Show(live)) => access(live),
         Some(AclCommand::Add(add)) => {
             let rule = Box::new(add.rule()?);
             let (target, runtime_only) = (add.target.clone(), add.keep.runtime_only);

@@ -1,6 +1,7 @@
 //! Commands to a running gateway.
 
 use crate::screen::Output;
+use crate::screen::access::AccessRules;
 use crate::screen::answer::Status;
 use crate::screen::clients::Clients;
 use crate::screen::exports::Exports;
@@ -133,6 +134,16 @@ pub(crate) fn targets(args: &LiveArgs) -> Result<bool, Box<dyn std::error::Error
 pub(crate) fn sessions(args: &LiveArgs) -> Result<bool, Box<dyn std::error::Error>> {
     let value = ask(&args.socket, &Request::Sessions)?;
     show_as(args, &value, |sessions: Sessions, output| sessions.text(output))?;
+    Ok(true)
+}
+
+/// Prints the access rules of the iSCSI targets.
+///
+/// # Errors
+/// The socket and the next step.
+pub(super) fn access(args: &LiveArgs) -> Result<bool, Box<dyn std::error::Error>> {
+    let value = ask(&args.socket, &Request::Acl)?;
+    show_as(args, &value, |rules: AccessRules, output| rules.text(output))?;
     Ok(true)
 }
 
