@@ -4,7 +4,7 @@ use crate::screen::Output;
 use crate::screen::access::AccessRules;
 use crate::screen::answer::Status;
 use crate::screen::clients::Clients;
-use crate::screen::exports::Exports;
+use crate::screen::exports::{AbsentExport, Exports};
 use crate::screen::reload::Reloaded;
 use crate::screen::sessions::Sessions;
 use crate::screen::targets::Targets;
@@ -97,13 +97,18 @@ pub(crate) fn status(args: &StatusArgs) -> Result<bool, Box<dyn std::error::Erro
     Ok(true)
 }
 
-/// Prints the exports.
+/// Prints the exports, as text also those that are absent.
 ///
 /// # Errors
 /// The socket and the next step.
 pub(crate) fn exports(args: &LiveArgs) -> Result<bool, Box<dyn std::error::Error>> {
     let value = ask(&args.socket, &Request::Exports)?;
-    show_as(args, &value, |exports: Exports, output| exports.text(output))?;
+    let absent = if args.json {
+        Vec::new()
+    } else {
+        AbsentExport::all(&ask(&args.socket, &Request::Status)?)
+    };
+    show_as(args, &value, |exports: Exports, output| exports.text(&absent, output))?;
     Ok(true)
 }
 
