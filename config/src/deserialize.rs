@@ -1,5 +1,6 @@
 //! From a TOML document to a configuration, with all values that do not fit.
 
+use crate::bounds;
 use crate::document::{Value, key_span, locate, remove};
 use crate::problem::{Place, Step};
 use serde::de::value::StrDeserializer;
@@ -293,7 +294,10 @@ pub(crate) fn deserialize<T: DeserializeOwned>(root: &mut Value<'_>) -> (Option<
                 }
             }
             Fault::Value { problem, wanted } => {
-                let form = wanted.unwrap_or_default();
+                let form = match bounds::of(&place) {
+                    Some((least, most)) => format!("a whole number from {least} to {most}"),
+                    None => wanted.unwrap_or_default(),
+                };
                 found.push((span, name, problem, format!("write {form}")));
             }
         }
@@ -335,12 +339,12 @@ mod tests {
         assert_eq!(
             server("lease_seconds = \"10s\""),
             "2:17: server.lease_seconds: string \"10s\" does not fit here; write a whole number \
-             from 0 to 4294967295"
+             from 5 to 600"
         );
         assert_eq!(
             server("lease_seconds = -1"),
             "2:17: server.lease_seconds: integer `-1` does not fit here; write a whole number \
-             from 0 to 4294967295"
+             from 5 to 600"
         );
         let listen = server("listen = [\"[::]:1\", \"127.0.0.1\"]");
         assert!(listen.starts_with("2:21: server.listen: invalid socket"), "{listen}");

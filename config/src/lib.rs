@@ -2,6 +2,7 @@
 //! no other crate of the workspace.
 
 mod api;
+mod bounds;
 mod certificate;
 mod deserialize;
 mod diff;

@@ -11,7 +11,7 @@ use crate::proto::group_controller_server::GroupControllerServer;
 use crate::proto::identity_server::IdentityServer;
 use crate::proto::node_server::NodeServer;
 use crate::settings::{DEFAULT_ZONE, Settings};
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use std::error::Error;
 use std::fs;
 use std::future::Future;
@@ -41,12 +41,13 @@ pub enum Transports {
 
 /// Arguments of `zgate csi`.
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("role").args(["controller", "node"]).required(true).multiple(true))]
 pub struct CsiArgs {
     /// Socket on which Kubernetes reaches the driver
     #[arg(long, value_name = "PATH", env = "CSI_ENDPOINT", default_value = "/csi/csi.sock")]
     pub endpoint: String,
     /// Settings with the gateways: makes this process a controller
-    #[arg(long, value_name = "FILE", required_unless_present = "node")]
+    #[arg(long, value_name = "FILE")]
     pub controller: Option<PathBuf>,
     /// Name of this machine: makes this process a node
     #[arg(long, value_name = "NAME", env = "NODE_NAME", requires = "address")]
@@ -200,6 +201,23 @@ fn listen(path: &Path) -> Result<UnixListener, ServeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: CsiArgs,
+    }
+
+    #[test]
+    fn a_driver_without_a_role_is_told_both() {
+        let said = Line::try_parse_from(["csi"]).unwrap_err().to_string();
+        assert!(said.contains("--controller <FILE>|--node <NAME>"), "{said}");
+        let both = ["csi", "--controller", "/a", "--node", "n", "--address", "10.0.0.1"];
+        let both = Line::try_parse_from(both).unwrap().args;
+        assert!(both.controller.is_some() && both.node.is_some());
+        assert!(Line::try_parse_from(["csi", "--controller", "/a"]).is_ok());
+    }
 
     #[test]
     fn the_name_of_open_iscsi_is_read() {

@@ -60,7 +60,7 @@ fn default_zones() -> Vec<String> {
 #[derive(Debug, Error)]
 pub enum SettingsError {
     /// The file cannot be read.
-    #[error("{path}: {source}")]
+    #[error("settings {path}: {source}")]
     Read {
         /// The file.
         path: PathBuf,
@@ -73,23 +73,38 @@ pub enum SettingsError {
     /// A value breaks a rule.
     #[error("settings: {0}")]
     Rule(String),
+    /// The text of a file has a fault.
+    #[error("settings {path}: {fault}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The fault.
+        fault: String,
+    },
 }
 
 impl Settings {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// The fault and the key that has it.
+    /// The file, the fault and the key that has it.
     pub fn read(path: &Path) -> Result<Self, SettingsError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| SettingsError::Read { path: path.to_owned(), source })?;
-        Self::parse(&text)
+        Self::parse(&text).map_err(|error| {
+            let fault = match error {
+                SettingsError::Syntax(fault) => fault.to_string(),
+                SettingsError::Rule(fault) => fault,
+                known => return known,
+            };
+            SettingsError::File { path: path.to_owned(), fault }
+        })
     }
 
     /// Parses and checks a text.
     ///
     /// # Errors
-    /// As [`Settings::read`].
+    /// The fault and the key that has it.
     pub fn parse(text: &str) -> Result<Self, SettingsError> {
         let settings: Self = toml::from_str(text)?;
         settings.check().map_err(SettingsError::Rule)?;
@@ -194,6 +209,21 @@ mod tests {
         assert_eq!(settings.gateways[0].zones, [DEFAULT_ZONE]);
         let v6 = GOOD.replace("10.0.0.1:", "[fd00::1]:");
         assert_eq!(Settings::parse(&v6).unwrap().gateways[0].node_address(), "fd00::1");
+    }
+
+    #[test]
+    fn a_fault_of_a_file_names_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("settings.toml");
+        let said = || Settings::read(&file).unwrap_err().to_string();
+        let name = format!("settings {}: ", file.display());
+        assert!(said().starts_with(&name), "{}", said());
+        for (before, after, says) in
+            [("https:", "http:", "neither https"), ("owner", "ownr", "ownr")]
+        {
+            std::fs::write(&file, GOOD.replacen(before, after, 1)).unwrap();
+            assert!(said().starts_with(&name) && said().contains(says), "{}", said());
+        }
     }
 
     #[test]

@@ -36,6 +36,7 @@ mod state_dir;
 mod state_writer;
 
 pub use exports::overlap::sharing;
+pub use iscsi::doubts::{access_doubts, rule_doubts};
 pub use net::interfaces::Interface;
 pub use nfs::rpcbind::PORT as RPCBIND_PORT;
 pub use observe::printable::printable;

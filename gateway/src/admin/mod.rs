@@ -16,6 +16,8 @@ const MAX_REQUEST_BYTES: u64 = 64 << 10;
 const MAX_RUNNING_REQUESTS: usize = 16;
 /// Time for which either side waits for the other.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+/// Time that an answer about the cores may take beyond that of the cores.
+const ALIVE_ROUND_TRIP: Duration = Duration::from_secs(1);
 /// Longest time that a core may have for its answer, in seconds.
 pub const MAX_ALIVE_SECONDS: u64 = 600;
 /// Begin of the reply to a line that is no request of this version.
@@ -340,11 +342,20 @@ pub fn ask(path: &Path, request: &Request) -> io::Result<serde_json::Value> {
 /// whole status, after a time of its own.
 ///
 /// # Errors
-/// The socket, the reason and the next step.
+/// The socket, the reason and the next step; a second later at most, too, if the
+/// process is stopped.
 pub fn silent_cores(path: &Path, seconds: u64) -> io::Result<Vec<u64>> {
-    let patience = Duration::from_secs(seconds) + TIMEOUT;
+    let patience = Duration::from_secs(seconds) + ALIVE_ROUND_TRIP;
     let answer = match ask_within(path, &Request::Alive { seconds }, patience) {
         Err(error) if error.to_string().starts_with(NOT_A_REQUEST) => ask(path, &Request::Status)?,
+        // Of a process that is stopped, `zgate status` would tell no more.
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+            let reason = format!(
+                "the process does not run or does not answer within {} s: `systemctl status zgate`",
+                patience.as_secs()
+            );
+            return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
+        }
         answer => answer?,
     };
     let silent = answer["silent_cores"].as_array().into_iter().flatten();
@@ -445,6 +456,20 @@ mod tests {
         for one in asking {
             one.join().unwrap().unwrap();
         }
+    }
+
+    #[test]
+    fn a_stopped_process_is_told_after_the_time_of_the_cores() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("admin.sock");
+        // The kernel accepts connections for a process that is stopped.
+        let _stopped = UnixListener::bind(&path).unwrap();
+        let error = silent_cores(&path, 0).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(
+            error.to_string(),
+            "the process does not run or does not answer within 1 s: `systemctl status zgate`"
+        );
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use zgate_nfs::namespace::ExportId;
 use zgate_posix::{DirectIo, Losses, OpenError, PosixOptions, PosixStore};
-use zgate_store::FileStore;
+use zgate_store::{FileStore, StoreError};
 
 /// Identity of a store: exports with the same tree, number and settings share
 /// one.
@@ -163,6 +163,14 @@ fn fault(error: OpenError) -> Fault {
             error.to_string(),
             format!("mount it by `zfs mount {dataset}`, at a mount point that nothing else has"),
         ),
+        OpenError::Unexaminable {
+            path,
+            error: refused @ (StoreError::AccessDenied | StoreError::NotPermitted),
+        } => Fault::absent(
+            // Without the next step that the error has of its own.
+            format!("cannot examine the file system of {}: {refused}", path.display()),
+            next_step_for_directory(&io::ErrorKind::PermissionDenied.into()),
+        ),
         OpenError::Unexaminable { .. } => Fault::absent(error.to_string(), "check its file system"),
     }
 }
@@ -227,6 +235,17 @@ mod tests {
         let fault = fault(OpenError::OtherMount { path, dataset: "tank/a".to_owned(), found });
         assert!(fault.absent && fault.next_step.contains("zfs mount tank/a"), "{fault}");
         assert!(fault.reason.contains("tank/b (zfs)"), "{fault}");
+    }
+
+    #[test]
+    fn a_directory_without_rights_has_one_next_step() {
+        let error = StoreError::AccessDenied;
+        let fault = fault(OpenError::Unexaminable { path: PathBuf::from("/tank/a"), error });
+        assert!(fault.absent);
+        assert_eq!(
+            fault.to_string(),
+            "cannot examine the file system of /tank/a: access denied; run as a user who can read it"
+        );
     }
 
     #[test]

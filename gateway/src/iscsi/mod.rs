@@ -1,7 +1,7 @@
 //! Disks for initiators: iSCSI targets over TCP and over RDMA (iSER).
 //!
-//! * `settings` derives settings from a configuration; `luns/unit` opens one
-//!   logical unit; `luns/catalog` holds all targets, replaced as a whole by a
+//! * `settings` derives settings from a configuration, `doubts` tells what is
+//!   probably not meant in it; `luns/unit` opens one logical unit; `luns/catalog` holds all targets, replaced as a whole by a
 //!   reload.
 //! * `access` decides which initiators may log in and what they can access.
 //! * `service` is shared by all cores; `session` is one live session, accessed
@@ -17,6 +17,7 @@ mod absent;
 pub(crate) mod access;
 pub(crate) mod change;
 pub(crate) mod connection;
+pub(crate) mod doubts;
 pub(crate) mod execute;
 pub(crate) mod flush;
 mod full_feature;

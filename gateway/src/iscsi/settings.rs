@@ -20,7 +20,7 @@ use zgate_iscsi::names::IscsiName;
 const MAX_SECRET_BYTES: u64 = 1024;
 /// Least length of a good secret: RFC 7143 §9.2.1 requires 96 bits of
 /// randomness.
-const GOOD_SECRET_BYTES: usize = 12;
+pub(super) const GOOD_SECRET_BYTES: usize = 12;
 /// First digits of derived NAA identifiers: type 6 and a company id with the
 /// "locally administered" bit, which no registered one has.
 const DERIVED_NAA: [u8; 4] = [0x60, 0x25, 0xa4, 0x70];
@@ -223,14 +223,24 @@ fn account(chap: &ChapConfig) -> io::Result<ChapAccount> {
 }
 
 fn read_secret(path: &Path) -> io::Result<Vec<u8>> {
+    let (secret, is_open) = examine_secret(path)?;
+    if is_open {
+        tracing::warn!(file = %path.display(), "other users can read this secret; set its file to \
+            mode 0600");
+    }
+    Ok(secret)
+}
+
+/// Returns the secret of a file, and whether other users can read it.
+///
+/// # Errors
+/// The reason for which it is no secret.
+pub(super) fn examine_secret(path: &Path) -> io::Result<(Vec<u8>, bool)> {
     let metadata = std::fs::metadata(path)?;
     if !metadata.is_file() || metadata.len() > MAX_SECRET_BYTES {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "not a short regular file"));
     }
-    if metadata.permissions().mode() & 0o077 != 0 {
-        tracing::warn!(file = %path.display(), "other users can read this secret; set its file to \
-            mode 0600");
-    }
+    let is_open = metadata.permissions().mode() & 0o077 != 0;
     let mut secret = std::fs::read(path)?;
     while secret.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
         secret.pop();
@@ -241,7 +251,7 @@ fn read_secret(path: &Path) -> io::Result<Vec<u8>> {
     if secret.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it has more than one line"));
     }
-    Ok(secret)
+    Ok((secret, is_open))
 }
 
 /// Returns serial number and NAA identifier of a LUN: as configured, or derived

@@ -66,6 +66,43 @@ fn an_upload_that_fails_leaves_nothing() {
 }
 
 #[test]
+fn a_file_is_copied_into_a_directory_of_the_server() {
+    let gateway = Gateway::start(20);
+    let at = |path: &str| url(gateway.address, path);
+    let here = gateway.dir.path().join("b.txt");
+    let copy = |content: &str, to: &str, more: &[&str]| {
+        std::fs::write(&here, content).unwrap();
+        let (to, from) = (at(to), here.to_str().unwrap());
+        let output =
+            Command::new(zgate_binary()).args(["cp", from, &to]).args(more).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    let has = |path: &str| std::fs::read_to_string(gateway.export().join(path)).unwrap();
+    std::fs::create_dir_all(gateway.export().join("sub/taken/b.txt")).unwrap();
+    copy("1", "/export/sub", &[]);
+    assert_eq!(has("sub/b.txt"), "1");
+    copy("2", "/export/sub/", &["--force"]);
+    assert_eq!(has("sub/b.txt"), "2");
+    copy("3", "/export", &["--force"]);
+    assert_eq!(has("b.txt"), "3");
+    copy("4", "/export/sub/c.txt", &[]);
+    assert_eq!(has("sub/c.txt"), "4");
+
+    let here = here.to_str().unwrap();
+    let there = at("/export/sub/b.txt");
+    assert_eq!(
+        error(&["cp", here, &at("/export/sub/")]),
+        format!("{there}: exists already; --force replaces it")
+    );
+    let said = error(&["cp", here, &format!("{there}/"), "--force"]);
+    assert_eq!(said, format!("{there}/: not a directory; remove the / at its end"));
+    let said = error(&["cp", here, &at("/export/absent/"), "--force"]);
+    assert!(said.contains("/export/absent does not exist"), "{said}");
+    let said = error(&["cp", here, &at("/export/sub/taken"), "--force"]);
+    assert!(said.contains("/sub/taken/b.txt: a directory has this name"), "{said}");
+}
+
+#[test]
 fn servers_that_do_not_serve() {
     let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let said = error(&["load", &url(nobody, "/export/m"), "--wait", "0"]);

@@ -1,6 +1,6 @@
 //! Commands about iSCSI targets to a running gateway.
 
-use super::live::{LiveArgs, run};
+use super::live::{LiveArgs, access, run, show};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -248,12 +248,21 @@ pub(crate) fn lun(command: &LunCommand) -> Result<bool, Box<dyn std::error::Erro
 /// The gateway's error.
 pub(crate) fn acl(args: &AclArgs) -> Result<bool, Box<dyn std::error::Error>> {
     match &args.command {
-        None => run(&args.live, &Request::Acl),
-        Some(AclCommand::Show(live)) => run(live, &Request::Acl),
+        None => access(&args.live),
+        Some(AclCommand::Show(live)) => access(live),
         Some(AclCommand::Add(add)) => {
             let rule = Box::new(add.rule()?);
+            let doubts = zgate_gateway::rule_doubts(&rule);
             let (target, runtime_only) = (add.target.clone(), add.keep.runtime_only);
-            run(&add.live, &Request::AclAdd { target, rule, runtime_only })
+            let request = Request::AclAdd { target, rule, runtime_only };
+            let mut answer = ask(add.live.socket(), &request)?;
+            if add.live.json() {
+                add_warnings(&mut answer, doubts);
+            } else {
+                doubts.iter().for_each(|doubt| eprintln!("zgate: warning: {doubt}"));
+            }
+            show(&add.live, &answer)?;
+            Ok(true)
         }
         Some(AclCommand::Remove(remove)) => {
             let request = Request::AclRemove {
@@ -263,6 +272,13 @@ pub(crate) fn acl(args: &AclArgs) -> Result<bool, Box<dyn std::error::Error>> {
             };
             run(&remove.live, &request)
         }
+    }
+}
+
+/// Adds what is in doubt to an answer, if there is anything.
+fn add_warnings(answer: &mut serde_json::Value, doubts: Vec<String>) {
+    if let Some(fields) = answer.as_object_mut().filter(|_| !doubts.is_empty()) {
+        fields.insert("warnings".to_owned(), doubts.into());
     }
 }
 
@@ -325,4 +341,19 @@ pub(crate) fn attach_hint(
         }
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_in_doubt_about_a_rule_is_in_the_answer() {
+        let mut answer = json!({ "kept_in": "/a" });
+        add_warnings(&mut answer, Vec::new());
+        assert_eq!(answer, json!({ "kept_in": "/a" }));
+        add_warnings(&mut answer, vec!["other users can read /s; set its mode to 0600".to_owned()]);
+        assert_eq!(answer["warnings"][0], "other users can read /s; set its mode to 0600");
+    }
 }

@@ -82,14 +82,16 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<bool, Box<dyn Error>> {
 }
 
 /// Examines a file; returns how many items are absent, too. What is absent or in
-/// doubt is among `warnings`, or with `--strict` an error.
+/// doubt is among `warnings`, or with `--strict` an error; targets without initiators and
+/// weak secrets are no more than warnings.
 fn check(args: &CheckArgs, warnings: &mut Notices) -> Result<(Config, usize), ConfigError> {
-    let (mut absent, mut doubtful) = (Vec::new(), Vec::new());
+    let (mut absent, mut doubtful, mut access) = (Vec::new(), Vec::new(), Vec::new());
     let files = ConfigFiles::read(args.file.path())?;
     let examined = files.check(|config| {
         let mut wrong = zgate_gateway::check(config);
         absent = zgate_gateway::absent_now(config);
         doubtful = zgate_gateway::doubtful(config);
+        access = zgate_gateway::access_doubts(config);
         if args.strict {
             wrong.append(&mut absent);
             wrong.append(&mut doubtful);
@@ -104,6 +106,10 @@ fn check(args: &CheckArgs, warnings: &mut Notices) -> Result<(Config, usize), Co
     }
     let absent_count = absent.len();
     absent.append(&mut doubtful);
+    // Of a value that could not be read, nothing is known.
+    if examined.is_ok() {
+        absent.append(&mut access);
+    }
     *warnings = files.notices(absent);
     Ok((examined?, absent_count))
 }

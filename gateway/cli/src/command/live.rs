@@ -1,9 +1,10 @@
 //! Commands to a running gateway.
 
 use crate::screen::Output;
+use crate::screen::access::AccessRules;
 use crate::screen::answer::Status;
 use crate::screen::clients::Clients;
-use crate::screen::exports::Exports;
+use crate::screen::exports::{AbsentExport, Exports};
 use crate::screen::reload::Reloaded;
 use crate::screen::sessions::Sessions;
 use crate::screen::targets::Targets;
@@ -96,13 +97,18 @@ pub(crate) fn status(args: &StatusArgs) -> Result<bool, Box<dyn std::error::Erro
     Ok(true)
 }
 
-/// Prints the exports.
+/// Prints the exports, as text also those that are absent.
 ///
 /// # Errors
 /// The socket and the next step.
 pub(crate) fn exports(args: &LiveArgs) -> Result<bool, Box<dyn std::error::Error>> {
     let value = ask(&args.socket, &Request::Exports)?;
-    show_as(args, &value, |exports: Exports, output| exports.text(output))?;
+    let absent = if args.json {
+        Vec::new()
+    } else {
+        AbsentExport::all(&ask(&args.socket, &Request::Status)?)
+    };
+    show_as(args, &value, |exports: Exports, output| exports.text(&absent, output))?;
     Ok(true)
 }
 
@@ -133,6 +139,16 @@ pub(crate) fn targets(args: &LiveArgs) -> Result<bool, Box<dyn std::error::Error
 pub(crate) fn sessions(args: &LiveArgs) -> Result<bool, Box<dyn std::error::Error>> {
     let value = ask(&args.socket, &Request::Sessions)?;
     show_as(args, &value, |sessions: Sessions, output| sessions.text(output))?;
+    Ok(true)
+}
+
+/// Prints the access rules of the iSCSI targets.
+///
+/// # Errors
+/// The socket and the next step.
+pub(super) fn access(args: &LiveArgs) -> Result<bool, Box<dyn std::error::Error>> {
+    let value = ask(&args.socket, &Request::Acl)?;
+    show_as(args, &value, |rules: AccessRules, output| rules.text(output))?;
     Ok(true)
 }
 

@@ -20,7 +20,7 @@ mod top;
 
 use crate::demo;
 use crate::load;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use zgate_gateway::admin::Request;
@@ -150,6 +150,25 @@ fn end_when_nobody_reads() {
     }));
 }
 
+/// Returns whether the command has `--json`.
+fn wants_json(matches: &ArgMatches) -> bool {
+    // Some commands have no such argument.
+    let here = matches.try_get_one::<bool>("json").ok().flatten().is_some_and(|json| *json);
+    here || matches.subcommand().is_some_and(|(_, matches)| wants_json(matches))
+}
+
+/// Prints an error to standard error; as JSON to standard output, too, if the command is
+/// to print JSON.
+fn print_error(error: &(dyn std::error::Error + 'static), json: bool) {
+    if json {
+        println!("{:#}", serde_json::json!({ "error": error.to_string() }));
+    }
+    match error.downcast_ref::<zgate_config::ConfigError>() {
+        Some(error) => problems::print(error),
+        None => eprintln!("zgate: {error}"),
+    }
+}
+
 /// Runs the command line.
 pub(crate) fn main() -> ExitCode {
     let matches = examples::add_to(Cli::command()).get_matches();
@@ -159,6 +178,8 @@ pub(crate) fn main() -> ExitCode {
     }
     let otherwise = match &cli.command {
         Command::Serve(_) | Command::Csi(_) => "info",
+        // What is in doubt about targets and secrets is among the warnings of a check.
+        Command::Config(_) => "warn,zgate_gateway::iscsi::settings=error",
         // A demo runs without root and on a scratch directory by design.
         Command::Demo(_) => "warn,zgate_posix::open=error",
         _ => "warn",
@@ -201,11 +222,35 @@ pub(crate) fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            match error.downcast_ref::<zgate_config::ConfigError>() {
-                Some(error) => problems::print(error),
-                None => eprintln!("zgate: {error}"),
-            }
+            print_error(&*error, wants_json(&matches));
             ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_says_whether_its_errors_are_json() {
+        let wants = |words: &str| {
+            let matches = Cli::command().try_get_matches_from(words.split(' ')).unwrap();
+            wants_json(&matches)
+        };
+        for json in [
+            "zgate status --json",
+            "zgate pool list --json",
+            "zgate acl --json",
+            "zgate acl show --json",
+            "zgate lun add iqn.2026-11.test:vm 1 /a --json",
+            "zgate load nfs://nas/a --json",
+            "zgate demo --json",
+        ] {
+            assert!(wants(json), "{json}");
+        }
+        for text in ["zgate status", "zgate --log-json status", "zgate serve", "zgate acl show"] {
+            assert!(!wants(text), "{text}");
         }
     }
 }

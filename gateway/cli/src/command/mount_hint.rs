@@ -2,6 +2,7 @@
 //! network.
 
 use super::live::LiveArgs;
+use crate::screen::exports::AbsentExport;
 use clap::Args;
 use std::net::IpAddr;
 use zgate_gateway::Interface;
@@ -50,7 +51,7 @@ struct Hint {
 /// Prints the commands that mount an export.
 ///
 /// # Errors
-/// If there is no such export.
+/// If there is no such export, or it is absent.
 pub(crate) fn run(args: &HintArgs) -> Result<bool, Box<dyn std::error::Error>> {
     if ["iqn.", "eui.", "naa."].iter().any(|kind| args.export.starts_with(kind)) {
         return super::block::attach_hint(&args.export, args.server(), &args.live);
@@ -58,13 +59,9 @@ pub(crate) fn run(args: &HintArgs) -> Result<bool, Box<dyn std::error::Error>> {
     let exports = ask(args.live.socket(), &Request::Exports)?;
     let known = exports.as_array().into_iter().flatten();
     let found = known.into_iter().find(|export| export["pseudo_path"] == args.export.as_str());
-    let Some(found) = found else {
-        return Err(
-            format!("there is no export {}; `zgate exports` lists them", args.export).into()
-        );
-    };
-    let texts = |key: &str| found[key].as_array().into_iter().flatten().filter_map(|v| v.as_str());
     let status = ask(args.live.socket(), &Request::Status)?;
+    let Some(found) = found else { return Err(not_served(&args.export, &status).into()) };
+    let texts = |key: &str| found[key].as_array().into_iter().flatten().filter_map(|v| v.as_str());
     let address = status["nfs_addresses"][0].as_str().unwrap_or_default();
     let address: std::net::SocketAddr =
         address.parse().map_err(|_| "the gateway does not listen for NFS")?;
@@ -83,6 +80,15 @@ pub(crate) fn run(args: &HintArgs) -> Result<bool, Box<dyn std::error::Error>> {
     notes.extend(found["dataset"]["warning"].as_str().map(str::to_owned));
     print(args, &hints, &notes)?;
     Ok(true)
+}
+
+/// Returns why an export is not among those that are served.
+fn not_served(export: &str, status: &serde_json::Value) -> String {
+    let absent = AbsentExport::all(status);
+    absent.iter().find(|absent| absent.pseudo_path() == export).map_or_else(
+        || format!("there is no export {export}; `zgate exports` lists them"),
+        AbsentExport::reason,
+    )
 }
 
 fn print(args: &HintArgs, hints: &[Hint], notes: &[String]) -> serde_json::Result<()> {
@@ -213,6 +219,22 @@ fn of_versions(offer: &Offer<'_>, server: &str) -> Vec<Hint> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_absent_export_is_told_from_one_that_is_not_configured() {
+        let status = serde_json::json!({ "absent": [{
+            "kind": "dataset", "name": "export /models", "absent_seconds": 3,
+            "reason": "dataset tank/models is not mounted", "next_step": "mount it",
+        }] });
+        assert_eq!(
+            not_served("/models", &status),
+            "export /models is absent: dataset tank/models is not mounted; mount it"
+        );
+        assert_eq!(
+            not_served("/model", &status),
+            "there is no export /model; `zgate exports` lists them"
+        );
+    }
 
     fn offer<'a>(port: u16, versions: &[&'a str], rdma: bool) -> Offer<'a> {
         Offer { export: "/a", port, versions: versions.to_vec(), rdma }

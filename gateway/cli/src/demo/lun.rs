@@ -19,7 +19,7 @@ const INITIATOR: &str = "iqn.2026-11.io.zgate:demo-client";
 /// Size of the disk in bytes.
 const DISK_BYTES: u64 = 256 << 20;
 /// Bytes that are written and read.
-const MOVED_BYTES: u64 = 64 << 20;
+pub(super) const MOVED_BYTES: u64 = 64 << 20;
 const BLOCK_BYTES: u64 = 512;
 /// Bytes per command.
 const COMMAND_BYTES: u64 = 256 << 10;

@@ -4,21 +4,28 @@
 mod client;
 mod lun;
 mod model;
+mod stop;
 
 pub(crate) use client::{ClientArgs, run as run_client};
 pub(crate) use model::progress;
 
+use crate::screen::units::bytes as amount;
 use clap::Args;
 use model::Manifest;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use stop::Stop;
 use zgate_config::{ByteSize, Config, ExportConfig};
 use zgate_gateway::Running;
 
 /// Pseudo path of the demo's export.
 const PSEUDO_PATH: &str = "/models";
+
+/// Time between two looks at the client process.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Arguments of the demo.
 #[derive(Args, Debug)]
@@ -55,31 +62,57 @@ fn parse_size(text: &str) -> Result<u64, String> {
     if bytes < 1 << 20 { Err("at least 1MiB".to_owned()) } else { Ok(bytes) }
 }
 
-/// Runs the demo. True: all checksums match.
+/// Runs the demo until it ends or a signal stops it; then nothing of it is left. True:
+/// all checksums match.
 ///
 /// # Errors
 /// The thing, the reason and the next step.
 pub(crate) fn run(args: &DemoArgs) -> io::Result<bool> {
+    // First: a signal must not end the process while its files are there.
+    run_until(args, &Stop::on_signals()?)
+}
+
+fn run_until(args: &DemoArgs, stop: &Stop) -> io::Result<bool> {
     let scratch = scratch_dir(args.dir.as_deref())?;
     let (path, manifest, read_only) = match &args.model {
-        Some(dir) => (dir.clone(), Manifest::of(dir)?, true),
+        Some(dir) => (dir.clone(), Manifest::of(dir, stop)?, true),
         None => {
+            require_space(scratch.path(), args.size)?;
             let dir = scratch.path().join("model");
             std::fs::create_dir(&dir)?;
-            (dir.clone(), Manifest::generate(&dir, args.size)?, false)
+            (dir.clone(), Manifest::generate(&dir, args.size, stop)?, false)
         }
     };
     let gateway = Running::start(&config(args, &path, read_only, scratch.path())?, true)?;
     let none = |what: &str| io::Error::other(format!("no {what}"));
     let address = *gateway.nfs_addresses().first().ok_or_else(|| none("listener"))?;
     let portal = gateway.portals().next().ok_or_else(|| none("iSCSI portal"))?;
-    let agreed = verify(args, (address, portal), &manifest, scratch.path())?;
-    if !args.once {
+    let agreed = verify(args, (address, portal), &manifest, scratch.path(), stop);
+    if agreed.is_ok() && !args.once {
         explain(args, (address, portal), gateway.http_address());
-        wait_for_signal()?;
+        stop.wait();
     }
+    // Before its files are removed.
     gateway.stop();
-    Ok(agreed)
+    agreed
+}
+
+/// Refuses a model that the file system of the scratch directory has no room for.
+fn require_space(scratch: &Path, size: u64) -> io::Result<()> {
+    let space = rustix::fs::statvfs(scratch)?;
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    let needed = size.saturating_add(lun::MOVED_BYTES);
+    if needed <= free {
+        return Ok(());
+    }
+    let reason = format!(
+        "the model and the disk need {}, and {} has {} free; choose a smaller --size, or with \
+         --dir a directory that has more space",
+        amount(needed),
+        scratch.parent().unwrap_or(scratch).display(),
+        amount(free)
+    );
+    Err(io::Error::new(io::ErrorKind::StorageFull, reason))
 }
 
 fn scratch_dir(below: Option<&Path>) -> io::Result<tempfile::TempDir> {
@@ -135,6 +168,7 @@ fn verify(
     (address, portal): (SocketAddr, SocketAddr),
     manifest: &Manifest,
     scratch: &Path,
+    stop: &Stop,
 ) -> io::Result<bool> {
     let list = scratch.join("manifest.json");
     std::fs::write(&list, serde_json::to_vec(manifest)?)?;
@@ -149,13 +183,37 @@ fn verify(
     if !args.json {
         command.arg("--progress");
     }
-    let output = command.stderr(Stdio::inherit()).output()?;
+    let (said, succeeded) = output(command.stderr(Stdio::inherit()).spawn()?, stop)?;
     if args.json {
-        io::stdout().write_all(&output.stdout)?;
-    } else if let Ok(report) = serde_json::from_slice::<client::Report>(&output.stdout) {
+        io::stdout().write_all(&said)?;
+    } else if let Ok(report) = serde_json::from_slice::<client::Report>(&said) {
         println!("{report}");
     }
-    Ok(output.status.success())
+    Ok(succeeded)
+}
+
+/// Waits for a process; returns its output and whether it succeeded. It is ended once
+/// the demo is to stop.
+fn output(mut process: Child, stop: &Stop) -> io::Result<(Vec<u8>, bool)> {
+    let mut pipe = process.stdout.take();
+    // It may say more than a pipe holds.
+    let reading = std::thread::spawn(move || {
+        let mut said = Vec::new();
+        pipe.as_mut().map_or(Ok(0), |pipe| pipe.read_to_end(&mut said)).map(|_| said)
+    });
+    let status = loop {
+        if let Some(status) = process.try_wait()? {
+            break status;
+        }
+        if let Err(stopped) = stop.check() {
+            process.kill()?;
+            process.wait()?;
+            return Err(stopped);
+        }
+        stop.wait_at_most(LOOK);
+    };
+    let said = reading.join().map_err(|_| io::Error::other("the client's output is lost"))??;
+    Ok((said, status.success()))
 }
 
 fn explain(args: &DemoArgs, (address, portal): (SocketAddr, SocketAddr), http: SocketAddr) {
@@ -177,19 +235,6 @@ fn explain(args: &DemoArgs, (address, portal): (SocketAddr, SocketAddr), http: S
     println!("Press Ctrl-C to stop; the scratch directory is removed then.");
 }
 
-/// Waits for Ctrl-C or SIGTERM.
-pub(crate) fn wait_for_signal() -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let mut terminate =
-            tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-        tokio::select! {
-            result = tokio::signal::ctrl_c() => result,
-            _ = terminate.recv() => Ok(()),
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,5 +246,63 @@ mod tests {
         assert!(parse_size("1KiB").is_err());
         assert!(parse_size("lots").is_err());
         assert!(parse_size("99999999999GiB").is_err());
+    }
+
+    fn args(size: u64, dir: &Path) -> DemoArgs {
+        DemoArgs {
+            size,
+            model: None,
+            once: true,
+            dir: Some(dir.to_owned()),
+            port: 0,
+            iscsi_port: 0,
+            metrics_port: 0,
+            json: true,
+        }
+    }
+
+    #[test]
+    fn a_demo_that_is_stopped_while_it_writes_the_model_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let stop = Stop::default();
+        stop.ask();
+        let error = run_until(&args(1 << 20, dir.path()), &stop).unwrap_err();
+        assert!(error.to_string().starts_with("stopped by a signal"), "{error}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        // Nor while it reads a model of the user, which stays.
+        let model = tempfile::tempdir().unwrap();
+        std::fs::write(model.path().join("a"), b"a").unwrap();
+        let of_user =
+            DemoArgs { model: Some(model.path().to_owned()), ..args(1 << 20, dir.path()) };
+        let error = run_until(&of_user, &stop).unwrap_err();
+        assert!(error.to_string().starts_with("stopped by a signal"), "{error}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert!(model.path().join("a").exists());
+    }
+
+    #[test]
+    fn a_client_process_ends_with_the_demo() {
+        let stop = Stop::default();
+        let process = |command: &str| {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", command]).stdout(Stdio::piped()).spawn().unwrap()
+        };
+        assert_eq!(output(process("echo said"), &stop).unwrap(), (b"said\n".to_vec(), true));
+        assert!(!output(process("exit 1"), &stop).unwrap().1);
+        stop.ask();
+        let error = output(process("exec sleep 1000"), &stop).unwrap_err();
+        assert!(error.to_string().starts_with("stopped by a signal"), "{error}");
+    }
+
+    #[test]
+    fn a_model_larger_than_the_free_space_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = run_until(&args(1 << 62, dir.path()), &Stop::default()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        let said = error.to_string();
+        let needed = amount((1 << 62) + lun::MOVED_BYTES);
+        assert!(said.contains(&format!("need {needed}, and ")), "{said}");
+        assert!(said.contains(&format!("and {} has ", dir.path().display())), "{said}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

@@ -1,5 +1,6 @@
 //! A sharded safetensors model to serve, and the checksums of its files.
 
+use super::stop::Stop;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -80,8 +81,8 @@ impl Manifest {
     /// Writes a model of about `bytes` into `dir`.
     ///
     /// # Errors
-    /// The file system's error.
-    pub(crate) fn generate(dir: &Path, bytes: u64) -> io::Result<Self> {
+    /// The file system's error; that it was stopped.
+    pub(super) fn generate(dir: &Path, bytes: u64, stop: &Stop) -> io::Result<Self> {
         let bar = progress("writing model", bytes);
         let shards = bytes.div_ceil(SHARD_BYTES);
         let mut manifest = Self::default();
@@ -93,7 +94,8 @@ impl Manifest {
             for tensor in header.tensors.keys() {
                 weight_map.insert(tensor.clone(), name.clone());
             }
-            manifest.files.push(write_shard(dir, &name, shard, &header, &bar)?);
+            let (bytes, sha256) = write_shard(&dir.join(&name), shard, &header, (&bar, stop))?;
+            manifest.files.push(Entry { path: name, bytes, sha256 });
         }
         let index = serde_json::json!({
             "metadata": { "total_size": bytes },
@@ -114,10 +116,10 @@ impl Manifest {
     /// Lists the files of an existing directory.
     ///
     /// # Errors
-    /// The file that cannot be read.
-    pub(crate) fn of(dir: &Path) -> io::Result<Self> {
+    /// The file that cannot be read; that it was stopped.
+    pub(super) fn of(dir: &Path, stop: &Stop) -> io::Result<Self> {
         let mut manifest = Self::default();
-        manifest.collect(dir, "")?;
+        manifest.collect(dir, "", stop)?;
         if manifest.files.is_empty() {
             let reason =
                 format!("{} contains no files; --model needs a model's directory", dir.display());
@@ -126,7 +128,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    fn collect(&mut self, dir: &Path, prefix: &str) -> io::Result<()> {
+    fn collect(&mut self, dir: &Path, prefix: &str, stop: &Stop) -> io::Result<()> {
         let named = |path: &Path, error: io::Error| {
             io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display()))
         };
@@ -139,13 +141,16 @@ impl Manifest {
             let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
             let kind = entry.file_type()?;
             if kind.is_dir() {
-                self.collect(&path, &format!("{name}/"))?;
+                self.collect(&path, &format!("{name}/"), stop)?;
             } else if kind.is_file() {
                 if self.files.len() >= MAX_FILES {
                     let reason = format!("more than {MAX_FILES} files; choose a smaller directory");
                     return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
                 }
-                self.files.push(hash_file(&path, name).map_err(|error| named(&path, error))?);
+                let hashed = hash_file(&path, name, stop);
+                // Nothing is wrong with the file if the demo was stopped.
+                stop.check()?;
+                self.files.push(hashed.map_err(|error| named(&path, error))?);
             }
         }
         Ok(())
@@ -157,7 +162,7 @@ impl Manifest {
     }
 }
 
-fn hash_file(path: &Path, name: String) -> io::Result<Entry> {
+fn hash_file(path: &Path, name: String, stop: &Stop) -> io::Result<Entry> {
     let mut file = File::open(path)?;
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 20];
@@ -167,6 +172,7 @@ fn hash_file(path: &Path, name: String) -> io::Result<Entry> {
         if got == 0 {
             break;
         }
+        stop.check()?;
         hash.update(&buffer[..got]);
         bytes += got as u64;
     }
@@ -187,20 +193,21 @@ fn shard_header(shard: u64, bytes: u64) -> Header {
     header
 }
 
+/// Writes a shard; returns its length and checksum.
 fn write_shard(
-    dir: &Path,
-    name: &str,
+    path: &Path,
     shard: u64,
     header: &Header,
-    bar: &ProgressBar,
-) -> io::Result<Entry> {
-    let file = BufWriter::with_capacity(1 << 20, File::create(dir.join(name))?);
+    (bar, stop): (&ProgressBar, &Stop),
+) -> io::Result<(u64, String)> {
+    let file = BufWriter::with_capacity(1 << 20, File::create(path)?);
     let mut out = Hashing { inner: file, hash: Sha256::new(), bytes: 0 };
     out.write_all(&header.to_bytes())?;
     let mut left = header.tensors.values().map(|t| t.data_offsets[1]).max().unwrap_or(0);
     let mut noise = Noise::new(shard);
     let mut block = vec![0; 1 << 20];
     while left > 0 {
+        stop.check()?;
         let len = left.min(block.len() as u64) as usize;
         noise.fill(&mut block[..len]);
         out.write_all(&block[..len])?;
@@ -208,7 +215,7 @@ fn write_shard(
         bar.inc(len as u64);
     }
     out.flush()?;
-    Ok(Entry { path: name.to_owned(), bytes: out.bytes, sha256: hex(&out.hash.finalize()) })
+    Ok((out.bytes, hex(&out.hash.finalize())))
 }
 
 /// Creates a progress bar with speed, on standard error.
@@ -227,8 +234,8 @@ mod tests {
     #[test]
     fn a_generated_model_hashes_to_its_manifest() {
         let dir = tempfile::tempdir().unwrap();
-        let mut made = Manifest::generate(dir.path(), 3 << 20).unwrap();
-        let mut found = Manifest::of(dir.path()).unwrap();
+        let mut made = Manifest::generate(dir.path(), 3 << 20, &Stop::default()).unwrap();
+        let mut found = Manifest::of(dir.path(), &Stop::default()).unwrap();
         made.files.sort_by(|a, b| a.path.cmp(&b.path));
         found.files.sort_by(|a, b| a.path.cmp(&b.path));
         assert_eq!(made, found);

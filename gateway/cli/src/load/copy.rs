@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::{JoinSet, block_in_place};
 use zgate_loader::client::Found;
-use zgate_loader::directory::KIND_FILE;
+use zgate_loader::directory::{KIND_DIRECTORY, KIND_FILE};
 use zgate_loader::file::WriteVerifier;
 use zgate_loader::model::FileStream;
 use zgate_loader::{Client, ClientError, File, NfsUrl, OpenMode};
@@ -139,21 +139,83 @@ async fn send(args: &CopyArgs, from: &Path, url: &NfsUrl) -> Result<u64, Box<dyn
     let size = source.metadata().map_err(failed)?.len();
     let remote = Remote::open(url, &args.wait, args.timeout).await?;
     let named = |error: ClientError| remote.failed(&error);
-    let (dir, name) = url.path.rsplit_once('/').unwrap_or(("", &url.path));
-    let dir = remote.client.find(dir).await.map_err(named)?;
-    if !args.force && remote.client.find(&url.path).await.is_ok() {
-        return Err(format!("{url}: exists already; --force replaces it").into());
-    }
-    let part = part_name(name);
+    let (dir, name) = place(&remote, from, args.force).await?;
+    let part = part_name(&name);
     let file = File::open(&remote.client, &dir.fh, &part, OpenMode::Create).await.map_err(named)?;
     let mut upload = Upload { remote: &remote, dir, name: part, is_complete: false };
     let bar = bar(args, "copying", size);
     let sent = write_stable(&remote, &file, (from, &mut source), &bar).await?;
     bar.finish_and_clear();
     file.close(&remote.client).await.map_err(named)?;
-    remote.client.rename(&upload.dir.fh, &upload.name, name).await.map_err(named)?;
+    remote.client.rename(&upload.dir.fh, &upload.name, &name).await.map_err(named)?;
     upload.is_complete = true;
     Ok(sent)
+}
+
+/// Returns the directory on the server that a file is to be in, and its name there: if
+/// the URL names a directory, that of the local file.
+///
+/// # Errors
+/// The place and the reason: there is something already.
+async fn place(
+    remote: &Remote,
+    from: &Path,
+    force: bool,
+) -> Result<(Found, String), Box<dyn Error>> {
+    let (client, url) = (&remote.client, &remote.url);
+    let named = |error: ClientError| remote.failed(&error);
+    let path = url.path.trim_end_matches('/');
+    let is_directory = path.len() < url.path.len();
+    let target = match client.find(path).await {
+        Ok(found) if found.kind == KIND_DIRECTORY => {
+            let name = from.file_name().and_then(|name| name.to_str());
+            let name = name.ok_or_else(|| {
+                let next_step = "name the file on the server, too";
+                format!(
+                    "{}: it has no name that the server could take; {next_step}",
+                    from.display()
+                )
+            })?;
+            let inside = format!("{path}/{name}");
+            let there = client.find(&inside).await.ok();
+            Target { dir: Some(found), path: inside, there }
+        }
+        Err(error) if is_directory => return Err(named(error).into()),
+        Ok(_) if is_directory => {
+            return Err(format!("{url}: not a directory; remove the / at its end").into());
+        }
+        found => Target { dir: None, path: path.to_owned(), there: found.ok() },
+    };
+    target.require_room(url, force)?;
+    let (dir, name) = target.path.rsplit_once('/').unwrap_or(("", &target.path));
+    let dir = match target.dir {
+        Some(found) => found,
+        None => client.find(dir).await.map_err(named)?,
+    };
+    Ok((dir, name.to_owned()))
+}
+
+/// Place of a file on the server.
+struct Target {
+    /// Its directory, if that is known already.
+    dir: Option<Found>,
+    path: String,
+    /// Object that has its name now.
+    there: Option<Found>,
+}
+
+impl Target {
+    /// Fails if something is there that must not be replaced, or cannot be.
+    fn require_room(&self, url: &NfsUrl, force: bool) -> Result<(), String> {
+        let there = url.with_path(&self.path);
+        match &self.there {
+            Some(found) if found.kind == KIND_DIRECTORY => {
+                Err(format!("{there}: a directory has this name; name another file"))
+            }
+            Some(_) if !force => Err(format!("{there}: exists already; --force replaces it")),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Sends everything until all of it is on stable storage; returns the number of

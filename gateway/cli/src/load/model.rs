@@ -50,7 +50,12 @@ pub(crate) struct LoadArgs {
     stream: bool,
     /// Number of processes on this host that load the same model: each byte is
     /// read once, and shared
-    #[arg(long, default_value_t = 1, requires = "group")]
+    #[arg(
+        long,
+        default_value_t = 1,
+        requires = "group",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     ranks: u32,
     /// Name of this load, the same in all its processes
     #[arg(long)]
@@ -319,4 +324,26 @@ fn peak_memory_bytes() -> std::io::Result<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0 kB");
     Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: LoadArgs,
+    }
+
+    #[test]
+    fn a_load_has_a_rank_at_least() {
+        let ranks = |number: &str| {
+            let line = ["load", "nfs://nas/a", "--group", "g", "--ranks", number];
+            Line::try_parse_from(line).map(|line| line.args.ranks)
+        };
+        assert_eq!(ranks("4").unwrap(), 4);
+        assert!(ranks("0").is_err());
+    }
 }

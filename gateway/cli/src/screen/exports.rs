@@ -24,6 +24,39 @@ struct Export {
     dataset: Option<Properties>,
 }
 
+/// An export that is configured, but absent on the gateway's machine.
+#[derive(Debug)]
+pub(crate) struct AbsentExport {
+    pseudo_path: String,
+    reason: String,
+    next_step: String,
+}
+
+impl AbsentExport {
+    /// Returns those of a gateway's answer to `zgate status`.
+    pub(crate) fn all(status: &serde_json::Value) -> Vec<Self> {
+        let items = status["absent"].as_array().into_iter().flatten();
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let found = items.filter_map(|item| {
+            // Other items are clients, LUNs and addresses.
+            let pseudo_path = item["name"].as_str()?.strip_prefix("export ")?.to_owned();
+            let (reason, next_step) = (text(&item["reason"]), text(&item["next_step"]));
+            Some(Self { pseudo_path, reason, next_step })
+        });
+        found.collect()
+    }
+
+    /// Returns its path among the exports.
+    pub(crate) fn pseudo_path(&self) -> &str {
+        &self.pseudo_path
+    }
+
+    /// Returns why it is absent, and the next step.
+    pub(crate) fn reason(&self) -> String {
+        format!("export {} is absent: {}; {}", self.pseudo_path, self.reason, self.next_step)
+    }
+}
+
 #[derive(Debug, Deserialize)]
 struct Rule {
     #[serde(rename = "match")]
@@ -35,11 +68,11 @@ struct Rule {
 }
 
 impl Exports {
-    /// Returns a table of exports, one of the hosts that may use them, and one of
-    /// their datasets.
-    pub(crate) fn text(&self, output: Output) -> String {
+    /// Returns a table of exports with those that are absent, the reasons of these, a
+    /// table of the hosts that may use the others, and one of their datasets.
+    pub(crate) fn text(&self, absent: &[AbsentExport], output: Output) -> String {
         use Column::{Left, Right};
-        if self.0.is_empty() {
+        if self.0.is_empty() && absent.is_empty() {
             return "no exports\n".to_owned();
         }
         let columns = [
@@ -62,7 +95,19 @@ impl Exports {
                 if export.delegations { "yes" } else { "no" }.into(),
             ]
         });
-        let mut text = table(output, &columns, rows.collect());
+        let without = absent.iter().map(|export| {
+            let state = Text(Tone::Bad, "absent".to_owned());
+            let mut row: Vec<Text> = vec![export.pseudo_path.clone().into(), "-".into(), state];
+            row.resize_with(columns.len(), || "-".into());
+            row
+        });
+        let mut text = table(output, &columns, rows.chain(without).collect());
+        for export in absent {
+            text += &format!("{}\n", export.reason());
+        }
+        if self.0.is_empty() {
+            return text;
+        }
         text.push('\n');
         text += &self.rules(output);
         text + &datasets::text(output, self.0.iter().filter_map(|export| export.dataset.as_ref()))
@@ -150,7 +195,31 @@ tank/models  disabled  lz4          1.00 MiB  none        1.00 GiB  1.00 TiB    
 tank/models: sync=disabled: acknowledged writes are lost
 ";
         let exports: Exports = serde_json::from_value(answer).unwrap();
-        assert_eq!(exports.text(Output::default()), expected);
-        assert_eq!(Exports(Vec::new()).text(Output::default()), "no exports\n");
+        assert_eq!(exports.text(&[], Output::default()), expected);
+        assert_eq!(Exports(Vec::new()).text(&[], Output::default()), "no exports\n");
+    }
+
+    #[test]
+    fn an_absent_export_is_shown_with_the_reason() {
+        let item = |kind: &str, name: &str| {
+            json!({ "kind": kind, "name": name, "reason": "cannot open /tank/models",
+                "next_step": "import its pool", "absent_seconds": 3 })
+        };
+        let of = |items: &[serde_json::Value]| AbsentExport::all(&json!({ "absent": items }));
+        let absent = of(&[
+            item("export", "export /models"),
+            item("client", "client gpu7.lan"),
+            item("dataset", "export /vm"),
+        ]);
+        let expected = "\
+EXPORT   SOURCE  STATE   NFS  TRANSPORTS  TRANSFER  DELEGATIONS
+/models  -       absent  -    -                  -  -
+/vm      -       absent  -    -                  -  -
+export /models is absent: cannot open /tank/models; import its pool
+export /vm is absent: cannot open /tank/models; import its pool
+";
+        assert_eq!(Exports(Vec::new()).text(&absent, Output::default()), expected);
+        // A gateway of an earlier version does not tell.
+        assert!(AbsentExport::all(&json!({})).is_empty());
     }
 }

@@ -2,6 +2,7 @@
 //! an answer of the gateway to text, so that its text is tested without a
 //! terminal.
 
+pub(crate) mod access;
 pub(crate) mod answer;
 pub(crate) mod clients;
 mod datasets;
