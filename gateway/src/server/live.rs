@@ -131,6 +131,8 @@ impl LiveConfig {
         let new = zgate_config::load(&self.path).map_err(invalid)?;
         let changes = zgate_config::diff(&in_effect.config, &new);
         let entries = zgate_config::changed_entries(&in_effect.config, &new);
+        // Nothing below may use a value that a restart has to put into effect.
+        let new = effective(&in_effect.config, &new)?;
         let policies = schedule::policies(&new)?;
         in_effect.conf_dir.hold(&self.path)?;
         let token = access::configured(&new)?;
@@ -159,7 +161,7 @@ impl LiveConfig {
         shared.access.set_token(token);
         shared.set_api_credentials(api_credentials);
         self.schedule.replace(policies);
-        in_effect.config = zgate_config::after_reload(&in_effect.config, new);
+        in_effect.config = new;
         let ended = std::mem::take(&mut in_effect.runtime_only);
         let entry = |change: EntryChange| ReloadedEntry {
             ends_runtime_only: ended.contains(&change.entry.to_lowercase()),
@@ -250,6 +252,41 @@ impl LiveConfig {
     }
 }
 
+/// Returns the configuration that is in effect after a reload of `new`: what needs a
+/// restart is as it is now.
+///
+/// # Errors
+/// What is as it is now, and contradicts the rest.
+fn effective(running: &Config, new: &Config) -> io::Result<Config> {
+    let effective = zgate_config::after_reload(running, new.clone());
+    let mut together = effective.clone();
+    // An address of the API that has lost its certificates, tokens or names admits
+    // nobody until the restart, as is wanted of one that was removed with them.
+    together.api.listen.clear();
+    let problems = zgate_config::contradictions(&together);
+    if problems.is_empty() {
+        return Ok(effective);
+    }
+    let kept: Vec<String> = zgate_config::diff(&effective, new)
+        .into_iter()
+        .map(|Change { key, old, .. }| match old.as_str() {
+            "" => format!("{key} (not set)"),
+            old => format!("{key} = {old}"),
+        })
+        .collect();
+    let problems: Vec<String> = problems
+        .into_iter()
+        .map(|one| format!("{}: {}; {}", one.place, one.problem, one.next_step))
+        .collect();
+    let reason = format!(
+        "values that are in effect until a restart contradict the new ones: {}. With them: {}. \
+         Leave what they need in the configuration until the restart, or restart the gateway",
+        kept.join(", "),
+        problems.join("; ")
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
+}
+
 /// Puts a change into effect as soon as it is kept.
 fn apply(iscsi: &IscsiService, change: &LiveChange, keep: &mut dyn Keep) -> io::Result<()> {
     match change {
@@ -305,6 +342,84 @@ fn changed(change: &LiveChange) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exports::open::Opening;
+    use crate::server::settings::{kerberos_settings, settings};
+    use std::path::Path;
+    use zgate_control::Tool;
+    use zgate_control::snapshot::Policy;
+    use zgate_test_harness::certificates::{Authority, server_files};
+
+    /// Text of a configuration with these further keys of `[server]`, and what follows.
+    fn text(dir: &Path, further: &str) -> String {
+        let state = dir.join("state");
+        format!(
+            "[server]\nlisten = [\"127.0.0.1:0\"]\nmetrics_listen = \"127.0.0.1:0\"\n\
+             state_dir = {state:?}\ncores = 1\nworker_threads = 1\npoll_microseconds = 0\n\
+             core_nice = 0\ndrain_seconds = 1\n{further}"
+        )
+    }
+
+    /// Starts a gateway with the configuration of this text.
+    fn live(dir: &Path, text: &str) -> LiveConfig {
+        let path = dir.join("zgate.toml");
+        std::fs::write(&path, text).unwrap();
+        let config = zgate_config::load(&path).unwrap();
+        let reconciler = Reconciler::new();
+        let prepared = reconciler.prepare(&config).unwrap();
+        let (exports, block) = (&prepared.outcome.exports, &prepared.block);
+        let settings = settings(&config);
+        let gateway =
+            Gateway::start(&settings, exports, block, (&[], &[]), Opening::Start, |_| Ok(()));
+        let gateway = Arc::new(gateway.unwrap());
+        reconciler.adopt(prepared);
+        let iscsi = Arc::clone(&gateway.shared.iscsi);
+        let flush = move |tool: &dyn Tool, policy: &Policy| iscsi.flush_policy(tool, policy);
+        let views = Arc::clone(&gateway.shared.schedules);
+        let schedule = Schedule::start(Vec::new(), Box::new(flush), views).unwrap();
+        LiveConfig::new(&gateway, &reconciler, schedule, path, config, ConfDirLock::default())
+    }
+
+    #[test]
+    fn kerberos_stays_where_the_gateway_runs_until_a_restart_moves_it() {
+        let config = |text: &str| zgate_config::parse(text, Path::new("x")).unwrap();
+        let running = config("[server]\nstate_dir = \"/a\"\n[kerberos]\n");
+        let new = config("[server]\nstate_dir = \"/b\"\nid_domain = \"x\"\n[kerberos]\n");
+        let now = effective(&running, &new).unwrap();
+        // Contexts would end because of other settings.
+        assert_eq!(kerberos_settings(&now), kerberos_settings(&running));
+        assert_eq!(now.server.id_domain, new.server.id_domain);
+    }
+
+    #[test]
+    fn a_reload_takes_no_certificate_from_an_address_that_needs_it_until_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = server_files(dir.path(), &Authority::new(), None);
+        let api = format!("[api]\ncertificate = {:?}\nkey = {:?}\n", files.certificate, files.key);
+        let with_tls = text(dir.path(), &format!("metrics_transport = \"tls\"\n{api}"));
+        let live = live(dir.path(), &with_tls);
+        std::fs::write(&live.path, text(dir.path(), "")).unwrap();
+        let said = live.reload(&Asker::Signal, false).unwrap_err().to_string();
+        for part in ["server.metrics_transport = \"tls\"", "api.certificate", "restart"] {
+            assert!(said.contains(part), "{said}");
+        }
+        assert!(live.in_effect().config.api.certificate.is_some(), "nothing has changed");
+        // It may stay until the restart.
+        std::fs::write(&live.path, text(dir.path(), &api)).unwrap();
+        live.reload(&Asker::Signal, false).unwrap();
+        live.gateway.stop();
+    }
+
+    #[test]
+    fn an_address_of_the_api_is_closed_to_all_by_a_reload_that_removes_it() {
+        let config = |text: &str| zgate_config::parse(text, Path::new("x")).unwrap();
+        let running = config(
+            "[api]\nlisten = [\"127.0.0.1:9470\"]\ncertificate = \"/c\"\nkey = \"/k\"\n\
+             admin_token_file = \"/t\"\n",
+        );
+        let now = effective(&running, &Config::default()).unwrap();
+        assert_eq!(now.api.listen, running.api.listen);
+        assert_eq!(zgate_config::api_tls(&now.api), None);
+    }
 
     #[test]
     fn a_line_of_the_log_says_what_and_why() {
