@@ -7,7 +7,8 @@ use super::kept::{ConfDirLock, Kept};
 use super::reconcile::Reconciler;
 use super::run::Gateway;
 use super::web::access;
-use crate::iscsi::change::{Keep, NotKept};
+use crate::iscsi::change::{Keep, NotKept, Resizes};
+use crate::iscsi::limits::RESIZE_PATIENCE;
 use crate::iscsi::service::IscsiService;
 use crate::observe::audit::{self, Asker};
 use crate::schedule::{self, Schedule};
@@ -103,13 +104,18 @@ impl LiveConfig {
     }
 
     /// Reloads, all or nothing: the new exports are opened before the old ones
-    /// are closed. What is in use is only taken away with `force`.
+    /// are closed. What is in use is only taken away with `force`. New sizes of files
+    /// may come later.
     ///
     /// # Errors
     /// The reason for which nothing has changed.
     pub(super) fn reload(&self, by: &Asker, force: bool) -> io::Result<Reloaded> {
         let what = if force { "reload --force" } else { "reload" };
-        let reloaded = self.try_reload(force);
+        let reloaded = self.try_reload(force).map(|(reloaded, resizes)| {
+            // Nothing is locked any more: storage that hangs keeps no other change waiting.
+            resizes.carry_out(RESIZE_PATIENCE);
+            reloaded
+        });
         match &reloaded {
             Ok(Reloaded { entries, absent, .. }) => {
                 for entry in entries {
@@ -124,7 +130,7 @@ impl LiveConfig {
         reloaded
     }
 
-    fn try_reload(&self, force: bool) -> io::Result<Reloaded> {
+    fn try_reload(&self, force: bool) -> io::Result<(Reloaded, Resizes)> {
         let invalid =
             |error: ConfigError| io::Error::new(io::ErrorKind::InvalidInput, error.to_string());
         let mut in_effect = self.in_effect();
@@ -140,10 +146,18 @@ impl LiveConfig {
         let kerberos = super::serve::kerberos(&new)?;
         let api_credentials = credentials::configured(&new)?;
         super::serve::start_name_service(&new, &self.gateway.shared.nfs)?;
-        self.reconciler.replace(&new, |prepared| {
+        let shared = &self.gateway.shared;
+        let resizes = self.reconciler.replace(&new, |prepared| {
             let outcome = &prepared.outcome;
             let disks = (outcome.volumes.as_slice(), outcome.granted.as_slice());
-            self.gateway.replace(&outcome.exports, &prepared.block, disks, force)
+            let resizes = self.gateway.replace(&outcome.exports, &prepared.block, disks, force)?;
+            // Directly: the new rules count on the new lists, keys, users and tokens.
+            shared.network.tls.replace(certificates);
+            shared.nfs.kerberos.replace(kerberos);
+            super::serve::set_domain(&new, &shared.nfs);
+            shared.access.set_token(token);
+            shared.set_api_credentials(api_credentials);
+            Ok(resizes)
         })?;
         for change in changes.iter().filter(|change| change.effect == Effect::Restart) {
             tracing::warn!(
@@ -153,13 +167,7 @@ impl LiveConfig {
                 "takes effect after a restart"
             );
         }
-        let shared = &self.gateway.shared;
-        shared.network.tls.replace(certificates);
-        shared.nfs.kerberos.replace(kerberos);
-        super::serve::set_domain(&new, &shared.nfs);
         shared.absent.update(Source::Datasets, self.reconciler.missing());
-        shared.access.set_token(token);
-        shared.set_api_credentials(api_credentials);
         self.schedule.replace(policies);
         in_effect.config = new;
         let ended = std::mem::take(&mut in_effect.runtime_only);
@@ -168,7 +176,7 @@ impl LiveConfig {
             change,
         };
         let entries = entries.into_iter().map(entry).collect();
-        Ok(Reloaded { changes, entries, absent: shared.absent.views() })
+        Ok((Reloaded { changes, entries, absent: shared.absent.views() }, resizes))
     }
 
     /// Changes what a target has, in effect and, unless `runtime_only`, in the
@@ -225,11 +233,15 @@ impl LiveConfig {
         number: u16,
         size_bytes: Option<u64>,
     ) -> io::Result<serde_json::Value> {
-        let in_effect = &mut *self.in_effect();
-        let size = self.gateway.shared.iscsi.resize_lun(target, number, size_bytes)?;
+        let iscsi = &self.gateway.shared.iscsi;
+        // Before anything is locked: storage that hangs keeps no other change waiting.
+        let size = iscsi.resize_lun(target, number, size_bytes)?;
         let mut answer = serde_json::json!({ "target": target, "lun": number, "size_bytes": size });
-        let change =
-            LiveChange::ResizeLun { target: target.to_owned(), number, size: ByteSize(size) };
+        let in_effect = &mut *self.in_effect();
+        // Another change of it may have come first: a reload refuses a size that is less
+        // than the file's.
+        let size = ByteSize(iscsi.lun_bytes(target, number).unwrap_or(size));
+        let change = LiveChange::ResizeLun { target: target.to_owned(), number, size };
         let is_kept = !in_effect.runtime_only.contains(&change.entry_name().to_lowercase());
         if size_bytes.is_none() || !is_kept {
             return Ok(answer);
@@ -343,11 +355,18 @@ fn changed(change: &LiveChange) -> serde_json::Value {
 mod tests {
     use super::*;
     use crate::exports::open::Opening;
+    use crate::iscsi::tests::gate::hold_resize;
     use crate::server::settings::{kerberos_settings, settings};
     use std::path::Path;
+    use std::time::{Duration, Instant};
     use zgate_control::Tool;
     use zgate_control::snapshot::Policy;
     use zgate_test_harness::certificates::{Authority, server_files};
+
+    const TARGET: &str = "iqn.2026-11.test:vm";
+
+    /// Time limit for expected events.
+    const PATIENCE: Duration = Duration::from_secs(30);
 
     /// Text of a configuration with these further keys of `[server]`, and what follows.
     fn text(dir: &Path, further: &str) -> String {
@@ -377,6 +396,62 @@ mod tests {
         let views = Arc::clone(&gateway.shared.schedules);
         let schedule = Schedule::start(Vec::new(), Box::new(flush), views).unwrap();
         LiveConfig::new(&gateway, &reconciler, schedule, path, config, ConfDirLock::default())
+    }
+
+    /// Text of a configuration with a disk of this size in a file.
+    fn with_disk(dir: &Path, size: &str) -> String {
+        let disk = dir.join("disk.img");
+        let target = format!(
+            "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = {TARGET:?}\n\
+             allow_any_initiator = true\n[[target.lun]]\nnumber = 0\npath = {disk:?}\n\
+             size = {size:?}\ndirect = \"never\"\n"
+        );
+        text(dir, &target)
+    }
+
+    #[test]
+    fn the_new_size_of_a_disk_that_hangs_keeps_no_other_change_waiting() {
+        let dir = tempfile::tempdir().unwrap();
+        let live = live(dir.path(), &with_disk(dir.path(), "1MiB"));
+        std::fs::write(&live.path, with_disk(dir.path(), "2MiB")).unwrap();
+        let reload = || live.reload(&Asker::Signal, false).map(drop);
+        let resize = || live.resize(TARGET, 0, Some(3 << 20)).map(drop);
+        let changes: [&(dyn Fn() -> io::Result<()> + Sync); 2] = [&reload, &resize];
+        for change in changes {
+            let (answers, begun) = hold_resize(&dir.path().join("disk.img"));
+            std::thread::scope(|scope| {
+                let changed = scope.spawn(change);
+                begun.recv_timeout(PATIENCE).unwrap();
+                assert!(live.in_effect.try_lock().is_ok());
+                assert!(live.reconciler.changing.try_lock().is_ok());
+                assert!(live.gateway.shared.iscsi.changing.try_lock().is_ok());
+                assert!(live.gateway.followed().is_empty(), "exports may change, too");
+                drop(answers);
+                changed.join().unwrap().unwrap();
+            });
+        }
+        assert_eq!(live.gateway.shared.iscsi.lun_bytes(TARGET, 0), Some(3 << 20));
+        live.gateway.stop();
+    }
+
+    #[test]
+    fn a_disk_gets_its_new_size_when_its_storage_answers() {
+        let dir = tempfile::tempdir().unwrap();
+        let live = live(dir.path(), &with_disk(dir.path(), "1MiB"));
+        let iscsi = &live.gateway.shared.iscsi;
+        let config = zgate_config::parse(&with_disk(dir.path(), "2MiB"), Path::new("x")).unwrap();
+        let block = crate::iscsi::settings::settings(&config).unwrap();
+        let prepared = iscsi.prepare(&block, Opening::Reload).unwrap();
+        let (answers, _begun) = hold_resize(&dir.path().join("disk.img"));
+        assert_eq!(iscsi.commit(prepared).carry_out(Duration::ZERO), 1);
+        assert_eq!(iscsi.lun_bytes(TARGET, 0), Some(1 << 20));
+        drop(answers);
+        let deadline = Instant::now() + PATIENCE;
+        while iscsi.lun_bytes(TARGET, 0) != Some(2 << 20) {
+            assert!(Instant::now() < deadline, "it keeps its size");
+            std::thread::yield_now();
+        }
+        live.gateway.stop();
     }
 
     #[test]
