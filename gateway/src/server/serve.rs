@@ -4,6 +4,7 @@ use super::absent::Source;
 use super::activity;
 use super::api::{self, CarryOut, credentials};
 use super::check::absent_now;
+use super::events::{Event, Reload, until_stop, watch_signals};
 use super::handover;
 use super::kept::ConfDirLock;
 use super::limits::API_TOOL_SECONDS;
@@ -40,13 +41,6 @@ use zgate_control::Tool;
 use zgate_control::snapshot::Policy;
 use zgate_control::tool::SystemTool;
 use zgate_tls::{Certificates, TlsFault};
-
-/// Event for the main thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Event {
-    Reload,
-    Stop,
-}
 
 /// A gateway that serves a configuration.
 pub struct Running {
@@ -216,7 +210,7 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
     gateway.shared.doctor.open(&examined, &config.server.admin_socket)?;
     let carry_out = carry_out(Arc::clone(&live), events.clone());
     // First: whoever finds the socket may send a signal.
-    watch_signals(events)?;
+    watch_signals(events.clone())?;
     admin::start(&config.server.admin_socket, handler(Arc::clone(&carry_out)))?;
     start_api(&running, &config, api_listeners, carry_out)?;
     tracing::info!(
@@ -235,30 +229,37 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
     }
     start_watchdog(Arc::clone(&gateway.shared))?;
     notify("READY=1");
-    while let Ok(event) = happened.recv() {
-        match event {
-            Event::Stop => break,
-            Event::Reload => {
-                if let Err(error) = live.reload(&Asker::Signal, false) {
-                    tracing::error!(%error, "cannot reload the configuration; nothing changed");
-                }
-                notify("READY=1");
-            }
+    let reload: Reload = Arc::new(move || {
+        if let Err(error) = live.reload(&Asker::Signal, false) {
+            tracing::error!(%error, "cannot reload the configuration; nothing changed");
         }
+    });
+    let is_reloading = until_stop(&events, &happened, &reload);
+    wind_down(gateway, || {
+        if registered {
+            rpcbind::unregister();
+        }
+        drop(retrier);
+        drop(watcher);
+    });
+    if is_reloading {
+        tracing::warn!("a reload had not ended: the next start reads the configuration");
     }
-    notify("STOPPING=1");
-    tracing::info!("draining: running requests are finished, new ones are not accepted");
-    if registered {
-        rpcbind::unregister();
-    }
-    drop(retrier);
-    drop(watcher);
-    gateway.stop();
-    tracing::info!("stopped");
     // The socket of a stopped gateway is of no use any more.
     let _ = std::fs::remove_file(&config.server.admin_socket);
     let _ = std::fs::remove_file(config.api.socket_path(&config.server.admin_socket));
     Ok(true)
+}
+
+/// Stops the service. Before all else no more requests are taken, however long `end_others`
+/// takes: a manager of services gives the whole stop one limit.
+fn wind_down(gateway: &Gateway, end_others: impl FnOnce()) {
+    notify("STOPPING=1");
+    gateway.shared.network.drain.begin();
+    tracing::info!("draining: running requests are finished, new ones are not accepted");
+    end_others();
+    gateway.stop();
+    tracing::info!("stopped");
 }
 
 /// Carries out requests of the admin socket and of the API.
@@ -457,38 +458,10 @@ fn about_targets(shared: &Shared, request: Request) -> io::Result<serde_json::Va
     })
 }
 
-/// Watches signals: SIGHUP reloads; SIGTERM and Ctrl-C drain.
-fn watch_signals(events: mpsc::Sender<Event>) -> io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (mut hangup, mut terminate, mut interrupt) = {
-        let _entered = runtime.enter();
-        (
-            signal(SignalKind::hangup())?,
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::interrupt())?,
-        )
-    };
-    std::thread::Builder::new().name("zgate-signals".to_owned()).spawn(move || {
-        runtime.block_on(async {
-            loop {
-                let event = tokio::select! {
-                    _ = hangup.recv() => Event::Reload,
-                    _ = terminate.recv() => Event::Stop,
-                    _ = interrupt.recv() => Event::Stop,
-                };
-                if events.send(event).is_err() {
-                    return;
-                }
-            }
-        });
-    })?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nfs::tcp::tests::gateway_with;
     use crate::server::check::check;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
@@ -545,6 +518,15 @@ mod tests {
         let config = zgate_config::parse(&text, Path::new("x")).unwrap();
         let refusal = Running::start(&config, false).err().unwrap().to_string();
         assert!(refusal.contains(&format!("cannot listen on {taken}")), "{refusal}");
+    }
+
+    #[test]
+    fn a_stop_takes_no_more_requests_before_it_waits_for_anything() {
+        let dir = tempfile::tempdir().unwrap();
+        let gateway = gateway_with(dir.path(), "");
+        let drain = &gateway.shared.network.drain;
+        assert!(!drain.is_wanted());
+        wind_down(&gateway, || assert!(drain.is_wanted()));
     }
 
     #[test]
