@@ -62,25 +62,34 @@ fn begin(events: &Sender<Event>, reload: &Reload) -> bool {
     begun.is_ok()
 }
 
-/// Watches signals: SIGHUP reloads; SIGTERM and Ctrl-C drain.
-pub(super) fn watch_signals(events: Sender<Event>) -> io::Result<()> {
+/// Has SIGHUP reload.
+///
+/// # Errors
+/// The system's.
+pub(super) fn watch_hangup(events: &Sender<Event>) -> io::Result<()> {
+    watch(events, SignalKind::hangup(), Event::Reload)
+}
+
+/// Has SIGTERM and Ctrl-C drain.
+///
+/// # Errors
+/// The system's.
+pub(super) fn watch_stop(events: &Sender<Event>) -> io::Result<()> {
+    watch(events, SignalKind::terminate(), Event::Stop)?;
+    watch(events, SignalKind::interrupt(), Event::Stop)
+}
+
+/// Makes a signal an event from now on.
+fn watch(events: &Sender<Event>, kind: SignalKind, event: Event) -> io::Result<()> {
+    let events = events.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (mut hangup, mut terminate, mut interrupt) = {
+    let mut signals = {
         let _entered = runtime.enter();
-        (
-            signal(SignalKind::hangup())?,
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::interrupt())?,
-        )
+        signal(kind)?
     };
     std::thread::Builder::new().name("zgate-signals".to_owned()).spawn(move || {
         runtime.block_on(async {
-            loop {
-                let event = tokio::select! {
-                    _ = hangup.recv() => Event::Reload,
-                    _ = terminate.recv() => Event::Stop,
-                    _ = interrupt.recv() => Event::Stop,
-                };
+            while signals.recv().await.is_some() {
                 if events.send(event).is_err() {
                     return;
                 }
@@ -93,10 +102,16 @@ pub(super) fn watch_signals(events: Sender<Event>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::serve::serve;
+    use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+    use rustix::process::{Pid, Signal, kill_process};
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::path::Path;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::channel;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     /// Time limit for expected events.
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -158,5 +173,39 @@ mod tests {
         assert_eq!(begun.recv_timeout(PATIENCE), Ok(1));
         assert!(result.recv_timeout(PATIENCE).is_ok());
         assert!(begun.try_recv().is_err(), "the three are one");
+    }
+
+    /// Set for a process that this test sends a signal: its configuration.
+    const CHILD: &str = "ZGATE_TEST_EARLY_SIGNAL";
+
+    #[test]
+    fn a_signal_to_reload_does_not_end_a_start() {
+        if let Some(path) = std::env::var_os(CHILD) {
+            assert!(serve(Path::new(&path), false).is_err(), "the configuration is wrong");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        // The start waits for the text of its configuration.
+        let path = dir.path().join("zgate.toml");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let name = "server::events::tests::a_signal_to_reload_does_not_end_a_start";
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let mut child = child.args(["--exact", name]).env(CHILD, &path).spawn().unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        let mut writer = loop {
+            let mut options = std::fs::OpenOptions::new();
+            let flags = OFlags::NONBLOCK.bits() as i32;
+            match options.write(true).custom_flags(flags).open(&path) {
+                Ok(writer) => break writer,
+                // Nobody reads yet.
+                Err(_) => std::thread::yield_now(),
+            }
+            assert!(Instant::now() < deadline, "the start does not read its configuration");
+        };
+        kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
+        // It may have ended.
+        let _ = writer.write_all(b"[wrong]\n");
+        drop(writer);
+        assert_eq!(child.wait().unwrap().code(), Some(0));
     }
 }

@@ -4,7 +4,7 @@ use super::absent::Source;
 use super::activity;
 use super::api::{self, CarryOut, credentials};
 use super::check::absent_now;
-use super::events::{Event, Reload, until_stop, watch_signals};
+use super::events::{Event, Reload, until_stop, watch_hangup, watch_stop};
 use super::handover;
 use super::kept::ConfDirLock;
 use super::limits::API_TOOL_SECONDS;
@@ -60,6 +60,15 @@ impl Running {
     /// # Errors
     /// The thing, the reason and the next step.
     pub fn start(config: &Config, strict: bool) -> io::Result<Self> {
+        Self::start_after(config, strict, || Ok(()))
+    }
+
+    /// The same; `before_listening` runs when everything is open, before anything listens.
+    fn start_after(
+        config: &Config,
+        strict: bool,
+        before_listening: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<Self> {
         let how = if strict { Opening::StrictStart } else { Opening::Start };
         let token = access::configured(config)?;
         let api_credentials = credentials::configured(config)?;
@@ -77,6 +86,7 @@ impl Running {
             shared.nfs.kerberos.replace(kerberos);
             start_name_service(config, &shared.nfs)?;
             set_domain(config, &shared.nfs);
+            before_listening()?;
             // An address that another program uses ends the start before a client is served.
             api_listeners = awaited.listen_all("API", &config.api.listen, how)?;
             Ok(())
@@ -184,6 +194,9 @@ pub(super) fn kerberos(config: &Config) -> io::Result<Option<Offer>> {
 /// # Errors
 /// The thing, the reason and the next step.
 pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Error>> {
+    let (events, happened) = mpsc::channel();
+    // First: a reload may be asked for at any time, and comes after the start.
+    watch_hangup(&events)?;
     // Live commands write beside it, whatever the working directory is then.
     let path = std::path::absolute(path)?;
     let absent = |config: &Config| if strict { absent_now(config) } else { Vec::new() };
@@ -191,11 +204,11 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
     let policies = schedule::policies(&config)?;
     let mut conf_dir = ConfDirLock::default();
     conf_dir.hold(&path)?;
-    let mut running = Running::start(&config, strict)?;
+    // Not before: a start whose storage hangs can be ended. Clients are owed a drain.
+    let mut running = Running::start_after(&config, strict, || watch_stop(&events))?;
     let api_listeners = std::mem::take(&mut running.api_listeners);
     let Running { gateway, reconciler, http, .. } = &running;
     pools::start(&gateway.shared.pools, config.server.pool_sample_seconds)?;
-    let (events, happened) = mpsc::channel();
     let schedule = {
         let (iscsi, views) =
             (Arc::clone(&gateway.shared.iscsi), Arc::clone(&gateway.shared.schedules));
@@ -209,8 +222,6 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
         Arc::new(LiveConfig::new(gateway, reconciler, schedule, path, config.clone(), conf_dir));
     gateway.shared.doctor.open(&examined, &config.server.admin_socket)?;
     let carry_out = carry_out(Arc::clone(&live), events.clone());
-    // First: whoever finds the socket may send a signal.
-    watch_signals(events.clone())?;
     admin::start(&config.server.admin_socket, handler(Arc::clone(&carry_out)))?;
     start_api(&running, &config, api_listeners, carry_out)?;
     tracing::info!(
@@ -527,6 +538,25 @@ mod tests {
         let drain = &gateway.shared.network.drain;
         assert!(!drain.is_wanted());
         wind_down(&gateway, || assert!(drain.is_wanted()));
+    }
+
+    #[test]
+    fn a_stop_is_heeded_before_anything_listens() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        let address = format!("127.0.0.1:{}", zgate_test_initiator::ports::free_port().unwrap());
+        let text = format!(
+            "[server]\nlisten = [\"{address}\"]\nmetrics_listen = \"127.0.0.1:0\"\n\
+             state_dir = {state:?}\ncores = 1\n"
+        );
+        let config = zgate_config::parse(&text, Path::new("x")).unwrap();
+        let mut listens = None;
+        let refusal = Running::start_after(&config, false, || {
+            listens = Some(std::net::TcpStream::connect(&address).is_ok());
+            Err(io::Error::other("told to"))
+        });
+        assert_eq!(refusal.err().unwrap().to_string(), "told to");
+        assert_eq!(listens, Some(false));
     }
 
     #[test]
