@@ -457,8 +457,13 @@ mod tests {
     #[test]
     fn kerberos_stays_where_the_gateway_runs_until_a_restart_moves_it() {
         let config = |text: &str| zgate_config::parse(text, Path::new("x")).unwrap();
-        let running = config("[server]\nstate_dir = \"/a\"\n[kerberos]\n");
-        let new = config("[server]\nstate_dir = \"/b\"\nid_domain = \"x\"\n[kerberos]\n");
+        let running =
+            config("[server]\nstate_dir = \"/a\"\nadmin_socket = \"/nosuch/a\"\n[kerberos]\n");
+        let new = config(
+            "[server]\nstate_dir = \"/b\"\nadmin_socket = \"/nosuch/b\"\nid_domain = \"x\"\n\
+             [kerberos]\n",
+        );
+        assert_ne!(kerberos_settings(&new), kerberos_settings(&running));
         let now = effective(&running, &new).unwrap();
         // Contexts would end because of other settings.
         assert_eq!(kerberos_settings(&now), kerberos_settings(&running));

@@ -83,6 +83,9 @@ impl Running {
         // Clients that come back after a restart ask for TLS at once; a refusal is final.
         let prepare = |shared: &Shared| {
             shared.network.tls.replace(certificates);
+            if let Some(kerberos) = kerberos_settings(config) {
+                kerberos.make_cache_dir()?;
+            }
             shared.nfs.kerberos.replace(kerberos);
             start_name_service(config, &shared.nfs)?;
             set_domain(config, &shared.nfs);
