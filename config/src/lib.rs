@@ -59,6 +59,7 @@ pub use target::{
     NamePattern, PortalGroupConfig, TargetConfig, VolumesConfig,
 };
 pub use tls::{ClientTransport, TlsConfig};
+pub use validate::contradictions;
 pub use validate_api::api_tls;
 pub use validate_target::{initiator_problems, lun_problems};
 pub use volumes::{VolumeParent, VolumesSection};

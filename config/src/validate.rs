@@ -33,6 +33,13 @@ pub(crate) fn problems(config: &Config, complete: bool) -> Vec<Problem> {
     found.problems
 }
 
+/// Lists all problems of a configuration that was put together from others, as by
+/// [`crate::after_reload`]: each of them may be right, and both together wrong.
+#[must_use]
+pub fn contradictions(config: &Config) -> Vec<Problem> {
+    problems(config, true)
+}
+
 /// Most clients whose load may be among the metrics.
 const MAX_METRICS_CLIENTS: u64 = 100;
 

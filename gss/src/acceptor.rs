@@ -67,9 +67,9 @@ impl Acceptor {
         };
         let name = OwnedName::import(functions, options.principal.unwrap_or("nfs"), &form)?;
         let keytab = c_string("keytab", options.keytab.as_os_str().as_bytes())?;
-        let cache = options
-            .replay_cache
-            .map(|path| c_string("state_dir", &[b"file2:", path.as_os_str().as_bytes()].concat()));
+        let cache = options.replay_cache.map(|path| {
+            c_string("replay cache", &[b"file2:", path.as_os_str().as_bytes()].concat())
+        });
         let cache = cache.transpose()?;
         let mut elements = vec![KeyValueDesc { key: c"keytab".as_ptr(), value: keytab.as_ptr() }];
         if let Some(cache) = &cache {

@@ -3,14 +3,18 @@
 
 use super::absent::absent_items;
 use super::luns::catalog::{Catalog, Target};
+use super::luns::unit::Unit;
 use super::service::{IscsiService, Rules};
 use super::settings::{InitiatorRule, IscsiSettings, rule};
 use crate::exports::absent::AbsentItem;
 use crate::exports::open::Opening;
 use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 use zgate_config::{InitiatorConfig, LunConfig, NamePattern};
 use zgate_iscsi::names::IscsiName;
+use zgate_store::BlockStore;
 
 fn invalid(reason: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, reason)
@@ -48,7 +52,7 @@ impl Keep for NotKept {
 /// Changes of a reload, prepared but not in effect; new units are open.
 pub(crate) struct Prepared {
     pub(super) rules: Rules,
-    resize: Vec<(Arc<super::luns::unit::Unit>, u64)>,
+    resize: Vec<(Arc<Unit>, u64)>,
 }
 
 impl Prepared {
@@ -56,6 +60,59 @@ impl Prepared {
     pub(crate) fn named_absent(&self) -> Vec<AbsentItem> {
         absent_items(self.rules.catalog.named_absent())
     }
+}
+
+/// New sizes of files of units, in bytes: they take as long as the storage likes.
+#[must_use]
+pub(crate) struct Resizes(Vec<(Arc<Unit>, u64)>);
+
+impl Resizes {
+    /// Changes the sizes, and waits for that for some time: the caller holds no lock.
+    /// Returns the number of those that come later, with an answer of their storage.
+    pub(crate) fn carry_out(self, patience: Duration) -> usize {
+        let deadline = Instant::now() + patience;
+        let begun: Vec<_> = self
+            .0
+            .into_iter()
+            .map(|(unit, bytes)| (Arc::clone(&unit), begin_resize(unit, bytes)))
+            .collect();
+        let mut late = 0;
+        for (unit, ended) in begun {
+            let (target_name, lun) = (&unit.target, unit.config.number);
+            match ended.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(()) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    late += 1;
+                    tracing::warn!(
+                        %target_name, lun,
+                        "the file of a LUN gets its new size when its storage answers: check its \
+                         pool"
+                    );
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    tracing::error!(%target_name, lun, "a LUN keeps its size: change it by `zgate lun resize`");
+                }
+            }
+        }
+        late
+    }
+}
+
+/// Changes the size of a unit's file on a thread of its own, which its storage may keep.
+/// Its end is told, unless there is no thread, or it panics.
+fn begin_resize(unit: Arc<Unit>, bytes: u64) -> Receiver<()> {
+    let (told, ended) = channel();
+    let work = move || {
+        if let Err(error) = wait_for(unit.resize(Some(bytes))) {
+            tracing::error!(%error, "cannot change the size of a LUN");
+        }
+        // Nobody may wait any more.
+        let _ = told.send(());
+    };
+    if let Err(error) = std::thread::Builder::new().name("zgate-resize".to_owned()).spawn(work) {
+        tracing::error!(%error, "cannot start the thread that changes the size of a LUN");
+    }
+    ended
 }
 
 impl IscsiService {
@@ -88,15 +145,12 @@ impl IscsiService {
         Ok(Prepared { rules: Rules { catalog, discovery: settings.discovery.clone() }, resize })
     }
 
-    /// Puts the changes into effect.
-    pub(crate) fn commit(&self, prepared: Prepared) {
+    /// Puts the changes into effect, but for new sizes: storage that hangs would keep the
+    /// locks of the caller.
+    pub(crate) fn commit(&self, prepared: Prepared) -> Resizes {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         self.replace_rules(prepared.rules);
-        for (unit, bytes) in prepared.resize {
-            if let Err(error) = wait_for(unit.resize(Some(bytes))) {
-                tracing::error!(%error, "cannot change the size of a LUN");
-            }
-        }
+        Resizes(prepared.resize)
     }
 
     /// Changes one target.
@@ -184,14 +238,23 @@ impl IscsiService {
         number: u16,
         size_bytes: Option<u64>,
     ) -> io::Result<u64> {
-        let rules = self.rules();
-        let found = IscsiName::parse(target).and_then(|name| rules.catalog.targets.get(&name));
-        let unit = found.and_then(|target| target.units.get(&number)).ok_or_else(|| {
+        let unit = self.unit(target, number).ok_or_else(|| {
             invalid(format!(
                 "there is no lun {number} of target {target}; `zgate targets` lists them"
             ))
         })?;
         wait_for(unit.resize(size_bytes))
+    }
+
+    /// Returns the present size of a unit in bytes; none if there is no such unit.
+    pub(crate) fn lun_bytes(&self, target: &str, number: u16) -> Option<u64> {
+        Some(self.unit(target, number)?.volume.geometry().capacity_bytes)
+    }
+
+    fn unit(&self, target: &str, number: u16) -> Option<Arc<Unit>> {
+        let rules = self.rules();
+        let found = rules.catalog.targets.get(&IscsiName::parse(target)?)?;
+        found.units.get(&number).cloned()
     }
 
     /// Adds a rule for an initiator. The rule includes its authentication, and

@@ -9,6 +9,7 @@
 //! session, one command of each connection, [`RESERVED_BYTES`] of answers, and the
 //! headers of a session's command window ([`RESERVED_HEADER_BYTES`]).
 
+use crate::exports::limits::{NAME_PATIENCE, RELOAD_PATIENCE};
 use std::time::Duration;
 use zgate_iscsi::limits::{
     BHS_BYTES, MAX_AHS_BYTES, MAX_COMMAND_WINDOW, MAX_IMMEDIATE_TASKS, MAX_TASK_MANAGEMENT,
@@ -90,6 +91,9 @@ pub(crate) const BACKGROUND_BYTES_PER_SECOND: u64 = 512 << 20;
 /// Time for which a snapshot waits for the flush of one logical unit: a slow pool may
 /// have much to write, one that hangs never ends.
 pub(crate) const FLUSH_PATIENCE: Duration = Duration::from_secs(60);
+/// Time for which a reload waits for new sizes of files, with nothing locked; its caller
+/// waits 30 s.
+pub(crate) const RESIZE_PATIENCE: Duration = Duration::from_secs(5);
 /// Interval at which a logical unit's device or file is checked for changes.
 pub(crate) const WATCH_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval at which the space behind a thin logical unit is queried.
@@ -107,6 +111,10 @@ const _: () = assert!(DATA_PATIENCE.as_secs() < 5, "a ping of Linux");
 const _: () = assert!(LOGIN_SETTLE_TIMEOUT.as_secs() < LOGIN_TIMEOUT.as_secs());
 const _: () = assert!(FUNCTION_TIMEOUT.as_secs() < PING_AFTER.as_secs() + PING_TIMEOUT.as_secs());
 const _: () = assert!(crate::qos::limits::MAX_WAIT.as_secs() < FUNCTION_TIMEOUT.as_secs());
+const _: () = assert!(
+    NAME_PATIENCE.as_secs() + 2 * RELOAD_PATIENCE.as_secs() + RESIZE_PATIENCE.as_secs() < 30,
+    "a reload answers before its caller gives up"
+);
 const _: () = assert!(MAX_LOGINS_PER_HOST < MAX_LOGINS);
 const _: () = assert!(LOGIN_LEAST_TIME.as_millis() < LOGIN_TIMEOUT.as_millis());
 const _: () = assert!(

@@ -26,11 +26,26 @@ pub(crate) async fn caught<T>(what: &'static str, work: impl Future<Output = T>)
     match AssertUnwindSafe(work).catch_unwind().await {
         Ok(done) => Some(done),
         Err(panic) => {
-            let panic = words(&*panic);
-            tracing::error!(what, panic, "a bug of zgate: please report the lines above");
+            tell(what, &*panic);
             None
         }
     }
+}
+
+/// The same for work that blocks.
+pub(crate) fn caught_blocking<T>(what: &'static str, work: impl FnOnce() -> T) -> Option<T> {
+    match std::panic::catch_unwind(AssertUnwindSafe(work)) {
+        Ok(done) => Some(done),
+        Err(panic) => {
+            tell(what, &*panic);
+            None
+        }
+    }
+}
+
+fn tell(what: &'static str, panic: &(dyn Any + Send)) {
+    let panic = words(panic);
+    tracing::error!(what, panic, "a bug of zgate: please report the lines above");
 }
 
 /// Serves a connection; returns the reason for its end, which may be a panic.

@@ -7,7 +7,8 @@ use super::kept::{ConfDirLock, Kept};
 use super::reconcile::Reconciler;
 use super::run::Gateway;
 use super::web::access;
-use crate::iscsi::change::{Keep, NotKept};
+use crate::iscsi::change::{Keep, NotKept, Resizes};
+use crate::iscsi::limits::RESIZE_PATIENCE;
 use crate::iscsi::service::IscsiService;
 use crate::observe::audit::{self, Asker};
 use crate::schedule::{self, Schedule};
@@ -103,13 +104,18 @@ impl LiveConfig {
     }
 
     /// Reloads, all or nothing: the new exports are opened before the old ones
-    /// are closed. What is in use is only taken away with `force`.
+    /// are closed. What is in use is only taken away with `force`. New sizes of files
+    /// may come later.
     ///
     /// # Errors
     /// The reason for which nothing has changed.
     pub(super) fn reload(&self, by: &Asker, force: bool) -> io::Result<Reloaded> {
         let what = if force { "reload --force" } else { "reload" };
-        let reloaded = self.try_reload(force);
+        let reloaded = self.try_reload(force).map(|(reloaded, resizes)| {
+            // Nothing is locked any more: storage that hangs keeps no other change waiting.
+            resizes.carry_out(RESIZE_PATIENCE);
+            reloaded
+        });
         match &reloaded {
             Ok(Reloaded { entries, absent, .. }) => {
                 for entry in entries {
@@ -124,13 +130,15 @@ impl LiveConfig {
         reloaded
     }
 
-    fn try_reload(&self, force: bool) -> io::Result<Reloaded> {
+    fn try_reload(&self, force: bool) -> io::Result<(Reloaded, Resizes)> {
         let invalid =
             |error: ConfigError| io::Error::new(io::ErrorKind::InvalidInput, error.to_string());
         let mut in_effect = self.in_effect();
         let new = zgate_config::load(&self.path).map_err(invalid)?;
         let changes = zgate_config::diff(&in_effect.config, &new);
         let entries = zgate_config::changed_entries(&in_effect.config, &new);
+        // Nothing below may use a value that a restart has to put into effect.
+        let new = effective(&in_effect.config, &new)?;
         let policies = schedule::policies(&new)?;
         in_effect.conf_dir.hold(&self.path)?;
         let token = access::configured(&new)?;
@@ -138,10 +146,18 @@ impl LiveConfig {
         let kerberos = super::serve::kerberos(&new)?;
         let api_credentials = credentials::configured(&new)?;
         super::serve::start_name_service(&new, &self.gateway.shared.nfs)?;
-        self.reconciler.replace(&new, |prepared| {
+        let shared = &self.gateway.shared;
+        let resizes = self.reconciler.replace(&new, |prepared| {
             let outcome = &prepared.outcome;
             let disks = (outcome.volumes.as_slice(), outcome.granted.as_slice());
-            self.gateway.replace(&outcome.exports, &prepared.block, disks, force)
+            let resizes = self.gateway.replace(&outcome.exports, &prepared.block, disks, force)?;
+            // Directly: the new rules count on the new lists, keys, users and tokens.
+            shared.network.tls.replace(certificates);
+            shared.nfs.kerberos.replace(kerberos);
+            super::serve::set_domain(&new, &shared.nfs);
+            shared.access.set_token(token);
+            shared.set_api_credentials(api_credentials);
+            Ok(resizes)
         })?;
         for change in changes.iter().filter(|change| change.effect == Effect::Restart) {
             tracing::warn!(
@@ -151,22 +167,16 @@ impl LiveConfig {
                 "takes effect after a restart"
             );
         }
-        let shared = &self.gateway.shared;
-        shared.network.tls.replace(certificates);
-        shared.nfs.kerberos.replace(kerberos);
-        super::serve::set_domain(&new, &shared.nfs);
         shared.absent.update(Source::Datasets, self.reconciler.missing());
-        shared.access.set_token(token);
-        shared.set_api_credentials(api_credentials);
         self.schedule.replace(policies);
-        in_effect.config = zgate_config::after_reload(&in_effect.config, new);
+        in_effect.config = new;
         let ended = std::mem::take(&mut in_effect.runtime_only);
         let entry = |change: EntryChange| ReloadedEntry {
             ends_runtime_only: ended.contains(&change.entry.to_lowercase()),
             change,
         };
         let entries = entries.into_iter().map(entry).collect();
-        Ok(Reloaded { changes, entries, absent: shared.absent.views() })
+        Ok((Reloaded { changes, entries, absent: shared.absent.views() }, resizes))
     }
 
     /// Changes what a target has, in effect and, unless `runtime_only`, in the
@@ -223,11 +233,15 @@ impl LiveConfig {
         number: u16,
         size_bytes: Option<u64>,
     ) -> io::Result<serde_json::Value> {
-        let in_effect = &mut *self.in_effect();
-        let size = self.gateway.shared.iscsi.resize_lun(target, number, size_bytes)?;
+        let iscsi = &self.gateway.shared.iscsi;
+        // Before anything is locked: storage that hangs keeps no other change waiting.
+        let size = iscsi.resize_lun(target, number, size_bytes)?;
         let mut answer = serde_json::json!({ "target": target, "lun": number, "size_bytes": size });
-        let change =
-            LiveChange::ResizeLun { target: target.to_owned(), number, size: ByteSize(size) };
+        let in_effect = &mut *self.in_effect();
+        // Another change of it may have come first: a reload refuses a size that is less
+        // than the file's.
+        let size = ByteSize(iscsi.lun_bytes(target, number).unwrap_or(size));
+        let change = LiveChange::ResizeLun { target: target.to_owned(), number, size };
         let is_kept = !in_effect.runtime_only.contains(&change.entry_name().to_lowercase());
         if size_bytes.is_none() || !is_kept {
             return Ok(answer);
@@ -248,6 +262,41 @@ impl LiveConfig {
         }
         Ok(answer)
     }
+}
+
+/// Returns the configuration that is in effect after a reload of `new`: what needs a
+/// restart is as it is now.
+///
+/// # Errors
+/// What is as it is now, and contradicts the rest.
+fn effective(running: &Config, new: &Config) -> io::Result<Config> {
+    let effective = zgate_config::after_reload(running, new.clone());
+    let mut together = effective.clone();
+    // An address of the API that has lost its certificates, tokens or names admits
+    // nobody until the restart, as is wanted of one that was removed with them.
+    together.api.listen.clear();
+    let problems = zgate_config::contradictions(&together);
+    if problems.is_empty() {
+        return Ok(effective);
+    }
+    let kept: Vec<String> = zgate_config::diff(&effective, new)
+        .into_iter()
+        .map(|Change { key, old, .. }| match old.as_str() {
+            "" => format!("{key} (not set)"),
+            old => format!("{key} = {old}"),
+        })
+        .collect();
+    let problems: Vec<String> = problems
+        .into_iter()
+        .map(|one| format!("{}: {}; {}", one.place, one.problem, one.next_step))
+        .collect();
+    let reason = format!(
+        "values that are in effect until a restart contradict the new ones: {}. With them: {}. \
+         Leave what they need in the configuration until the restart, or restart the gateway",
+        kept.join(", "),
+        problems.join("; ")
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
 }
 
 /// Puts a change into effect as soon as it is kept.
@@ -305,6 +354,152 @@ fn changed(change: &LiveChange) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exports::open::Opening;
+    use crate::iscsi::tests::gate::hold_resize;
+    use crate::server::settings::{kerberos_settings, settings};
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+    use zgate_control::Tool;
+    use zgate_control::snapshot::Policy;
+    use zgate_test_harness::certificates::{Authority, server_files};
+
+    const TARGET: &str = "iqn.2026-11.test:vm";
+
+    /// Time limit for expected events.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// Text of a configuration with these further keys of `[server]`, and what follows.
+    fn text(dir: &Path, further: &str) -> String {
+        let state = dir.join("state");
+        format!(
+            "[server]\nlisten = [\"127.0.0.1:0\"]\nmetrics_listen = \"127.0.0.1:0\"\n\
+             state_dir = {state:?}\ncores = 1\nworker_threads = 1\npoll_microseconds = 0\n\
+             core_nice = 0\ndrain_seconds = 1\n{further}"
+        )
+    }
+
+    /// Starts a gateway with the configuration of this text.
+    fn live(dir: &Path, text: &str) -> LiveConfig {
+        let path = dir.join("zgate.toml");
+        std::fs::write(&path, text).unwrap();
+        let config = zgate_config::load(&path).unwrap();
+        let reconciler = Reconciler::new();
+        let prepared = reconciler.prepare(&config).unwrap();
+        let (exports, block) = (&prepared.outcome.exports, &prepared.block);
+        let settings = settings(&config);
+        let gateway =
+            Gateway::start(&settings, exports, block, (&[], &[]), Opening::Start, |_| Ok(()));
+        let gateway = Arc::new(gateway.unwrap());
+        reconciler.adopt(prepared);
+        let iscsi = Arc::clone(&gateway.shared.iscsi);
+        let flush = move |tool: &dyn Tool, policy: &Policy| iscsi.flush_policy(tool, policy);
+        let views = Arc::clone(&gateway.shared.schedules);
+        let schedule = Schedule::start(Vec::new(), Box::new(flush), views).unwrap();
+        LiveConfig::new(&gateway, &reconciler, schedule, path, config, ConfDirLock::default())
+    }
+
+    /// Text of a configuration with a disk of this size in a file.
+    fn with_disk(dir: &Path, size: &str) -> String {
+        let disk = dir.join("disk.img");
+        let target = format!(
+            "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = {TARGET:?}\n\
+             allow_any_initiator = true\n[[target.lun]]\nnumber = 0\npath = {disk:?}\n\
+             size = {size:?}\ndirect = \"never\"\n"
+        );
+        text(dir, &target)
+    }
+
+    #[test]
+    fn the_new_size_of_a_disk_that_hangs_keeps_no_other_change_waiting() {
+        let dir = tempfile::tempdir().unwrap();
+        let live = live(dir.path(), &with_disk(dir.path(), "1MiB"));
+        std::fs::write(&live.path, with_disk(dir.path(), "2MiB")).unwrap();
+        let reload = || live.reload(&Asker::Signal, false).map(drop);
+        let resize = || live.resize(TARGET, 0, Some(3 << 20)).map(drop);
+        let changes: [&(dyn Fn() -> io::Result<()> + Sync); 2] = [&reload, &resize];
+        for change in changes {
+            let (answers, begun) = hold_resize(&dir.path().join("disk.img"));
+            std::thread::scope(|scope| {
+                let changed = scope.spawn(change);
+                begun.recv_timeout(PATIENCE).unwrap();
+                assert!(live.in_effect.try_lock().is_ok());
+                assert!(live.reconciler.changing.try_lock().is_ok());
+                assert!(live.gateway.shared.iscsi.changing.try_lock().is_ok());
+                assert!(live.gateway.followed().is_empty(), "exports may change, too");
+                drop(answers);
+                changed.join().unwrap().unwrap();
+            });
+        }
+        assert_eq!(live.gateway.shared.iscsi.lun_bytes(TARGET, 0), Some(3 << 20));
+        live.gateway.stop();
+    }
+
+    #[test]
+    fn a_disk_gets_its_new_size_when_its_storage_answers() {
+        let dir = tempfile::tempdir().unwrap();
+        let live = live(dir.path(), &with_disk(dir.path(), "1MiB"));
+        let iscsi = &live.gateway.shared.iscsi;
+        let config = zgate_config::parse(&with_disk(dir.path(), "2MiB"), Path::new("x")).unwrap();
+        let block = crate::iscsi::settings::settings(&config).unwrap();
+        let prepared = iscsi.prepare(&block, Opening::Reload).unwrap();
+        let (answers, _begun) = hold_resize(&dir.path().join("disk.img"));
+        assert_eq!(iscsi.commit(prepared).carry_out(Duration::ZERO), 1);
+        assert_eq!(iscsi.lun_bytes(TARGET, 0), Some(1 << 20));
+        drop(answers);
+        let deadline = Instant::now() + PATIENCE;
+        while iscsi.lun_bytes(TARGET, 0) != Some(2 << 20) {
+            assert!(Instant::now() < deadline, "it keeps its size");
+            std::thread::yield_now();
+        }
+        live.gateway.stop();
+    }
+
+    #[test]
+    fn kerberos_stays_where_the_gateway_runs_until_a_restart_moves_it() {
+        let config = |text: &str| zgate_config::parse(text, Path::new("x")).unwrap();
+        let running =
+            config("[server]\nstate_dir = \"/a\"\nadmin_socket = \"/nosuch/a\"\n[kerberos]\n");
+        let new = config(
+            "[server]\nstate_dir = \"/b\"\nadmin_socket = \"/nosuch/b\"\nid_domain = \"x\"\n\
+             [kerberos]\n",
+        );
+        assert_ne!(kerberos_settings(&new), kerberos_settings(&running));
+        let now = effective(&running, &new).unwrap();
+        // Contexts would end because of other settings.
+        assert_eq!(kerberos_settings(&now), kerberos_settings(&running));
+        assert_eq!(now.server.id_domain, new.server.id_domain);
+    }
+
+    #[test]
+    fn a_reload_takes_no_certificate_from_an_address_that_needs_it_until_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = server_files(dir.path(), &Authority::new(), None);
+        let api = format!("[api]\ncertificate = {:?}\nkey = {:?}\n", files.certificate, files.key);
+        let with_tls = text(dir.path(), &format!("metrics_transport = \"tls\"\n{api}"));
+        let live = live(dir.path(), &with_tls);
+        std::fs::write(&live.path, text(dir.path(), "")).unwrap();
+        let said = live.reload(&Asker::Signal, false).unwrap_err().to_string();
+        for part in ["server.metrics_transport = \"tls\"", "api.certificate", "restart"] {
+            assert!(said.contains(part), "{said}");
+        }
+        assert!(live.in_effect().config.api.certificate.is_some(), "nothing has changed");
+        // It may stay until the restart.
+        std::fs::write(&live.path, text(dir.path(), &api)).unwrap();
+        live.reload(&Asker::Signal, false).unwrap();
+        live.gateway.stop();
+    }
+
+    #[test]
+    fn an_address_of_the_api_is_closed_to_all_by_a_reload_that_removes_it() {
+        let config = |text: &str| zgate_config::parse(text, Path::new("x")).unwrap();
+        let running = config(
+            "[api]\nlisten = [\"127.0.0.1:9470\"]\ncertificate = \"/c\"\nkey = \"/k\"\n\
+             admin_token_file = \"/t\"\n",
+        );
+        let now = effective(&running, &Config::default()).unwrap();
+        assert_eq!(now.api.listen, running.api.listen);
+        assert_eq!(zgate_config::api_tls(&now.api), None);
+    }
 
     #[test]
     fn a_line_of_the_log_says_what_and_why() {

@@ -216,20 +216,20 @@ impl Reconciler {
     }
 
     /// Reads a configuration, finds its datasets, and puts it into effect by
-    /// `put`.
+    /// `put`, whose result it returns.
     ///
     /// # Errors
     /// As [`Self::prepare`], and the error of `put`.
-    pub(crate) fn replace(
+    pub(crate) fn replace<T>(
         &self,
         config: &Config,
-        put: impl FnOnce(&Prepared) -> io::Result<()>,
-    ) -> io::Result<()> {
+        put: impl FnOnce(&Prepared) -> io::Result<T>,
+    ) -> io::Result<T> {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let prepared = self.prepare(config)?;
-        put(&prepared)?;
+        let result = put(&prepared)?;
         self.adopt(prepared);
-        Ok(())
+        Ok(result)
     }
 
     /// Records that a prepared configuration is in effect.

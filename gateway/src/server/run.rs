@@ -22,6 +22,7 @@ use crate::exports::open::{Opened, Opener, Opening, place_datasets};
 use crate::exports::plan::Volume;
 use crate::exports::settings::ExportSet;
 use crate::exports::stores::OpenStores;
+use crate::iscsi::change::Resizes;
 use crate::iscsi::granted::with_granted;
 use crate::iscsi::luns::catalog::Catalog;
 use crate::iscsi::luns::numbers::{NumberFiles, with_volumes};
@@ -228,7 +229,8 @@ impl Gateway {
     }
 
     /// Replaces the exports and targets; connections and state stay. What is in
-    /// use is only taken away with `force`.
+    /// use is only taken away with `force`. Returns the sizes of files that are to change:
+    /// the caller carries that out once it has no lock.
     ///
     /// # Errors
     /// As [`Self::start`], and what is in use; nothing has changed then.
@@ -238,7 +240,7 @@ impl Gateway {
         block: &IscsiSettings,
         (volumes, granted): (&[Volume], &[GrantedDisk]),
         force: bool,
-    ) -> io::Result<()> {
+    ) -> io::Result<Resizes> {
         let (block, numbers) = self.with_volumes(block, volumes);
         if self.strict {
             numbers.require_all()?;
@@ -257,9 +259,9 @@ impl Gateway {
         numbers.store(&self.state_dir)?;
         numbers.report();
         self.put_in_place(exports, opened, &mut stores);
-        self.shared.iscsi.commit(prepared);
+        let resizes = self.shared.iscsi.commit(prepared);
         self.shared.absent.update(Source::Luns, self.shared.iscsi.absent());
-        Ok(())
+        Ok(resizes)
     }
 
     /// Replaces only the exports: datasets were added, removed or moved, or

@@ -4,6 +4,7 @@ use super::absent::Source;
 use super::activity;
 use super::api::{self, CarryOut, credentials};
 use super::check::absent_now;
+use super::events::{Event, Reload, until_stop, watch_hangup, watch_stop};
 use super::handover;
 use super::kept::ConfDirLock;
 use super::limits::API_TOOL_SECONDS;
@@ -41,13 +42,6 @@ use zgate_control::snapshot::Policy;
 use zgate_control::tool::SystemTool;
 use zgate_tls::{Certificates, TlsFault};
 
-/// Event for the main thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Event {
-    Reload,
-    Stop,
-}
-
 /// A gateway that serves a configuration.
 pub struct Running {
     gateway: Arc<Gateway>,
@@ -66,6 +60,15 @@ impl Running {
     /// # Errors
     /// The thing, the reason and the next step.
     pub fn start(config: &Config, strict: bool) -> io::Result<Self> {
+        Self::start_after(config, strict, || Ok(()))
+    }
+
+    /// The same; `before_listening` runs when everything is open, before anything listens.
+    fn start_after(
+        config: &Config,
+        strict: bool,
+        before_listening: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<Self> {
         let how = if strict { Opening::StrictStart } else { Opening::Start };
         let token = access::configured(config)?;
         let api_credentials = credentials::configured(config)?;
@@ -80,9 +83,13 @@ impl Running {
         // Clients that come back after a restart ask for TLS at once; a refusal is final.
         let prepare = |shared: &Shared| {
             shared.network.tls.replace(certificates);
+            if let Some(kerberos) = kerberos_settings(config) {
+                kerberos.make_cache_dir()?;
+            }
             shared.nfs.kerberos.replace(kerberos);
             start_name_service(config, &shared.nfs)?;
             set_domain(config, &shared.nfs);
+            before_listening()?;
             // An address that another program uses ends the start before a client is served.
             api_listeners = awaited.listen_all("API", &config.api.listen, how)?;
             Ok(())
@@ -190,6 +197,9 @@ pub(super) fn kerberos(config: &Config) -> io::Result<Option<Offer>> {
 /// # Errors
 /// The thing, the reason and the next step.
 pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Error>> {
+    let (events, happened) = mpsc::channel();
+    // First: a reload may be asked for at any time, and comes after the start.
+    watch_hangup(&events)?;
     // Live commands write beside it, whatever the working directory is then.
     let path = std::path::absolute(path)?;
     let absent = |config: &Config| if strict { absent_now(config) } else { Vec::new() };
@@ -197,11 +207,11 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
     let policies = schedule::policies(&config)?;
     let mut conf_dir = ConfDirLock::default();
     conf_dir.hold(&path)?;
-    let mut running = Running::start(&config, strict)?;
+    // Not before: a start whose storage hangs can be ended. Clients are owed a drain.
+    let mut running = Running::start_after(&config, strict, || watch_stop(&events))?;
     let api_listeners = std::mem::take(&mut running.api_listeners);
     let Running { gateway, reconciler, http, .. } = &running;
     pools::start(&gateway.shared.pools, config.server.pool_sample_seconds)?;
-    let (events, happened) = mpsc::channel();
     let schedule = {
         let (iscsi, views) =
             (Arc::clone(&gateway.shared.iscsi), Arc::clone(&gateway.shared.schedules));
@@ -215,8 +225,6 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
         Arc::new(LiveConfig::new(gateway, reconciler, schedule, path, config.clone(), conf_dir));
     gateway.shared.doctor.open(&examined, &config.server.admin_socket)?;
     let carry_out = carry_out(Arc::clone(&live), events.clone());
-    // First: whoever finds the socket may send a signal.
-    watch_signals(events)?;
     admin::start(&config.server.admin_socket, handler(Arc::clone(&carry_out)))?;
     start_api(&running, &config, api_listeners, carry_out)?;
     tracing::info!(
@@ -235,30 +243,37 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
     }
     start_watchdog(Arc::clone(&gateway.shared))?;
     notify("READY=1");
-    while let Ok(event) = happened.recv() {
-        match event {
-            Event::Stop => break,
-            Event::Reload => {
-                if let Err(error) = live.reload(&Asker::Signal, false) {
-                    tracing::error!(%error, "cannot reload the configuration; nothing changed");
-                }
-                notify("READY=1");
-            }
+    let reload: Reload = Arc::new(move || {
+        if let Err(error) = live.reload(&Asker::Signal, false) {
+            tracing::error!(%error, "cannot reload the configuration; nothing changed");
         }
+    });
+    let is_reloading = until_stop(&events, &happened, &reload);
+    wind_down(gateway, || {
+        if registered {
+            rpcbind::unregister();
+        }
+        drop(retrier);
+        drop(watcher);
+    });
+    if is_reloading {
+        tracing::warn!("a reload had not ended: the next start reads the configuration");
     }
-    notify("STOPPING=1");
-    tracing::info!("draining: running requests are finished, new ones are not accepted");
-    if registered {
-        rpcbind::unregister();
-    }
-    drop(retrier);
-    drop(watcher);
-    gateway.stop();
-    tracing::info!("stopped");
     // The socket of a stopped gateway is of no use any more.
     let _ = std::fs::remove_file(&config.server.admin_socket);
     let _ = std::fs::remove_file(config.api.socket_path(&config.server.admin_socket));
     Ok(true)
+}
+
+/// Stops the service. Before all else no more requests are taken, however long `end_others`
+/// takes: a manager of services gives the whole stop one limit.
+fn wind_down(gateway: &Gateway, end_others: impl FnOnce()) {
+    notify("STOPPING=1");
+    gateway.shared.network.drain.begin();
+    tracing::info!("draining: running requests are finished, new ones are not accepted");
+    end_others();
+    gateway.stop();
+    tracing::info!("stopped");
 }
 
 /// Carries out requests of the admin socket and of the API.
@@ -457,38 +472,10 @@ fn about_targets(shared: &Shared, request: Request) -> io::Result<serde_json::Va
     })
 }
 
-/// Watches signals: SIGHUP reloads; SIGTERM and Ctrl-C drain.
-fn watch_signals(events: mpsc::Sender<Event>) -> io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (mut hangup, mut terminate, mut interrupt) = {
-        let _entered = runtime.enter();
-        (
-            signal(SignalKind::hangup())?,
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::interrupt())?,
-        )
-    };
-    std::thread::Builder::new().name("zgate-signals".to_owned()).spawn(move || {
-        runtime.block_on(async {
-            loop {
-                let event = tokio::select! {
-                    _ = hangup.recv() => Event::Reload,
-                    _ = terminate.recv() => Event::Stop,
-                    _ = interrupt.recv() => Event::Stop,
-                };
-                if events.send(event).is_err() {
-                    return;
-                }
-            }
-        });
-    })?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nfs::tcp::tests::gateway_with;
     use crate::server::check::check;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
@@ -545,6 +532,34 @@ mod tests {
         let config = zgate_config::parse(&text, Path::new("x")).unwrap();
         let refusal = Running::start(&config, false).err().unwrap().to_string();
         assert!(refusal.contains(&format!("cannot listen on {taken}")), "{refusal}");
+    }
+
+    #[test]
+    fn a_stop_takes_no_more_requests_before_it_waits_for_anything() {
+        let dir = tempfile::tempdir().unwrap();
+        let gateway = gateway_with(dir.path(), "");
+        let drain = &gateway.shared.network.drain;
+        assert!(!drain.is_wanted());
+        wind_down(&gateway, || assert!(drain.is_wanted()));
+    }
+
+    #[test]
+    fn a_stop_is_heeded_before_anything_listens() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        let address = format!("127.0.0.1:{}", zgate_test_initiator::ports::free_port().unwrap());
+        let text = format!(
+            "[server]\nlisten = [\"{address}\"]\nmetrics_listen = \"127.0.0.1:0\"\n\
+             state_dir = {state:?}\ncores = 1\n"
+        );
+        let config = zgate_config::parse(&text, Path::new("x")).unwrap();
+        let mut listens = None;
+        let refusal = Running::start_after(&config, false, || {
+            listens = Some(std::net::TcpStream::connect(&address).is_ok());
+            Err(io::Error::other("told to"))
+        });
+        assert_eq!(refusal.err().unwrap().to_string(), "told to");
+        assert_eq!(listens, Some(false));
     }
 
     #[test]

@@ -4,11 +4,13 @@ use crate::net::connections::ConnectionLimits;
 use crate::net::rdma::fabric::RdmaSettings;
 use crate::nfs::gss::kerberos::KerberosSettings;
 use crate::state_dir::StateDir;
+use rustix::process::geteuid;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
-use zgate_config::{Config, FabricChoice, IoEngineChoice};
+use zgate_config::{Config, FabricChoice, IoEngineChoice, ServerConfig};
 use zgate_nfs::v4::server::Identity;
 use zgate_nfs::v4::state::grace::GracePeriod;
 
@@ -48,8 +50,10 @@ pub(crate) struct Settings {
 /// Directory with an entry for each RDMA device.
 const RDMA_DEVICES: &str = "/sys/class/infiniband";
 
-/// File of Kerberos' replay cache in the state directory.
+/// File of Kerberos' replay cache in the state directory, and what its name ends in beside the
+/// admin socket.
 const REPLAY_CACHE: &str = "kerberos.rcache2";
+const REPLAY_CACHE_END: &str = ".rcache2";
 
 /// Returns the settings of Kerberos; `None`: it is not offered.
 pub(crate) fn kerberos_settings(config: &Config) -> Option<KerberosSettings> {
@@ -57,8 +61,34 @@ pub(crate) fn kerberos_settings(config: &Config) -> Option<KerberosSettings> {
         keytab: kerberos.keytab.clone(),
         principal: kerberos.principal.clone(),
         users: kerberos.users.clone(),
-        replay_cache: config.server.state_dir.join(REPLAY_CACHE),
+        replay_cache: replay_cache(&config.server),
     })
+}
+
+/// Returns the file of Kerberos' replay cache: beside the admin socket, usually in memory,
+/// where a state disk that is full or fails keeps nobody from a new context. It is of use for
+/// some minutes only. In a directory where others may write it would be theirs.
+fn replay_cache(server: &ServerConfig) -> PathBuf {
+    let socket = &server.admin_socket;
+    match (socket.parent(), socket.file_name()) {
+        (Some(dir), Some(name)) if socket.is_absolute() && is_own(dir) => {
+            let mut name = name.to_owned();
+            name.push(REPLAY_CACHE_END);
+            dir.join(name)
+        }
+        _ => server.state_dir.join(REPLAY_CACHE),
+    }
+}
+
+/// Returns whether nobody else can write in a directory; one that is missing is made so.
+fn is_own(dir: &Path) -> bool {
+    match std::fs::metadata(dir) {
+        Ok(found) => {
+            let is_writable = found.mode() & 0o022 != 0;
+            found.is_dir() && found.uid() == geteuid().as_raw() && !is_writable
+        }
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
 }
 
 /// Returns the settings of the process.
@@ -157,6 +187,35 @@ mod tests {
         }
         let has_device = std::fs::read_dir(RDMA_DEVICES).is_ok_and(|found| found.count() > 0);
         assert_eq!(of("optional = true\n").is_empty(), !has_device);
+    }
+
+    #[test]
+    fn the_replay_cache_is_beside_the_admin_socket_unless_others_may_write_there() {
+        use std::fs::{Permissions, create_dir, metadata, set_permissions};
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let kerberos = |socket: &Path| {
+            let text = format!(
+                "[server]\nstate_dir = \"/state\"\nadmin_socket = {socket:?}\n[kerberos]\n"
+            );
+            kerberos_settings(&zgate_config::parse(&text, Path::new("x")).unwrap()).unwrap()
+        };
+        let (own, shared) = (dir.path().join("own"), dir.path().join("shared"));
+        for (dir, mode) in [(&own, 0o700), (&shared, 0o1777)] {
+            create_dir(dir).unwrap();
+            set_permissions(dir, Permissions::from_mode(mode)).unwrap();
+        }
+        let cache = |socket: &Path| kerberos(socket).replay_cache;
+        assert_eq!(cache(&own.join("tank.sock")), own.join("tank.sock.rcache2"));
+        for socket in [shared.join("tank.sock"), PathBuf::from("tank.sock")] {
+            assert_eq!(cache(&socket), Path::new("/state/kerberos.rcache2"));
+        }
+        // A missing directory is made before anybody may need it, and is the same one then.
+        let later = kerberos(&own.join("later/tank.sock"));
+        later.make_cache_dir().unwrap();
+        assert_eq!(metadata(own.join("later")).unwrap().mode() & 0o777, 0o700);
+        assert_eq!(kerberos(&own.join("later/tank.sock")), later);
+        later.make_cache_dir().unwrap();
     }
 
     #[test]

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use zgate_control::PoolName;
-use zgate_control::watch::{Change, Listener, Watch};
+use zgate_control::watch::{Change, Listener, Watch, WatchEnd};
 use zgate_io::mountinfo::{self, MountLine};
 
 /// Interval at which stores are checked for idleness.
@@ -24,10 +24,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Interval and number of checks for a zvol without a device.
 const PENDING: (Duration, u32) = (Duration::from_millis(500), 20);
 
-/// Running thread; ends when dropped.
+/// Running thread; it ends when this is dropped, a moment later.
 pub(crate) struct DatasetWatcher {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    /// End of the watch of ZFS events, once there is one.
+    watch_end: Arc<OnceLock<WatchEnd>>,
 }
 
 impl DatasetWatcher {
@@ -46,7 +47,7 @@ impl DatasetWatcher {
         changes: Sender<Change>,
         happened: Receiver<Change>,
     ) -> io::Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stop, watch_end) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let runner = Runner {
             follow: Arc::clone(follow),
             gateway: Arc::clone(gateway),
@@ -55,21 +56,23 @@ impl DatasetWatcher {
             trouble: None,
             pending: 0,
             watch: None,
+            watch_end: Arc::clone(&watch_end),
             asking: None,
             changes,
         };
         let builder = std::thread::Builder::new().name("zgate-follow".to_owned());
-        let thread = builder.spawn(move || runner.run(&happened))?;
-        Ok(Self { stop, thread: Some(thread) })
+        builder.spawn(move || runner.run(&happened))?;
+        Ok(Self { stop, watch_end })
     }
 }
 
 impl Drop for DatasetWatcher {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been printed already.
-            let _ = thread.join();
+        // Its program would outlive this process. The thread is not waited for: its search
+        // may wait for ZFS.
+        if let Some(watch) = self.watch_end.get() {
+            watch.end();
         }
     }
 }
@@ -95,6 +98,7 @@ struct Runner {
     pending: u32,
     /// Watch of ZFS events; started when there are datasets to follow.
     watch: Option<Watch>,
+    watch_end: Arc<OnceLock<WatchEnd>>,
     /// Thread that asks late pools, the last one. Nobody waits for its end.
     asking: Option<JoinHandle<()>>,
     /// Keeps the channel open while there is no watch.
@@ -110,7 +114,7 @@ impl Runner {
         // The start has found zvols whose devices come a moment after their pool.
         let is_pending = self.follow.state().pending;
         let mut wanted: Option<Wanted> = is_pending.then(|| Wanted::again(None));
-        while !self.stop.load(Ordering::Acquire) {
+        loop {
             let now = Instant::now();
             let due = wanted.as_ref().map_or(next_look, |wanted| wanted.due().min(next_look));
             match happened.recv_timeout(due.saturating_duration_since(now)) {
@@ -120,6 +124,9 @@ impl Runner {
                 }
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if self.stop.load(Ordering::Acquire) {
+                return;
             }
             let now = Instant::now();
             if now >= next_look {
@@ -152,7 +159,10 @@ impl Runner {
             return;
         }
         match Watch::start(&listener(self.changes.clone())) {
-            Ok(watch) => self.watch = Some(watch),
+            Ok(watch) => {
+                self.watch_end.get_or_init(|| watch.ending());
+                self.watch = Some(watch);
+            }
             Err(error) => tracing::warn!(%error, "changes of datasets are detected late"),
         }
     }
@@ -378,7 +388,7 @@ mod tests {
     use crate::iscsi::service::Rules;
     use crate::iscsi::tests::gate::hold_open;
     use crate::nfs::tcp::tests::gateway_with;
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
     use std::sync::Mutex;
     use zgate_control::{Discovery, Tool, ToolError};
 
@@ -524,26 +534,32 @@ mod tests {
         follow.scan(&gateway).unwrap();
     }
 
-    #[test]
-    fn a_late_pool_that_is_asked_delays_neither_another_one_nor_the_stop() {
-        let dir = tempfile::tempdir().unwrap();
-        let gateway = Arc::new(gateway_with(dir.path(), ""));
+    /// A gateway that serves one dataset of `tank`; nobody knows those of `slow`.
+    fn serve_two_pools(dir: &Path) -> (Arc<TwoPools>, Arc<Reconciler>, Arc<Gateway>) {
+        let gateway = Arc::new(gateway_with(dir, ""));
         for name in ["a", "b"] {
-            std::fs::create_dir(dir.path().join(name)).unwrap();
+            std::fs::create_dir(dir.join(name)).unwrap();
         }
         let names = Mutex::new(vec!["a"]);
-        let tool = Arc::new(TwoPools { dir: dir.path().into(), names, waits: Mutex::default() });
+        let tool = Arc::new(TwoPools { dir: dir.into(), names, waits: Mutex::default() });
         let discovery = || Discovery::new(Arc::<TwoPools>::clone(&tool));
         let follow = Reconciler::with(discovery(), discovery());
         let config = "[[export]]\ndataset = \"slow/m/*\"\npseudo = \"/s\"\n\
             [[export]]\ndataset = \"tank/m/*\"\npseudo = \"/t\"\n";
-        let config = zgate_config::parse(config, std::path::Path::new("x")).unwrap();
+        let config = zgate_config::parse(config, Path::new("x")).unwrap();
         follow
             .replace(&config, |prepared| {
                 gateway.replace_exports(&prepared.outcome.exports, Opening::Reload)
             })
             .unwrap();
         assert_eq!(gateway.followed().len(), 1);
+        (tool, follow, gateway)
+    }
+
+    #[test]
+    fn a_late_pool_that_is_asked_delays_neither_another_one_nor_the_stop() {
+        let dir = tempfile::tempdir().unwrap();
+        let (tool, follow, gateway) = serve_two_pools(dir.path());
         let ((begins, has_begun), (end, ends)) = (channel(), channel());
         *tool.waits.lock().unwrap() = Some((begins, ends));
         follow.end_pause();
@@ -560,5 +576,25 @@ mod tests {
         }
         drop(watcher);
         assert!(end.send(()).is_ok(), "the late pool has been waiting all the time");
+    }
+
+    #[test]
+    fn a_search_that_hangs_does_not_delay_the_stop() {
+        let dir = tempfile::tempdir().unwrap();
+        let (tool, follow, gateway) = serve_two_pools(dir.path());
+        let ((begins, has_begun), (end, ends)) = (channel(), channel());
+        *tool.waits.lock().unwrap() = Some((begins, ends));
+        let (changes, happened) = channel();
+        let watcher =
+            DatasetWatcher::follow_changes(&follow, &gateway, changes.clone(), happened).unwrap();
+        changes.send(Change::Restarted).unwrap();
+        has_begun.recv_timeout(PATIENCE).unwrap();
+        let (told, dropped) = channel();
+        std::thread::spawn(move || {
+            drop(watcher);
+            told.send(()).unwrap();
+        });
+        assert!(dropped.recv_timeout(PATIENCE).is_ok(), "the stop waits for the search");
+        assert!(end.send(()).is_ok(), "the search has been waiting all the time");
     }
 }

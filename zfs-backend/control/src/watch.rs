@@ -72,16 +72,35 @@ impl Watch {
             vec![thread("zgate-zevents", follow_events)?, thread("zgate-mounts", follow_mounts)?];
         Ok(Self { control, threads })
     }
+
+    /// Returns what ends the watch without waiting.
+    #[must_use]
+    pub fn ending(&self) -> WatchEnd {
+        WatchEnd(Arc::clone(&self.control))
+    }
+}
+
+/// End of a watch, for those who do not wait for its threads.
+#[derive(Clone)]
+pub struct WatchEnd(Arc<Control>);
+
+impl std::fmt::Debug for WatchEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WatchEnd")
+    }
+}
+
+impl WatchEnd {
+    /// Ends the watch and its `zpool events`, which would outlive this process. The
+    /// threads end a moment later.
+    pub fn end(&self) {
+        self.0.end();
+    }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.control.stopped.store(true, Ordering::Release);
-        if let Some(child) = &mut *self.control.child() {
-            // The process may have ended by itself; the thread waits for it.
-            let _ = child.kill();
-        }
-        self.control.pause.1.notify_all();
+        self.control.end();
         for thread in self.threads.drain(..) {
             // A panic there has been printed already.
             let _ = thread.join();
@@ -90,6 +109,15 @@ impl Drop for Watch {
 }
 
 impl Control {
+    fn end(&self) {
+        self.stopped.store(true, Ordering::Release);
+        if let Some(child) = &mut *self.child() {
+            // The process may have ended by itself; the thread waits for it.
+            let _ = child.kill();
+        }
+        self.pause.1.notify_all();
+    }
+
     fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
@@ -213,6 +241,16 @@ mod tests {
     fn a_complaint_is_its_first_line() {
         assert_eq!(first_line(&b"cannot open: no\nmore"[..]), "cannot open: no");
         assert_eq!(first_line(&b""[..]), "");
+    }
+
+    #[test]
+    fn the_end_of_a_watch_ends_its_program_and_waits_for_no_thread() {
+        let control = Arc::new(Control::default());
+        *control.child() = Some(Command::new("sleep").arg("600").spawn().unwrap());
+        WatchEnd(Arc::clone(&control)).end();
+        assert!(control.is_stopped());
+        let mut program = control.child().take().unwrap();
+        assert!(!program.wait().unwrap().success());
     }
 
     #[test]

@@ -383,6 +383,8 @@ impl Unit {
                 if !bytes.is_multiple_of(block) {
                     return Err(failed(format!("the size is not a multiple of {block} bytes")));
                 }
+                #[cfg(test)]
+                crate::iscsi::tests::gate::wait_resize(&self.config.path);
                 match self.volume.resize(bytes, Shrink::Refuse).await {
                     Ok(now) => now,
                     Err(error @ ResizeError::Smaller { .. }) => {

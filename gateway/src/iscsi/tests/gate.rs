@@ -19,27 +19,46 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 static GATES: LazyLock<Mutex<HashMap<PathBuf, Arc<Gate>>>> = LazyLock::new(Mutex::default);
 
-/// Openings to be held, by path: who is told, and the end of the wait.
-type HeldOpens = HashMap<PathBuf, (Sender<()>, Receiver<()>)>;
+/// Work to be held, by path: who is told, and the end of the wait.
+type Held = Mutex<HashMap<PathBuf, (Sender<()>, Receiver<()>)>>;
 
-static OPENS: LazyLock<Mutex<HeldOpens>> = LazyLock::new(Mutex::default);
+static OPENS: LazyLock<Held> = LazyLock::new(Mutex::default);
+static RESIZES: LazyLock<Held> = LazyLock::new(Mutex::default);
 
-/// Holds the next opening of the LUN at `path` until the sender is dropped. The
-/// receiver is told that it has begun.
-pub(crate) fn hold_open(path: &Path) -> (Sender<()>, Receiver<()>) {
-    let ((told, begun), (opens, waits)) = (channel(), channel());
-    OPENS.lock().unwrap().insert(path.to_owned(), (told, waits));
-    (opens, begun)
+fn hold(work: &Held, path: &Path) -> (Sender<()>, Receiver<()>) {
+    let ((told, begun), (ends, waits)) = (channel(), channel());
+    work.lock().unwrap().insert(path.to_owned(), (told, waits));
+    (ends, begun)
 }
 
-/// Waits if a test holds the opening of this path.
-pub(crate) fn wait_open(path: &Path) {
-    let held = OPENS.lock().unwrap().remove(path);
+fn wait(work: &Held, path: &Path) {
+    let held = work.lock().unwrap().remove(path);
     if let Some((told, waits)) = held {
         // The test may have ended.
         let _ = told.send(());
         let _ = waits.recv();
     }
+}
+
+/// Holds the next opening of the LUN at `path` until the sender is dropped. The
+/// receiver is told that it has begun.
+pub(crate) fn hold_open(path: &Path) -> (Sender<()>, Receiver<()>) {
+    hold(&OPENS, path)
+}
+
+/// Waits if a test holds the opening of this path.
+pub(crate) fn wait_open(path: &Path) {
+    wait(&OPENS, path);
+}
+
+/// Holds the next change of the size of the file at `path`, in the same way.
+pub(crate) fn hold_resize(path: &Path) -> (Sender<()>, Receiver<()>) {
+    hold(&RESIZES, path)
+}
+
+/// Waits if a test holds the change of this file's size.
+pub(crate) fn wait_resize(path: &Path) {
+    wait(&RESIZES, path);
 }
 
 #[derive(Debug, Default)]

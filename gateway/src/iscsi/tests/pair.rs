@@ -157,7 +157,7 @@ fn a_disk_that_is_opened_while_an_address_moves_has_the_new_access_states() {
     // The disk is open by now, and not yet known to whoever follows addresses.
     let there = |ip: std::net::IpAddr| ip == std::net::IpAddr::from([192, 0, 2, 1]);
     assert_eq!(iscsi.home.groups.follow(there).len(), 2);
-    iscsi.commit(prepared);
+    drop(iscsi.commit(prepared));
     let rules = iscsi.rules();
     let unit = rules.catalog.units().next().unwrap();
     assert_eq!(groups(unit), [(1, STANDBY), (2, ACTIVE)]);

@@ -59,7 +59,7 @@ fn a_refused_reload_leaves_zvols_their_numbers() {
     wrong.targets[0].luns.push(LunConfig { number: 4, path, ..fixed });
     let volumes = slice::from_ref(&a);
     let refused = gateway.replace(&ExportSet::default(), &wrong, (volumes, &[]), true);
-    assert!(refused.unwrap_err().to_string().contains("lun 4"));
+    assert!(refused.err().unwrap().to_string().contains("lun 4"));
     assert_eq!(numbers(), "4 70\n");
     gateway.replace_volumes(&block, &[a.clone(), b.clone()]).unwrap();
     assert_eq!((path_of(&fixture, 4), path_of(&fixture, 5)), (a.device.clone(), b.device.clone()));
@@ -69,7 +69,7 @@ fn a_refused_reload_leaves_zvols_their_numbers() {
     std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
     let fixed = other.targets[0].luns[0].clone();
     other.targets[0].luns.push(LunConfig { number: 4, path: path.clone(), ..fixed });
-    gateway.replace(&ExportSet::default(), &other, (volumes, &[]), true).unwrap();
+    drop(gateway.replace(&ExportSet::default(), &other, (volumes, &[]), true).unwrap());
     assert_eq!(path_of(&fixture, 4), path);
     assert_eq!(numbers(), "6 70\n5 71\n");
 }

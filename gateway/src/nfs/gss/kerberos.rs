@@ -8,7 +8,9 @@ use super::tickets::{CallbackMechanism, MitTickets};
 use super::token_slots::TokenSlots;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::DirBuilder;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -54,6 +56,22 @@ impl KerberosSettings {
         let Self { keytab, principal, replay_cache, .. } = self;
         let found = MitKerberos::new(keytab, principal.as_deref(), Some(replay_cache));
         found.map_err(|error| format!("{}: {error}", keytab.display()))
+    }
+
+    /// Makes the directory of the replay cache if it is missing.
+    ///
+    /// # Errors
+    /// The directory, the reason and the next step.
+    pub(crate) fn make_cache_dir(&self) -> io::Result<()> {
+        let Some(dir) = self.replay_cache.parent() else { return Ok(()) };
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| {
+            let reason = format!(
+                "kerberos: cannot make {} for the replay cache: {error}; run as root, or set \
+                 server.admin_socket to a path of your own",
+                dir.display()
+            );
+            io::Error::new(error.kind(), reason)
+        })
     }
 }
 
