@@ -4,6 +4,7 @@
 use super::api::credentials;
 use super::listen;
 use super::web::access;
+use crate::admin::{foreign_file, next_step_for_foreign_file};
 use crate::exports::absent::Fault;
 use crate::exports::attempts::{Attempts, Job, Wake, Work};
 use crate::exports::hosts::addresses;
@@ -32,6 +33,7 @@ pub fn check(config: &Config) -> Vec<Problem> {
         check_pattern(export.dataset.as_ref()?, place)
     }));
     found.extend(check_discovery(config));
+    found.extend(check_sockets(config));
     found.extend(check_token(config));
     found.extend(check_api(config));
     found.extend(check_tls(config));
@@ -206,6 +208,19 @@ fn check_discovery(config: &Config) -> Option<Problem> {
     })
 }
 
+/// Finds files in the places of the sockets: the gateway replaces sockets only.
+fn check_sockets(config: &Config) -> Vec<Problem> {
+    let admin = &config.server.admin_socket;
+    let sockets = [
+        (Place::root("server").key("admin_socket"), "admin_socket", admin.clone()),
+        (Place::root("api").key("socket"), "api.socket", config.api.socket_path(admin)),
+    ];
+    let faults = sockets.into_iter().filter_map(|(place, key, path)| {
+        Some(problem(place, foreign_file(&path)?, &next_step_for_foreign_file(key)))
+    });
+    faults.collect()
+}
+
 fn check_token(config: &Config) -> Option<Problem> {
     let error = access::configured(config).err()?;
     let place = Place::root("server").key("status_token_file");
@@ -248,4 +263,39 @@ fn check_secret(chap: &ChapConfig, place: &Place) -> Option<Problem> {
 
 fn problem(place: Place, problem: String, next_step: &str) -> Problem {
     Problem { place, problem, next_step: next_step.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Config {
+        zgate_config::parse(text, Path::new("x")).unwrap()
+    }
+
+    /// The places and texts of problems, one a line.
+    fn lines(problems: &[Problem]) -> String {
+        let line = |one: &Problem| format!("{}: {}; {}\n", one.place, one.problem, one.next_step);
+        problems.iter().map(line).collect()
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_a_socket_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let (admin, api) = (dir.path().join("a.sock"), dir.path().join("data.img"));
+        let config =
+            parsed(&format!("[server]\nadmin_socket = {admin:?}\n[api]\nsocket = {api:?}\n"));
+        assert_eq!(lines(&check(&config)), "");
+        std::fs::write(&api, "precious").unwrap();
+        let said = lines(&check(&config));
+        assert!(
+            said.starts_with("api.socket: ") && said.contains("is no socket; remove"),
+            "{said}"
+        );
+        // A socket is that of an earlier gateway, or of the one that serves.
+        std::fs::remove_file(&api).unwrap();
+        let _listening =
+            [&admin, &api].map(|path| std::os::unix::net::UnixListener::bind(path).unwrap());
+        assert_eq!(lines(&check(&config)), "");
+    }
 }
