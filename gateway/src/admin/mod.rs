@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -300,7 +301,10 @@ pub(crate) fn bind_private(path: &Path) -> io::Result<UnixListener> {
     let private = parent.unwrap_or(Path::new(".")).join(format!(".zgate-{}", std::process::id()));
     std::fs::DirBuilder::new().mode(0o700).create(&private)?;
     let inside = private.join("s");
-    let bound = UnixListener::bind(&inside).and_then(|listener| {
+    let bound = std::fs::File::open(&private).and_then(|dir| {
+        // By its descriptor: the path itself may be longer than that of a socket may be.
+        let short = format!("/proc/self/fd/{}/s", dir.as_raw_fd());
+        let listener = UnixListener::bind(short)?;
         std::fs::set_permissions(&inside, std::fs::Permissions::from_mode(0o600))?;
         std::fs::rename(&inside, path)?;
         Ok(listener)
@@ -429,6 +433,20 @@ mod tests {
         drop(UnixListener::bind(&left).unwrap());
         start(&left, handler).unwrap();
         assert!(ask(&left, &Request::Status).is_ok());
+    }
+
+    #[test]
+    fn a_socket_may_have_the_longest_path_that_a_client_can_connect_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let longest = 107 - dir.path().as_os_str().len() - 1;
+        // One directory with a long name, and a socket with a short one.
+        let folder = dir.path().join("d".repeat(longest - 2));
+        std::fs::create_dir(&folder).unwrap();
+        let path = folder.join("s");
+        assert_eq!(path.as_os_str().len(), 107);
+        let handler: Handler = Arc::new(|_, _| Reply::Ok(serde_json::Value::Null));
+        start(&path, handler).unwrap();
+        assert!(ask(&path, &Request::Status).is_ok());
     }
 
     #[test]
