@@ -27,12 +27,12 @@ pub(crate) fn open(path: &Path, options: &BlockOptions) -> Result<Backing, OpenE
     match rustix::fs::stat(path) {
         Ok(found) => match FileType::from_raw_mode(found.st_mode) {
             FileType::BlockDevice => open_device(path, options, &found),
-            FileType::RegularFile => open_file(path, options, OFlags::empty()),
+            FileType::RegularFile => open_file(path, options, false),
             other => Err(wrong_type(path, other)),
         },
         Err(Errno::NOENT) if options.create_bytes.is_some() && !options.read_only => {
             refuse_among_devices(path)?;
-            open_file(path, options, OFlags::CREATE)
+            open_file(path, options, true)
         }
         Err(errno) => Err(unreachable_because(path, errno)),
     }
@@ -177,21 +177,51 @@ fn stop_direct(fd: &OwnedFd) -> rustix::io::Result<()> {
     rustix::fs::fcntl_setfl(fd, flags - OFlags::DIRECT)
 }
 
-fn open_file(path: &Path, options: &BlockOptions, create: OFlags) -> Result<Backing, OpenError> {
-    let fd =
-        rustix::fs::open(path, access(options) | create, NEW_FILE_MODE).map_err(
-            |errno| match errno {
-                Errno::ROFS => not_writable(path, "its file system is read-only"),
-                Errno::TXTBSY => not_writable(path, "it is a running program or a swap file"),
-                other => unreachable_because(path, other),
-            },
-        )?;
+fn open_file(path: &Path, options: &BlockOptions, creates: bool) -> Result<Backing, OpenError> {
+    let (fd, is_new) = open_or_create(path, options, creates)?;
     let stat = rustix::fs::fstat(&fd).map_err(|errno| unexaminable(path, "stat", errno))?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {}
         other => return Err(wrong_type(path, other)),
     }
     hold(&fd, path, options.read_only)?;
+    // The lock lasts until a file that was made in vain is gone: nobody else uses it.
+    let _lock = if is_new { fd.try_clone().ok() } else { None };
+    let opened = prepare_file(fd, path, options);
+    if opened.is_err()
+        && is_new
+        && let Err(error) = std::fs::remove_file(path)
+    {
+        tracing::warn!(path = %path.display(), %error, "cannot remove a file that was made in vain");
+    }
+    opened
+}
+
+/// Opens a file; returns whether it is new.
+fn open_or_create(
+    path: &Path,
+    options: &BlockOptions,
+    creates: bool,
+) -> Result<(OwnedFd, bool), OpenError> {
+    let open = |more: OFlags| rustix::fs::open(path, access(options) | more, NEW_FILE_MODE);
+    let opened = if creates {
+        match open(OFlags::CREATE | OFlags::EXCL) {
+            // Somebody else has just made it, or a symbolic link leads to where it is to be.
+            Err(Errno::EXIST) => open(OFlags::CREATE).map(|fd| (fd, false)),
+            made => made.map(|fd| (fd, true)),
+        }
+    } else {
+        open(OFlags::empty()).map(|fd| (fd, false))
+    };
+    opened.map_err(|errno| match errno {
+        Errno::ROFS => not_writable(path, "its file system is read-only"),
+        Errno::TXTBSY => not_writable(path, "it is a running program or a swap file"),
+        other => unreachable_because(path, other),
+    })
+}
+
+/// Gives a file that is locked its size, and reads its geometry.
+fn prepare_file(fd: OwnedFd, path: &Path, options: &BlockOptions) -> Result<Backing, OpenError> {
     if let (Some(bytes), false) = (options.create_bytes, options.read_only) {
         give_size(&fd, path, bytes)?;
     }
@@ -213,7 +243,13 @@ fn give_size(fd: &OwnedFd, path: &Path, bytes: u64) -> Result<(), OpenError> {
     if rustix::fs::fstat(fd).map_err(ask("stat"))?.st_size != 0 {
         return Ok(());
     }
-    rustix::fs::ftruncate(fd, bytes).map_err(ask("set the size of"))?;
+    rustix::fs::ftruncate(fd, bytes).map_err(|errno| match errno {
+        // ftruncate(2): larger than the largest file.
+        Errno::FBIG | Errno::INVAL => {
+            OpenError::TooLarge { path: path.to_owned(), size_bytes: bytes }
+        }
+        other => unexaminable(path, "set the size of", other),
+    })?;
     rustix::fs::fsync(fd).map_err(ask("sync"))?;
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

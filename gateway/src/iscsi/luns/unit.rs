@@ -212,7 +212,7 @@ impl UnitHome {
             }
             check_file(&state_dir, &lun, naa)?;
             BlockVolume::open(&lun.path, options, engine).map_err(|error| match error {
-                OpenError::Unexaminable { .. } if standby => {
+                OpenError::Unexaminable { .. } | OpenError::TooLarge { .. } if standby => {
                     Fault::absent(error.to_string(), STAND_IN_STEP)
                 }
                 error => fault(&error),
@@ -303,6 +303,7 @@ fn fault(error: &OpenError) -> Fault {
         }
         OpenError::InUse { .. } => "end the other use of it",
         OpenError::Unexaminable { .. } => "check its pool or device",
+        OpenError::TooLarge { .. } => "lower size, or put it on a file system with larger files",
         _ => return Fault::wrong(error.to_string()),
     };
     Fault::absent(error.to_string(), next_step)
