@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use zgate_config::Config;
 use zgate_control::health::{ArcStats, PoolHealth, PoolState};
 use zgate_control::{Dataset, DatasetKind, DatasetName, DatasetPattern};
-use zgate_gateway::{TlsFault, Validity};
+use zgate_gateway::{LunProblem, TlsFault, Validity};
 
 /// The machine a gateway runs on.
 #[derive(Debug)]
@@ -221,7 +221,7 @@ pub(crate) struct LunFacts {
     /// Dataset: the zvol, or the one that contains the file.
     pub(crate) dataset: Option<DatasetName>,
     /// Reason for which it cannot be opened.
-    pub(crate) problem: Option<String>,
+    pub(crate) problem: Option<LunProblem>,
 }
 
 impl LunFacts {

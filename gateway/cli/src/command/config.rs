@@ -84,13 +84,15 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<bool, Box<dyn Error>> {
 /// Examines a file; returns how many items are absent, too. What is absent or in
 /// doubt is among `warnings`, or with `--strict` an error.
 fn check(args: &CheckArgs, warnings: &mut Notices) -> Result<(Config, usize), ConfigError> {
-    let (mut absent, mut doubtful) = (Vec::new(), Vec::new());
+    let (mut absent, mut doubtful, mut awaited) = (Vec::new(), Vec::new(), None);
     let files = ConfigFiles::read(args.file.path())?;
     let examined = files.check(|config| {
         let mut wrong = zgate_gateway::check(config);
         absent = zgate_gateway::absent_now(config);
         doubtful = zgate_gateway::doubtful(config);
+        awaited = zgate_gateway::missing_state_dir(config);
         if args.strict {
+            wrong.extend(awaited.take());
             wrong.append(&mut absent);
             wrong.append(&mut doubtful);
         }
@@ -104,6 +106,10 @@ fn check(args: &CheckArgs, warnings: &mut Notices) -> Result<(Config, usize), Co
     }
     let absent_count = absent.len();
     absent.append(&mut doubtful);
+    if let Some(mut item) = awaited {
+        item.problem += "; the gateway does not start before it is there";
+        absent.push(item);
+    }
     *warnings = files.notices(absent);
     Ok((examined?, absent_count))
 }

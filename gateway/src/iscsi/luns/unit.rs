@@ -196,11 +196,7 @@ impl UnitHome {
         let (state_dir, engine) = (Arc::clone(&self.state_dir), self.engine.clone());
         let options = BlockOptions {
             read_only: lun.read_only,
-            direct: match lun.direct {
-                DirectChoice::Auto => DirectIo::Auto,
-                DirectChoice::Always => DirectIo::Always,
-                DirectChoice::Never => DirectIo::Never,
-            },
+            direct: direct_io(lun.direct),
             create_bytes: lun.size.map(|size| size.0),
             ..BlockOptions::new(self.pool.clone())
         };
@@ -291,8 +287,17 @@ fn remove_stand_in(lun: &LunConfig) -> Result<(), Fault> {
     }
 }
 
+/// Returns the use of the page cache that a configuration chooses.
+pub(super) fn direct_io(choice: DirectChoice) -> DirectIo {
+    match choice {
+        DirectChoice::Auto => DirectIo::Auto,
+        DirectChoice::Always => DirectIo::Always,
+        DirectChoice::Never => DirectIo::Never,
+    }
+}
+
 /// Returns whether a volume is absent, or can never be served as configured.
-fn fault(error: &OpenError) -> Fault {
+pub(super) fn fault(error: &OpenError) -> Fault {
     let next_step = match error {
         OpenError::Unreachable { .. } | OpenError::NoSuchDevice(_) => {
             "import its pool, create the volume or file, or correct the path"
