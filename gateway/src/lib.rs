@@ -35,6 +35,7 @@ mod server;
 mod state_dir;
 mod state_writer;
 
+pub use exports::exposed::exposes;
 pub use exports::overlap::sharing;
 pub use iscsi::luns::examine::{LunProblem, lun_problem};
 pub use net::interfaces::Interface;

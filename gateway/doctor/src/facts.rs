@@ -100,6 +100,8 @@ pub(crate) struct StateDirFacts {
     pub(crate) write_problem: Option<String>,
     /// Bytes that are free for its owner; none if that cannot be determined.
     pub(crate) free_bytes: Option<u64>,
+    /// Pseudo paths of the exports that serve it, or would.
+    pub(crate) exported_by: Vec<String>,
     /// The mount the directory, or its deepest existing ancestor, lies on.
     pub(crate) mount: Option<Mount>,
 }

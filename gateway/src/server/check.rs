@@ -20,7 +20,6 @@ use crate::server::settings::kerberos_settings;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use zgate_config::{ChapConfig, ClientMatch, Config, LunConfig, Place, Problem, TargetConfig};
 use zgate_control::{DatasetPattern, SystemTool};
@@ -274,6 +273,7 @@ fn problem(place: Place, problem: String, next_step: &str) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     pub(super) fn parsed(text: &str) -> Config {
         zgate_config::parse(text, Path::new("x")).unwrap()

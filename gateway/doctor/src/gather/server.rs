@@ -32,10 +32,12 @@ pub(crate) fn facts(config_path: &Path, socket: Option<&Path>) -> ServerFacts {
     let table = mounts::all();
     let zfs = zfs::facts();
     let own = process::facts(gateway);
+    let exports: Vec<ExportFacts> =
+        config.exports.iter().map(|export| export_facts(export, &table, &zfs)).collect();
     ServerFacts {
         config_path: config_path.to_owned(),
         config_problem: problem,
-        state_dir: state_dir(&config.server.state_dir, &table),
+        state_dir: state_dir(&config.server.state_dir, &table, &exports),
         process: own,
         uring_problem: zgate_io::IoEngine::new(zgate_io::EngineChoice::Uring, 1)
             .err()
@@ -46,7 +48,7 @@ pub(crate) fn facts(config_path: &Path, socket: Option<&Path>) -> ServerFacts {
         clients: gateway.and_then(|_| clients(socket)),
         absent: gateway.and_then(|_| absent(socket)),
         certificates: zgate_gateway::certificates(&config),
-        exports: config.exports.iter().map(|export| export_facts(export, &table, &zfs)).collect(),
+        exports,
         luns: luns(&config, &table, &zfs),
         zfs,
         memory_bytes: memory_bytes(),
@@ -143,9 +145,14 @@ fn nfsd_threads() -> u64 {
     first.unwrap_or(0)
 }
 
-fn state_dir(path: &Path, table: &[Mount]) -> StateDirFacts {
+fn state_dir(path: &Path, table: &[Mount], exports: &[ExportFacts]) -> StateDirFacts {
     use rustix::fs::{Access, access};
-    let mut facts = StateDirFacts::default();
+    let is_exposed = |export: &&ExportFacts| {
+        export.path.as_ref().is_some_and(|dir| zgate_gateway::exposes(dir, path))
+    };
+    let exported_by = exports.iter().filter(is_exposed).map(|export| export.pseudo.clone());
+    let mut facts =
+        StateDirFacts { exported_by: exported_by.collect(), ..StateDirFacts::default() };
     // The deepest existing ancestor decides whether the rest can be created.
     let there = path.ancestors().find(|part| part.exists()).unwrap_or(Path::new("/"));
     let real = fs::canonicalize(there).unwrap_or_else(|_| there.to_owned());

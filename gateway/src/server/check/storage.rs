@@ -4,6 +4,7 @@
 use super::{attempted, boxed, problem, results};
 use crate::exports::absent::Fault;
 use crate::exports::attempts::Work;
+use crate::exports::exposed;
 use crate::exports::limits::{NAME_PATIENCE, START_PATIENCE};
 use crate::iscsi::luns::examine::examine;
 use crate::state_dir;
@@ -27,7 +28,7 @@ struct StorageCheck {
 }
 
 /// Returns what keeps the gateway from starting: directories and disks of the wrong kind or
-/// size, and disks that are one.
+/// size, disks that are one, and exports that would serve the state directory.
 pub(super) fn unusable(config: &Config) -> Vec<Problem> {
     let checks = checks(config).into_iter();
     let (names, work): (Vec<_>, Vec<_>) =
@@ -54,12 +55,22 @@ pub(super) fn unusable(config: &Config) -> Vec<Problem> {
 }
 
 fn checks(config: &Config) -> Vec<StorageCheck> {
-    let path = config.server.state_dir.clone();
+    let state_dir = &config.server.state_dir;
+    let path = state_dir.clone();
     let mut checks = vec![StorageCheck {
         place: Place::root("server").key("state_dir"),
         owner: String::new(),
         work: Box::new(move || check_state_dir(&path).map(|()| None)),
     }];
+    for (index, export) in config.exports.iter().enumerate() {
+        let Some(path) = export.path.clone() else { continue };
+        let state_dir = state_dir.clone();
+        checks.push(StorageCheck {
+            place: Place::root("export").item(index).key("path"),
+            owner: String::new(),
+            work: Box::new(move || exposed::refuse(&path, &state_dir).map(|()| None)),
+        });
+    }
     // In standby, files of the state directory stand for the disks.
     let targets = config.targets.iter().enumerate().filter(|_| !config.iscsi.standby);
     for (index, target) in targets {
@@ -185,6 +196,25 @@ mod tests {
         let said = lines(&unusable(&parsed(&format!("{TARGET}{luns}"))));
         let other = "target iqn.2026-11.test:a lun 0 has the same device or file";
         assert!(said.contains(other) && said.lines().count() == 1, "{said}");
+    }
+
+    #[test]
+    fn an_export_of_the_state_directory_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, data) = (dir.path().join("state"), dir.path().join("data"));
+        for path in [&state, &data] {
+            std::fs::create_dir(path).unwrap();
+        }
+        let found = |export: &Path| {
+            let text = format!(
+                "[server]\nstate_dir = {state:?}\n[[export]]\npath = {export:?}\npseudo = \"/e\"\n"
+            );
+            lines(&unusable(&parsed(&text)))
+        };
+        let said = found(dir.path());
+        assert!(said.starts_with("export.path: ") && said.contains("signs file handles"), "{said}");
+        assert_eq!(found(&data), "");
+        assert_eq!(found(&dir.path().join("absent")), "");
     }
 
     #[test]
