@@ -5,9 +5,12 @@ use crate::deserialize::one_of;
 use crate::problem::{Findings, Place, Problem};
 use crate::schema::{ByteSize, Config, ExportConfig};
 use std::collections::HashMap;
+use std::path::Path;
 
 /// Longest pseudo path in bytes: the limit of MOUNT (RFC 1813 §5.1.2).
 const MAX_PSEUDO_BYTES: usize = 1024;
+/// Longest path of a Unix socket in bytes: unix(7) has room for 108, the last one a zero.
+const MAX_SOCKET_BYTES: usize = 107;
 /// Longest component of a pseudo path in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
@@ -85,9 +88,34 @@ fn server(config: &Config, found: &mut Findings) {
         let next = "write the part behind the @ of user@domain";
         found.add(place("id_domain"), "not a domain", next);
     }
+    check_sockets(config, found);
     if server.conf_dir.as_ref().is_some_and(|dir| !dir.is_absolute()) {
         found.add(place("conf_dir"), "not an absolute path", "begin it with /");
     }
+}
+
+/// Refuses paths of sockets that no program could connect to.
+fn check_sockets(config: &Config, found: &mut Findings) {
+    let length = |path: &Path| path.as_os_str().len();
+    let mut check = |place: Place, what: &str, bytes: usize, next: &str| {
+        if bytes > MAX_SOCKET_BYTES {
+            let problem = format!(
+                "{what} has {bytes} bytes; the path of a socket has {MAX_SOCKET_BYTES} at most"
+            );
+            found.add(place, problem, next);
+        }
+    };
+    let admin = &config.server.admin_socket;
+    let place = Place::root("server").key("admin_socket");
+    let (own, of_api) = (length(admin), length(&config.api.socket_path(admin)));
+    if config.api.socket.is_some() {
+        let place = Place::root("api").key("socket");
+        check(place, "it", of_api, "choose a shorter path");
+    } else if own <= MAX_SOCKET_BYTES {
+        let what = "that of the API beside it";
+        check(place.clone(), what, of_api, "choose a shorter path, or set api.socket");
+    }
+    check(place, "it", own, "choose a shorter path");
 }
 
 /// Least memory of a gateway without its arena.
@@ -258,6 +286,28 @@ fn check_paths_apart(config: &Config, found: &mut Findings) {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    #[test]
+    fn no_socket_has_a_path_that_nobody_could_connect_to() {
+        let path = |bytes: usize| format!("/run/{}", "x".repeat(bytes - 5));
+        let parse = |text: String| crate::parse(&text, Path::new("x"));
+        let both = |admin: usize, api: usize| {
+            let (admin, api) = (path(admin), path(api));
+            parse(format!("[server]\nadmin_socket = {admin:?}\n[api]\nsocket = {api:?}\n"))
+        };
+        assert!(both(107, 107).is_ok());
+        let said = both(108, 109).unwrap_err().to_string();
+        for part in ["server.admin_socket: it has 108 bytes", "api.socket: it has 109 bytes", "107"]
+        {
+            assert!(said.contains(part), "{said}");
+        }
+        // The name of the API's socket is derived from that of the admin socket.
+        let alone = |bytes: usize| parse(format!("[server]\nadmin_socket = {:?}\n", path(bytes)));
+        assert!(alone(107 - "-api.sock".len()).is_ok());
+        let said = alone(107).unwrap_err().to_string();
+        assert!(said.contains("that of the API beside it has 116 bytes"), "{said}");
+        assert!(said.contains("or set api.socket"), "{said}");
+    }
 
     #[test]
     fn delegated_times_need_delegations_and_are_off_otherwise() {

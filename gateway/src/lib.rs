@@ -35,11 +35,13 @@ mod server;
 mod state_dir;
 mod state_writer;
 
+pub use exports::exposed::exposes;
 pub use exports::overlap::sharing;
 pub use iscsi::doubts::{access_doubts, rule_doubts};
+pub use iscsi::luns::examine::{LunProblem, lun_problem};
 pub use net::interfaces::Interface;
 pub use nfs::rpcbind::PORT as RPCBIND_PORT;
 pub use observe::printable::printable;
-pub use server::check::{absent_now, certificates, check, doubtful};
+pub use server::check::{absent_now, certificates, check, doubtful, missing_state_dir};
 pub use server::serve::{Running, serve};
 pub use zgate_tls::{TlsFault, Validity};

@@ -14,14 +14,18 @@
 //! Every change is written to a temporary file, synced, renamed over the old
 //! one, and the directory is synced.
 
+mod place;
+
 use crate::dir_lock::{DirLock, LockError};
 use crate::missing_mount;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+pub(crate) use place::examine;
 
 /// An open state directory, locked by one gateway.
 #[derive(Debug)]
@@ -34,13 +38,6 @@ pub(crate) struct StateDir {
 /// Subdirectories.
 const PARTS: [&str; 4] = ["clients", "reservations", "luns", "files"];
 const LOCK: &str = "lock";
-/// Directory of the system's disk that the service manager makes for gateways: no mount of
-/// a pool can be missing there.
-const SYSTEM_DIR: &str = "/var/lib/zgate";
-/// Directories for temporary files: no mount of a pool can be missing there either.
-const TEMPORARY_DIRS: [&str; 2] = ["/tmp", "/var/tmp"];
-/// statfs(2): `f_type` of ZFS.
-const ZFS_MAGIC: u64 = 0x2fc1_2fc1;
 /// Next step for a directory that another gateway uses.
 const OTHER_DIR: &str = "stop it, or give this gateway its own state_dir";
 /// Longest server owner, in bytes (RFC 8881 §3.3.10: NFS4_OPAQUE_LIMIT).
@@ -82,45 +79,6 @@ fn named(path: &Path, what: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), reason)
 }
 
-/// Makes the directory of a new gateway, if the file system that it belongs to is sure to be
-/// mounted: otherwise an empty directory would hide the state, and clients would find
-/// another server, which has no grace period for them. In the directories `temporary`
-/// nothing is expected to be mounted.
-fn make(path: &Path, temporary: &[&Path]) -> io::Result<()> {
-    if path.exists() {
-        return Ok(());
-    }
-    let is_local = |dir: &&Path| path.starts_with(dir);
-    if !temporary.iter().chain(&[Path::new(SYSTEM_DIR)]).any(is_local) && may_miss_mount(path) {
-        let reason = format!(
-            "state directory: {0} does not exist, and the file system that it belongs to may not \
-             be mounted: mount it; for a new gateway `install -d -m 700 {0}`",
-            path.display()
-        );
-        return Err(io::Error::new(io::ErrorKind::NotFound, reason));
-    }
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.map_err(|error| named(path, "create", &error))
-}
-
-/// Returns whether a file system that belongs at this path, or above it, may not be mounted:
-/// the nearest directory that exists is that of the whole system (a pool that is not
-/// imported), or it is empty and nothing is mounted there (a mount point), or it lies on ZFS,
-/// where a directory in between would be a dataset.
-fn may_miss_mount(path: &Path) -> bool {
-    let Some(nearest) = path.ancestors().skip(1).find(|dir| dir.exists()) else { return true };
-    let Some(above) = nearest.parent() else { return true };
-    let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
-    let is_empty = fs::read_dir(nearest).is_ok_and(|mut entries| entries.next().is_none());
-    let is_mounted = device(above) != device(nearest);
-    let is_parent = path.parent() == Some(nearest);
-    (is_empty && !is_mounted) || (!is_parent && is_on_zfs(nearest))
-}
-
-fn is_on_zfs(dir: &Path) -> bool {
-    rustix::fs::statfs(dir).is_ok_and(|found| found.f_type.cast_unsigned() == ZFS_MAGIC)
-}
-
 /// Returns whether a disk takes no more data, although what it has can be read.
 fn takes_nothing(error: &io::Error) -> bool {
     use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
@@ -135,11 +93,11 @@ impl StateDir {
     /// # Errors
     /// The path and the reason; also if another gateway uses it.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let temporary = TEMPORARY_DIRS.map(Path::new);
+        let temporary = place::TEMPORARY_DIRS.map(Path::new);
         if !temporary.iter().any(|dir| path.starts_with(dir)) {
             missing_mount::check(path)?;
         }
-        make(path, &temporary)?;
+        place::make(path, &temporary)?;
         for part in PARTS {
             let dir = path.join(part);
             fs::DirBuilder::new()
@@ -551,31 +509,5 @@ mod tests {
         }
         fs::remove_file(&temporary).unwrap();
         assert_eq!(state.next_epoch(10, no_wait).unwrap(), 10);
-    }
-
-    #[test]
-    fn a_directory_whose_dataset_may_not_be_mounted_is_not_made() {
-        let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().join("tank");
-        let state = root.join("zgate/state");
-        let refused = |state: &Path| {
-            let said = make(state, &[]).unwrap_err().to_string();
-            let wanted = format!("`install -d -m 700 {}`", state.display());
-            assert!(said.contains("may not be mounted") && said.contains(&wanted), "{said}");
-            assert!(!state.exists());
-        };
-        // The pool is not imported.
-        refused(Path::new("/no-such-pool/zgate/state"));
-        fs::create_dir(&root).unwrap();
-        refused(&state);
-        // The dataset is not mounted; its mount point is there.
-        fs::create_dir(root.join("zgate")).unwrap();
-        refused(&state);
-        make(&state, &[dir.path()]).unwrap();
-        assert!(state.exists(), "nothing is mounted among temporary files");
-        fs::remove_dir(&state).unwrap();
-        fs::write(root.join("zgate/zgate.toml"), "").unwrap();
-        make(&state, &[]).unwrap();
-        assert!(state.exists());
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use zgate_config::Config;
 use zgate_control::health::{ArcStats, PoolHealth, PoolState};
 use zgate_control::{Dataset, DatasetKind, DatasetName, DatasetPattern};
-use zgate_gateway::{TlsFault, Validity};
+use zgate_gateway::{LunProblem, TlsFault, Validity};
 
 /// The machine a gateway runs on.
 #[derive(Debug)]
@@ -100,6 +100,8 @@ pub(crate) struct StateDirFacts {
     pub(crate) write_problem: Option<String>,
     /// Bytes that are free for its owner; none if that cannot be determined.
     pub(crate) free_bytes: Option<u64>,
+    /// Pseudo paths of the exports that serve it, or would.
+    pub(crate) exported_by: Vec<String>,
     /// The mount the directory, or its deepest existing ancestor, lies on.
     pub(crate) mount: Option<Mount>,
 }
@@ -221,7 +223,7 @@ pub(crate) struct LunFacts {
     /// Dataset: the zvol, or the one that contains the file.
     pub(crate) dataset: Option<DatasetName>,
     /// Reason for which it cannot be opened.
-    pub(crate) problem: Option<String>,
+    pub(crate) problem: Option<LunProblem>,
 }
 
 impl LunFacts {

@@ -3,7 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -213,6 +214,7 @@ pub(crate) fn start(path: &Path, handler: Handler) -> io::Result<()> {
         let reason = format!("admin socket: another gateway answers at {}", path.display());
         return Err(io::Error::new(io::ErrorKind::AddrInUse, reason));
     }
+    refuse_foreign_file(path, "admin_socket")?;
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(named(path, "replace", &error));
@@ -271,6 +273,29 @@ impl Drop for RunningRequest {
     }
 }
 
+/// Returns what is wrong with the path of a socket: a file that no gateway has made is there.
+pub(crate) fn foreign_file(path: &Path) -> Option<String> {
+    let found = std::fs::symlink_metadata(path).ok()?;
+    (!found.file_type().is_socket()).then(|| format!("{} is no socket", path.display()))
+}
+
+/// Returns the next step for a file in the place of a socket that `key` of the configuration
+/// names.
+pub(crate) fn next_step_for_foreign_file(key: &str) -> String {
+    format!("remove it, or correct {key}")
+}
+
+/// Refuses to replace anything but the socket of an earlier gateway: `key` of the
+/// configuration may name a file by mistake.
+///
+/// # Errors
+/// What is there instead, and the next step.
+pub(crate) fn refuse_foreign_file(path: &Path, key: &str) -> io::Result<()> {
+    let Some(fault) = foreign_file(path) else { return Ok(()) };
+    let reason = format!("{fault}; {}", next_step_for_foreign_file(key));
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, reason))
+}
+
 /// Binds the socket in a private directory and moves it into place once its
 /// mode is set, so that no other user can ever connect.
 pub(crate) fn bind_private(path: &Path) -> io::Result<UnixListener> {
@@ -278,7 +303,10 @@ pub(crate) fn bind_private(path: &Path) -> io::Result<UnixListener> {
     let private = parent.unwrap_or(Path::new(".")).join(format!(".zgate-{}", std::process::id()));
     std::fs::DirBuilder::new().mode(0o700).create(&private)?;
     let inside = private.join("s");
-    let bound = UnixListener::bind(&inside).and_then(|listener| {
+    let bound = std::fs::File::open(&private).and_then(|dir| {
+        // By its descriptor: the path itself may be longer than that of a socket may be.
+        let short = format!("/proc/self/fd/{}/s", dir.as_raw_fd());
+        let listener = UnixListener::bind(short)?;
         std::fs::set_permissions(&inside, std::fs::Permissions::from_mode(0o600))?;
         std::fs::rename(&inside, path)?;
         Ok(listener)
@@ -397,6 +425,40 @@ fn ask_within(path: &Path, request: &Request, patience: Duration) -> io::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_in_the_place_of_the_socket_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("data.img"), dir.path().join("link"));
+        std::fs::write(&file, "precious").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let handler: Handler = Arc::new(|_, _| Reply::Ok(serde_json::Value::Null));
+        for path in [&file, &link] {
+            let said = start(path, Arc::clone(&handler)).unwrap_err().to_string();
+            assert!(said.contains(&format!("{} is no socket", path.display())), "{said}");
+            assert!(said.contains("correct admin_socket"), "{said}");
+            assert_eq!(std::fs::read_to_string(path).unwrap(), "precious");
+        }
+        // One that an earlier gateway has left is replaced.
+        let left = dir.path().join("admin.sock");
+        drop(UnixListener::bind(&left).unwrap());
+        start(&left, handler).unwrap();
+        assert!(ask(&left, &Request::Status).is_ok());
+    }
+
+    #[test]
+    fn a_socket_may_have_the_longest_path_that_a_client_can_connect_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let longest = 107 - dir.path().as_os_str().len() - 1;
+        // One directory with a long name, and a socket with a short one.
+        let folder = dir.path().join("d".repeat(longest - 2));
+        std::fs::create_dir(&folder).unwrap();
+        let path = folder.join("s");
+        assert_eq!(path.as_os_str().len(), 107);
+        let handler: Handler = Arc::new(|_, _| Reply::Ok(serde_json::Value::Null));
+        start(&path, handler).unwrap();
+        assert!(ask(&path, &Request::Status).is_ok());
+    }
 
     #[test]
     fn a_request_that_waits_for_storage_keeps_no_other_waiting() {

@@ -5,6 +5,7 @@ pub(crate) mod absent;
 pub(crate) mod attempts;
 pub(crate) mod clients;
 pub(crate) mod dataset;
+pub(crate) mod exposed;
 pub(crate) mod granted;
 pub(crate) mod hosts;
 pub(crate) mod limits;

@@ -5,6 +5,7 @@ use super::absent::{AbsentItem, AbsentKind, Fault};
 use super::attempts::{Attempts, Job, Progress, Wake};
 use super::clients;
 use super::dataset::known::DatasetExport;
+use super::exposed;
 use super::hosts::{self, HostTable, Hosts};
 use super::limits::{OPEN_PATIENCE, RELOAD_PATIENCE, START_PATIENCE};
 use super::overlap;
@@ -13,6 +14,7 @@ use super::stores::{OpenStore, OpenStores, open_store};
 use crate::qos::{Limiter, limited_files};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use zgate_nfs::namespace::{AbsentExport, Export, Namespace, StableNames};
@@ -54,6 +56,8 @@ impl Opening {
 /// Means to open exports.
 pub(crate) struct Opener {
     pub options: PosixOptions,
+    /// Directory that no export may serve.
+    state_dir: PathBuf,
     hosts: Hosts,
     stores: Attempts<OpenStore>,
     /// Limiters of exports, by their numbers.
@@ -71,24 +75,32 @@ pub(crate) struct Opened {
 }
 
 impl Opener {
-    /// The end of an attempt wakes `wake`.
-    pub(crate) fn new(options: PosixOptions, wake: &Wake) -> Self {
+    /// No export serves `state_dir`. The end of an attempt wakes `wake`.
+    pub(crate) fn new(options: PosixOptions, state_dir: &Path, wake: &Wake) -> Self {
         let hosts = Hosts::new(wake.clone());
         let stores = Attempts::new(wake.clone());
-        Self { options, hosts, stores, limiters: Mutex::default(), sharing: Mutex::default() }
+        let (limiters, sharing) = (Mutex::default(), Mutex::default());
+        Self { options, state_dir: state_dir.to_owned(), hosts, stores, limiters, sharing }
     }
 
     fn job(&self, exports: &ExportSet, export: &ExportSettings, begins: bool) -> Job<OpenStore> {
         let id = export.number();
         let key = OpenStores::key(id, export);
         let (export, options, count) = (export.clone(), self.options.clone(), exports.len());
-        Job { key, work: Box::new(move || open_store(&export, id, &options, count)), begins }
+        let state_dir = self.state_dir.clone();
+        let work = move || {
+            let store = open_store(&export, id, &options, count)?;
+            exposed::refuse(&export.path, &state_dir)?;
+            Ok(store)
+        };
+        Job { key, work: Box::new(work), begins }
     }
 
     /// Opens the exports. What cannot be opened is absent.
     ///
     /// # Errors
-    /// Two exports that cannot both exist.
+    /// Two exports that cannot both exist; at a start and a reload, an export that the
+    /// configuration names by its path and that never can be served.
     pub(crate) fn open(
         &self,
         exports: &ExportSet,
@@ -116,6 +128,10 @@ impl Opener {
         for (export, result) in closed.into_iter().zip(results) {
             match result {
                 Ok(store) => served.push((export, store)),
+                Err(fault) if is_refused(export, &fault, how) => {
+                    let reason = format!("export {}: {fault}", export.pseudo_path);
+                    return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+                }
                 Err(fault) => {
                     absent.push(absent_export(export, &hosts));
                     items.push(absent_item(export, fault));
@@ -217,6 +233,12 @@ fn closed<'a>(exports: &'a ExportSet, kept: &OpenStores) -> Vec<&'a ExportSettin
     exports.iter().filter(is_closed).collect()
 }
 
+/// Returns whether a start or reload fails for an export. One of a dataset comes and goes
+/// with its mount: it is absent then, whatever the fault.
+fn is_refused(export: &ExportSettings, fault: &Fault, how: Opening) -> bool {
+    !fault.absent && export.dataset.is_none() && how.attempts_all()
+}
+
 fn protocol_export(
     export: &ExportSettings,
     hosts: &HostTable,
@@ -289,8 +311,41 @@ pub(crate) fn place_datasets(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
     use zgate_store::BufferPool;
+
+    fn opener(state_dir: &Path) -> Opener {
+        let engine = zgate_io::IoEngine::new(zgate_io::EngineChoice::Threads, 2).unwrap();
+        let options = PosixOptions::new(engine, BufferPool::new(1 << 20));
+        Opener::new(options, state_dir, &Wake::default())
+    }
+
+    fn exports(text: &str) -> ExportSet {
+        let config = zgate_config::parse(text, Path::new("x")).unwrap();
+        let exports = config.exports.iter().map(crate::exports::settings::export).collect();
+        ExportSet { exports, pattern_clients: Vec::new(), incomplete: false }
+    }
+
+    #[test]
+    fn no_export_serves_the_state_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        std::fs::create_dir(&state).unwrap();
+        let text = format!("[[export]]\npath = {:?}\npseudo = \"/all\"\n", dir.path());
+        let mut exports = exports(&text);
+        let opener = opener(&state);
+        for how in [Opening::Start, Opening::StrictStart, Opening::Reload] {
+            let refused = opener.open(&exports, 1, &OpenStores::default(), how);
+            let said = refused.err().unwrap().to_string();
+            assert!(said.contains("export /all: ") && said.contains("state directory"), "{said}");
+            assert!(said.contains("set state_dir to a place outside"), "{said}");
+        }
+        // A dataset may be mounted there later: the others are served.
+        let name = "tank/all".parse().unwrap();
+        exports.exports[0].dataset =
+            Some(crate::exports::settings::DatasetRef { name, guid: 7, away: false });
+        let opened = opener.open(&exports, 1, &OpenStores::default(), Opening::Start).unwrap();
+        assert_eq!((opened.namespace.exports().count(), opened.absent.len()), (0, 1));
+    }
 
     #[test]
     fn exports_that_share_files_give_no_delegations() {
@@ -305,12 +360,8 @@ mod tests {
             format!("[[export]]\npath = \"{path}\"\npseudo = \"/{}\"\n", name.replace('/', "-"))
         };
         let text: String = ["a", "a/deep", "b", "link", "c"].into_iter().map(entry).collect();
-        let config = zgate_config::parse(&text, Path::new("x")).unwrap();
-        let exports = config.exports.iter().map(crate::exports::settings::export).collect();
-        let exports = ExportSet { exports, pattern_clients: Vec::new(), incomplete: false };
-        let engine = zgate_io::IoEngine::new(zgate_io::EngineChoice::Threads, 2).unwrap();
-        let options = PosixOptions::new(engine, BufferPool::new(1 << 20));
-        let opener = Opener::new(options, &Wake::default());
+        let exports = exports(&text);
+        let opener = opener(Path::new("/no-such-pool/state"));
         let opened = opener.open(&exports, 1, &OpenStores::default(), Opening::Start).unwrap();
         assert!(opened.absent.is_empty());
         let given: BTreeMap<&str, bool> = opened

@@ -70,8 +70,8 @@ pub(crate) struct Inventory<'a> {
 pub(crate) struct Hold {
     pub(crate) until: Instant,
     /// Its mount point when it was held; none for a zvol.
-    at: Option<PathBuf>,
-    name: DatasetName,
+    pub(crate) at: Option<PathBuf>,
+    pub(crate) name: DatasetName,
 }
 
 /// State kept between evaluations.

@@ -46,7 +46,9 @@ pub(super) fn gateway_prepared(
     entry: &str,
     prepare: impl FnOnce(&Shared) -> std::io::Result<()>,
 ) -> Gateway {
-    std::fs::create_dir_all(dir.join("state")).unwrap();
+    for part in ["state", "export"] {
+        std::fs::create_dir_all(dir.join(part)).unwrap();
+    }
     let settings = Settings {
         rdma: RdmaSettings { stall: Duration::from_secs(60), ..RdmaSettings::default() },
         memory_max_bytes: 0,
@@ -70,7 +72,7 @@ pub(super) fn gateway_prepared(
         drain: Duration::ZERO,
     };
     let export = ExportSettings {
-        path: dir.to_owned(),
+        path: dir.join("export"),
         pseudo_path: "/export".to_owned(),
         id: None,
         clients: vec![toml::from_str(&format!("match = \"{NAMED}\"\n{entry}")).unwrap()],

@@ -1,14 +1,18 @@
 //! Checks of a configuration against this machine, without starting anything:
 //! what is wrong, what is in doubt, and what is only absent now.
 
+mod storage;
+
 use super::api::credentials;
 use super::listen;
 use super::web::access;
+use crate::admin::{foreign_file, next_step_for_foreign_file};
 use crate::exports::absent::Fault;
 use crate::exports::attempts::{Attempts, Job, Wake, Work};
 use crate::exports::hosts::addresses;
 use crate::exports::limits::{NAME_PATIENCE, START_PATIENCE};
 use crate::exports::settings::check_directory;
+use crate::iscsi::luns::examine::examine;
 use crate::iscsi::settings::settings;
 use crate::net::accept::is_local;
 use crate::nfs::gss::kerberos::KEYTAB_NEXT_STEP;
@@ -16,14 +20,16 @@ use crate::server::settings::kerberos_settings;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use zgate_config::{ChapConfig, ClientMatch, Config, LunConfig, Place, Problem, TargetConfig};
-use zgate_control::DatasetPattern;
+use zgate_control::{DatasetPattern, SystemTool};
 use zgate_tls::{Certificates, TlsFault, Validity};
 
-/// Returns all datasets, secrets and certificates of a configuration that cannot
-/// be used on this machine. The gateway does not start with them.
+pub use storage::missing_state_dir;
+
+/// Returns all datasets, disks, secrets and certificates of a configuration that cannot
+/// be used on this machine. The gateway does not start with them. What is only absent now
+/// is not among them, nor is storage that hangs.
 #[must_use]
 pub fn check(config: &Config) -> Vec<Problem> {
     let mut found = Vec::new();
@@ -32,6 +38,7 @@ pub fn check(config: &Config) -> Vec<Problem> {
         check_pattern(export.dataset.as_ref()?, place)
     }));
     found.extend(check_discovery(config));
+    found.extend(check_sockets(config));
     found.extend(check_token(config));
     found.extend(check_api(config));
     found.extend(check_tls(config));
@@ -39,6 +46,9 @@ pub fn check(config: &Config) -> Vec<Problem> {
     for (index, target) in config.targets.iter().enumerate() {
         found.extend(check_target(target, &Place::root("target").item(index)));
     }
+    let tool = SystemTool { limit_seconds: storage::VERSION_SECONDS };
+    found.extend(storage::without_zfs(config, &tool));
+    found.extend(storage::unusable(config));
     found
 }
 
@@ -85,7 +95,7 @@ pub fn absent_now(config: &Config) -> Vec<Problem> {
         let place = Place::root("target").item(index);
         for (index, lun) in target.luns.iter().enumerate() {
             let (place, lun) = (place.key("lun").item(index).key("path"), lun.clone());
-            paths.push((place, boxed(move || check_lun(&lun))));
+            paths.push((place, boxed(move || look_for(&lun))));
         }
     }
     let mut found = attempted(paths, START_PATIENCE);
@@ -101,9 +111,7 @@ fn boxed(work: impl FnOnce() -> Result<(), Fault> + Send + 'static) -> Work<()> 
 /// Carries out checks at the same time; returns the problems.
 fn attempted(checks: Vec<(Place, Work<()>)>, patience: Duration) -> Vec<Problem> {
     let (places, work): (Vec<_>, Vec<_>) = checks.into_iter().unzip();
-    let jobs = work.into_iter().enumerate();
-    let jobs = jobs.map(|(at, work)| Job { key: at.to_string(), work, begins: true }).collect();
-    let results = Attempts::new(Wake::default()).attempt(jobs, patience);
+    let results = results(work, patience);
     let problems = places.into_iter().zip(results).filter_map(|(place, result)| {
         let Fault { reason, next_step, .. } = result.err()?;
         Some(Problem { place, problem: reason, next_step })
@@ -111,21 +119,20 @@ fn attempted(checks: Vec<(Place, Work<()>)>, patience: Duration) -> Vec<Problem>
     problems.collect()
 }
 
-/// Looks for the device or file of a logical unit. Blocks.
-fn check_lun(lun: &LunConfig) -> Result<(), Fault> {
-    let Err(error) = std::fs::metadata(&lun.path) else { return Ok(()) };
-    // A file with a size is created.
-    let is_made = lun.size.is_some()
-        && !lun.read_only
-        && !lun.path.starts_with("/dev")
-        && lun.path.parent().is_some_and(Path::is_dir);
-    if is_made {
-        return Ok(());
+/// Carries out work at the same time; returns the results in order. What takes longer than
+/// `patience` is absent.
+fn results<T: Send + 'static>(work: Vec<Work<T>>, patience: Duration) -> Vec<Result<T, Fault>> {
+    let jobs = work.into_iter().enumerate();
+    let jobs = jobs.map(|(at, work)| Job { key: at.to_string(), work, begins: true }).collect();
+    Attempts::new(Wake::default()).attempt(jobs, patience)
+}
+
+/// Looks for the device or file of a logical unit, whatever is wrong with it. Blocks.
+fn look_for(lun: &LunConfig) -> Result<(), Fault> {
+    match examine(lun) {
+        Err(fault) if fault.absent => Err(fault),
+        _ => Ok(()),
     }
-    Err(Fault::absent(
-        format!("cannot open {}: {error}", lun.path.display()),
-        "import its pool, create the volume or file, or correct the path",
-    ))
 }
 
 fn absent_addresses(config: &Config) -> Vec<Problem> {
@@ -206,6 +213,19 @@ fn check_discovery(config: &Config) -> Option<Problem> {
     })
 }
 
+/// Finds files in the places of the sockets: the gateway replaces sockets only.
+fn check_sockets(config: &Config) -> Vec<Problem> {
+    let admin = &config.server.admin_socket;
+    let sockets = [
+        (Place::root("server").key("admin_socket"), "admin_socket", admin.clone()),
+        (Place::root("api").key("socket"), "api.socket", config.api.socket_path(admin)),
+    ];
+    let faults = sockets.into_iter().filter_map(|(place, key, path)| {
+        Some(problem(place, foreign_file(&path)?, &next_step_for_foreign_file(key)))
+    });
+    faults.collect()
+}
+
 fn check_token(config: &Config) -> Option<Problem> {
     let error = access::configured(config).err()?;
     let place = Place::root("server").key("status_token_file");
@@ -248,4 +268,40 @@ fn check_secret(chap: &ChapConfig, place: &Place) -> Option<Problem> {
 
 fn problem(place: Place, problem: String, next_step: &str) -> Problem {
     Problem { place, problem, next_step: next_step.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    pub(super) fn parsed(text: &str) -> Config {
+        zgate_config::parse(text, Path::new("x")).unwrap()
+    }
+
+    /// The places and texts of problems, one a line.
+    pub(super) fn lines(problems: &[Problem]) -> String {
+        let line = |one: &Problem| format!("{}: {}; {}\n", one.place, one.problem, one.next_step);
+        problems.iter().map(line).collect()
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_a_socket_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let (admin, api) = (dir.path().join("a.sock"), dir.path().join("data.img"));
+        let config =
+            parsed(&format!("[server]\nadmin_socket = {admin:?}\n[api]\nsocket = {api:?}\n"));
+        assert_eq!(lines(&check(&config)), "");
+        std::fs::write(&api, "precious").unwrap();
+        let said = lines(&check(&config));
+        assert!(
+            said.starts_with("api.socket: ") && said.contains("is no socket; remove"),
+            "{said}"
+        );
+        // A socket is that of an earlier gateway, or of the one that serves.
+        std::fs::remove_file(&api).unwrap();
+        let _listening =
+            [&admin, &api].map(|path| std::os::unix::net::UnixListener::bind(path).unwrap());
+        assert_eq!(lines(&check(&config)), "");
+    }
 }

@@ -50,7 +50,7 @@ impl Reconciler {
             self.find(&plan).map_err(|error| io::Error::other(error.to_string()))?
         };
         if !found.datasets.iter().any(|dataset| dataset.name.is_within(&name)) {
-            self.must_exist(&name)?;
+            self.must_exist(&name, "release")?;
         }
         let until = Instant::now() + Duration::from_secs(seconds);
         let datasets = self.state().memory.hold(&name, &found.datasets, until);
@@ -74,34 +74,43 @@ impl Reconciler {
         Ok(Released { datasets, free, seconds })
     }
 
-    /// Checks that a dataset exists, whether or not anything exports it.
-    fn must_exist(&self, name: &DatasetName) -> io::Result<()> {
+    /// Checks that a dataset exists, whether or not anything exports it; `what` is to be
+    /// done with it.
+    fn must_exist(&self, name: &DatasetName, what: &str) -> io::Result<()> {
         let listed = self.tool().run("zfs", &["list", "-H", "-o", "name", name.as_str()]);
         match listed {
             Ok(_) => Ok(()),
             // It exists as far as anybody can tell; its files are closed.
             Err(error) if error.is_late() => {
-                tracing::warn!(dataset = %name, %error, "cannot list a dataset to be released");
+                tracing::warn!(dataset = %name, %error, "cannot list a dataset to {what}");
                 Ok(())
             }
-            Err(error) => Err(io::Error::new(
+            Err(error) if error.is_absent() => Err(io::Error::new(
                 io::ErrorKind::NotFound,
                 format!(
-                    "there is no dataset {name} to release: {error}; `zgate datasets` lists what \
+                    "there is no dataset {name} to {what}: {error}; `zgate datasets` lists what \
                      there is"
                 ),
             )),
+            Err(error) => Err(io::Error::other(format!(
+                "cannot tell whether there is a dataset {name} to {what}: {error}"
+            ))),
         }
     }
 
-    /// Serves a released dataset again.
+    /// Serves a released dataset again. One that was not released stays as it is.
     ///
     /// # Errors
-    /// If datasets cannot be queried.
+    /// If nothing of this name was released or exists, or datasets cannot be queried.
     pub(crate) fn resume(&self, gateway: &Gateway, name: &str) -> io::Result<()> {
         let name: DatasetName = name
             .parse()
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, format!("{error}")))?;
+        // A released dataset may be away with its pool by now.
+        let is_held = self.state().memory.holds.values().any(|hold| hold.name.is_within(&name));
+        if !is_held {
+            self.must_exist(&name, "resume")?;
+        }
         self.state().memory.resume(&name);
         self.scan(gateway).map(|_| ())
     }
@@ -111,6 +120,7 @@ impl Reconciler {
 mod tests {
     use super::*;
     use crate::exports::open::Opening;
+    use crate::exports::plan::Hold;
     use crate::nfs::tcp::tests::gateway_with;
     use crate::server::watch::without_json;
     use std::path::PathBuf;
@@ -136,6 +146,55 @@ mod tests {
                 "tank/m/a\tfilesystem\t7\t1\t1\t1\t1\t131072\t-\t-\tstandard\tlatency\toff\t0\t0\t0\t0\t0\toff\thidden\toff\t-\ton\tyes\t{path}\n"
             ))
         }
+    }
+
+    /// A machine without any dataset: `zfs` says so, or it is not installed.
+    struct Nothing {
+        installed: bool,
+    }
+
+    impl Tool for Nothing {
+        fn run(&self, program: &str, _: &[&str]) -> Result<String, ToolError> {
+            let program = program.to_owned();
+            if !self.installed {
+                return Err(ToolError::Start { program, source: io::ErrorKind::NotFound.into() });
+            }
+            let said = "cannot open 'foo/bar': dataset does not exist".to_owned();
+            Err(ToolError::Failed { command: program, status: Some(1), said })
+        }
+    }
+
+    #[test]
+    fn what_does_not_exist_is_neither_released_nor_resumed() {
+        let dir = tempfile::tempdir().unwrap();
+        let gateway = gateway_with(dir.path(), "");
+        let said = |installed: bool| {
+            let tool: Arc<dyn Tool> = Arc::new(Nothing { installed });
+            let follow = Reconciler::with(Discovery::new(Arc::clone(&tool)), Discovery::new(tool));
+            let released = follow.release(&gateway, "foo/bar", 60).unwrap_err();
+            let resumed = follow.resume(&gateway, "foo/bar").unwrap_err();
+            [released, resumed].map(|error| error.to_string())
+        };
+        let [released, resumed] = said(true);
+        assert!(released.starts_with("there is no dataset foo/bar to release: "), "{released}");
+        assert!(resumed.starts_with("there is no dataset foo/bar to resume: "), "{resumed}");
+        for said in said(false) {
+            assert!(said.starts_with("cannot tell whether there is a dataset foo/bar"), "{said}");
+            assert!(said.contains("zfsutils-linux"), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_is_held_is_resumed_wherever_its_pool_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let gateway = gateway_with(dir.path(), "");
+        let tool: Arc<dyn Tool> = Arc::new(Nothing { installed: true });
+        let follow = Reconciler::with(Discovery::new(Arc::clone(&tool)), Discovery::new(tool));
+        let until = Instant::now() + Duration::from_secs(60);
+        let hold = Hold { until, at: None, name: "foo/bar".parse().unwrap() };
+        follow.state().memory.holds.insert(7, hold);
+        follow.resume(&gateway, "foo").unwrap();
+        assert!(follow.state().memory.holds.is_empty());
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl Gateway {
         options.descriptors = plan.budget();
         options.handle_secret = Some(state_dir.handle_secret()?);
         let (wake, descriptors) = (Wake::default(), Arc::clone(&options.descriptors));
-        let opener = Opener::new(options, &wake);
+        let opener = Opener::new(options, &settings.state_dir, &wake);
         let Opened { namespace, stores, absent } =
             opener.open(exports, 1, &OpenStores::default(), how)?;
         let followed = place_datasets(exports, &stores);

@@ -246,10 +246,11 @@ fn a_file_that_was_served_before_is_waited_for_and_not_created_empty() {
 
 /// A file with an absent path, device, host name and address.
 fn with_all(dir: &Path, more: &str) -> String {
+    fs::create_dir_all(dir.join("good")).unwrap();
     format!(
         "[server]\nlisten = [\"127.0.0.1:{0}\", \"192.0.2.1:{0}\"]\nstate_dir = \"{1}/state\"\n\
          admin_socket = \"{1}/admin.sock\"\nmetrics_listen = \"127.0.0.1:0\"\n\
-         [[export]]\npath = \"{1}\"\npseudo = \"/good\"\nclients = [\"no-such-host.invalid\"]\n\
+         [[export]]\npath = \"{1}/good\"\npseudo = \"/good\"\nclients = [\"no-such-host.invalid\"]\n\
          [[export]]\npath = \"{1}/missing\"\npseudo = \"/models\"\n\
          [iscsi]\nlisten = [\"127.0.0.1:{2}\"]\n\
          [[target]]\nname = \"{TARGET}\"\nallow_any_initiator = true\n\

@@ -136,7 +136,7 @@ fn a_stranger_gets_null_and_no_memory() {
 
 #[test]
 fn a_record_that_is_not_ended_counts_in_the_share_of_its_host() {
-    let more = "[[export]]\npath = \"{dir}\"\npseudo = \"/more\"\n\
+    let more = "[[export]]\npath = \"{dir}/export\"\npseudo = \"/more\"\n\
                 clients = [{ match = \"127.0.0.2\", access = \"rw\" }]\n";
     let gateway = with_server_keys(Gateway::start_with(90, more), "buffers = \"64MiB\"\n");
     let mut begun: Vec<_> = (0..40).map(|_| connect(STRANGER, &gateway)).collect();

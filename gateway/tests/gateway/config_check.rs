@@ -120,7 +120,7 @@ fn the_shipped_example_is_valid_where_its_paths_exist() {
         .replace("\"/llm/", &here("llm/"))
         .replace("\"/dev/zvol/llm/vm/", &here("dev/"))
         .replace("\"/etc/zgate/", &here("etc/"));
-    fs::write(root.join("dev/iscsi0"), "").unwrap();
+    fs::File::create(root.join("dev/iscsi0")).unwrap().set_len(1 << 20).unwrap();
     let file = root.join("zgate.toml");
     fs::write(&file, text).unwrap();
     let done = check(&[file.to_str().unwrap()]);

@@ -37,7 +37,7 @@ fn mkdir(client: &mut Client, at: &Fh, name: &str) -> Result<(), ClientError> {
 fn a_handle_opens_no_other_export() {
     let gateway = Gateway::start_with(
         60,
-        "[[export]]\npath = \"{dir}\"\npseudo = \"/closed\"\nread_only = true\n\
+        "[[export]]\npath = \"{dir}/export\"\npseudo = \"/closed\"\nread_only = true\n\
          clients = [{ match = \"127.0.0.1\" }]\n",
     );
     let mut client = Client::ready(&gateway, "curious");
@@ -49,7 +49,7 @@ fn a_handle_opens_no_other_export() {
     forged.0[EXPORT_NUMBER].copy_from_slice(&open.0[EXPORT_NUMBER]);
     let status = mkdir(&mut client, &forged, "forged").unwrap_err().status();
     assert!(matches!(status, Some(Status::Badhandle | Status::Stale)), "{status:?}");
-    assert!(!gateway.dir.path().join("forged").exists());
+    assert!(!gateway.export().join("forged").exists());
 }
 
 #[test]

@@ -197,7 +197,7 @@ fn introduce(stream: &mut TcpStream, name: &str, callback: SocketAddr) {
 
 #[test]
 fn callbacks_connect_to_the_clients_own_host_and_not_without_bound() {
-    let more = "[[export]]\npath = \"{dir}\"\npseudo = \"/more\"\n\
+    let more = "[[export]]\npath = \"{dir}/export\"\npseudo = \"/more\"\n\
                 clients = [{ match = \"127.0.0.0/28\" }]\n";
     let gateway = Gateway::start_with(60, more);
     let silent = |host: [u8; 4]| TcpListener::bind(SocketAddr::from((host, 0))).unwrap();

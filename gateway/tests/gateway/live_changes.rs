@@ -369,7 +369,7 @@ fn a_host_that_no_export_names_has_one_audit_line_and_is_counted() {
 
 #[test]
 fn a_wrong_security_flavour_has_an_audit_line() {
-    let more = "[[export]]\npath = \"{dir}\"\npseudo = \"/anonymous\"\n\
+    let more = "[[export]]\npath = \"{dir}/export\"\npseudo = \"/anonymous\"\n\
         clients = [{ match = \"127.0.0.1\", security = [\"none\"] }]\n";
     let gateway = Gateway::start_with(60, more);
     let host = IpAddr::from(Ipv4Addr::LOCALHOST);

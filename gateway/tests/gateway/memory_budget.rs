@@ -55,7 +55,7 @@ fn attack(gateway: &Gateway, stop: &AtomicBool) {
 
 #[test]
 fn under_attack_a_gateway_stays_within_its_memory_and_serves_others() {
-    let more = "[[export]]\npath = \"{dir}\"\npseudo = \"/more\"\n\
+    let more = "[[export]]\npath = \"{dir}/export\"\npseudo = \"/more\"\n\
                 clients = [{ match = \"127.0.3.0/24\", access = \"rw\" }]\n";
     let gateway = Gateway::start_with(90, more);
     let gateway = with_server_keys(gateway, "memory_max = \"192MiB\"\n");

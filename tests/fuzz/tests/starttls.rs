@@ -37,13 +37,14 @@ fn server() -> &'static Server {
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::new();
         server_files(dir.path(), &authority, Some(&authority));
+        std::fs::create_dir(dir.path().join("export")).unwrap();
         let at = dir.path().display();
         let text = format!(
             "[server]\nlisten = [\"127.0.0.1:0\"]\nmetrics_listen = \"127.0.0.1:0\"\n\
              state_dir = \"{at}/state\"\ncores = 1\n\
              [tls]\ncertificate = \"{at}/server.pem\"\nkey = \"{at}/server.key\"\n\
              client_ca = \"{at}/ca.pem\"\n\
-             [[export]]\npath = \"{at}\"\npseudo = \"/export\"\n\
+             [[export]]\npath = \"{at}/export\"\npseudo = \"/export\"\n\
              clients = [{{ match = \"127.0.0.1\", transport = \"tls\" }}]\n"
         );
         let config = zgate_config::parse(&text, dir.path()).unwrap();

@@ -10,6 +10,9 @@ use std::os::fd::OwnedFd;
 
 /// Block size in bytes of a file system that reports none.
 const DEFAULT_BLOCK_BYTES: u32 = 4096;
+/// Reason for which a file cannot be used with O_DIRECT.
+pub(crate) const NO_DIRECT: &str =
+    "its file system does not support it, or its alignment cannot be satisfied";
 /// Flags that punch a hole and keep the size.
 pub(crate) const PUNCH: FallocateFlags =
     FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
@@ -40,6 +43,10 @@ fn can_punch(fd: &OwnedFd, size_bytes: u64, block: u32) -> bool {
 
 /// Reads the alignment that the file requires for O_DIRECT.
 pub(crate) fn alignment(fd: &OwnedFd) -> io::Result<Option<Alignment>> {
-    let unknown = || Alignment::new(DEFAULT_BLOCK_BYTES, DEFAULT_BLOCK_BYTES);
-    Ok(direct_demands(&stat(fd)?).unwrap_or_else(unknown))
+    Ok(direct_demands(&stat(fd)?).unwrap_or_else(usual_alignment))
+}
+
+/// Returns the alignment that is kept for O_DIRECT where the kernel names none.
+pub(crate) fn usual_alignment() -> Option<Alignment> {
+    Alignment::new(DEFAULT_BLOCK_BYTES, DEFAULT_BLOCK_BYTES)
 }

@@ -8,7 +8,7 @@
 //! * `FUA` is RWF_DSYNC, `sync` is fdatasync: both reach the medium if the
 //!   medium's own cache honours flushes.
 //!
-//! `open` finds and locks the device or file; `device` and `file` read its
+//! `open` finds and locks the device or file; `examine` tells what it would find; `device` and `file` read its
 //! geometry; `aligned` satisfies O_DIRECT; `clearing` discards and zeroes;
 //! `extents` lists allocated ranges; `volume` is the store; `watch` detects
 //! changes made elsewhere.
@@ -18,6 +18,7 @@ mod backing;
 mod clearing;
 mod device;
 mod errno;
+mod examine;
 mod exclusive;
 mod extents;
 mod file;
@@ -31,6 +32,7 @@ mod volume;
 mod watch;
 
 pub use backing::BackingKind;
+pub use examine::{Examined, Identity, Wanted, examine};
 pub use options::{BlockOptions, DirectIo, OpenError};
 pub use size::{ResizeError, Shrink};
 pub use volume::BlockVolume;

@@ -18,27 +18,48 @@ const NEW_FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// Opens the device or file at `path`.
 pub(crate) fn open(path: &Path, options: &BlockOptions) -> Result<Backing, OpenError> {
-    if let Some(size_bytes) = options.create_bytes
-        && (size_bytes < SECTOR_BYTES || !size_bytes.is_multiple_of(SECTOR_BYTES))
-    {
-        let why = "the size to create is not a multiple of 512";
-        return Err(OpenError::BadSize { path: path.to_owned(), size_bytes, why });
-    }
+    check_new_size(path, options.create_bytes)?;
     match rustix::fs::stat(path) {
         Ok(found) => match FileType::from_raw_mode(found.st_mode) {
             FileType::BlockDevice => open_device(path, options, &found),
-            FileType::RegularFile => open_file(path, options, OFlags::empty()),
+            FileType::RegularFile => open_file(path, options, false),
             other => Err(wrong_type(path, other)),
         },
         Err(Errno::NOENT) if options.create_bytes.is_some() && !options.read_only => {
             refuse_among_devices(path)?;
-            open_file(path, options, OFlags::CREATE)
+            open_file(path, options, true)
         }
         Err(errno) => Err(unreachable_because(path, errno)),
     }
 }
 
-fn unreachable_because(path: &Path, errno: Errno) -> OpenError {
+/// Refuses a size at which no file is created.
+pub(crate) fn check_new_size(path: &Path, create_bytes: Option<u64>) -> Result<(), OpenError> {
+    match create_bytes {
+        Some(size_bytes)
+            if size_bytes < SECTOR_BYTES || !size_bytes.is_multiple_of(SECTOR_BYTES) =>
+        {
+            let why = "the size to create is not a multiple of 512";
+            Err(OpenError::BadSize { path: path.to_owned(), size_bytes, why })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses the size of a device or file that cannot be served as a disk in transfers of
+/// `unit_bytes`.
+pub(crate) fn check_size(path: &Path, size_bytes: u64, unit_bytes: u64) -> Result<(), OpenError> {
+    let bad = |why| Err(OpenError::BadSize { path: path.to_owned(), size_bytes, why });
+    if size_bytes < SECTOR_BYTES {
+        return bad("less than one block");
+    }
+    if !size_bytes.is_multiple_of(unit_bytes) {
+        return bad("O_DIRECT cannot reach the end; make the size a multiple of 4096");
+    }
+    Ok(())
+}
+
+pub(crate) fn unreachable_because(path: &Path, errno: Errno) -> OpenError {
     OpenError::Unreachable { path: path.to_owned(), source: errno.into() }
 }
 
@@ -46,7 +67,7 @@ fn unexaminable(path: &Path, what: &'static str, source: impl Into<io::Error>) -
     OpenError::Unexaminable { path: path.to_owned(), what, source: source.into() }
 }
 
-fn wrong_type(path: &Path, found: FileType) -> OpenError {
+pub(crate) fn wrong_type(path: &Path, found: FileType) -> OpenError {
     let what = match found {
         FileType::Directory => "a directory",
         FileType::CharacterDevice => "a character device",
@@ -59,7 +80,7 @@ fn wrong_type(path: &Path, found: FileType) -> OpenError {
 
 /// Refuses to create a file in /dev in place of a zvol that is not there yet:
 /// the file would live in memory and be lost on reboot.
-fn refuse_among_devices(path: &Path) -> Result<(), OpenError> {
+pub(crate) fn refuse_among_devices(path: &Path) -> Result<(), OpenError> {
     let folder = path.parent().unwrap_or(path);
     // For an absent directory the nearest existing ancestor counts: /dev/zvol
     // may not exist yet.
@@ -82,7 +103,7 @@ fn not_writable(path: &Path, why: &'static str) -> OpenError {
     OpenError::NotWritable { path: path.to_owned(), why }
 }
 
-fn no_direct(path: &Path, why: &'static str) -> OpenError {
+pub(crate) fn no_direct(path: &Path, why: &'static str) -> OpenError {
     OpenError::NoDirectIo { path: path.to_owned(), why }
 }
 
@@ -177,21 +198,51 @@ fn stop_direct(fd: &OwnedFd) -> rustix::io::Result<()> {
     rustix::fs::fcntl_setfl(fd, flags - OFlags::DIRECT)
 }
 
-fn open_file(path: &Path, options: &BlockOptions, create: OFlags) -> Result<Backing, OpenError> {
-    let fd =
-        rustix::fs::open(path, access(options) | create, NEW_FILE_MODE).map_err(
-            |errno| match errno {
-                Errno::ROFS => not_writable(path, "its file system is read-only"),
-                Errno::TXTBSY => not_writable(path, "it is a running program or a swap file"),
-                other => unreachable_because(path, other),
-            },
-        )?;
+fn open_file(path: &Path, options: &BlockOptions, creates: bool) -> Result<Backing, OpenError> {
+    let (fd, is_new) = open_or_create(path, options, creates)?;
     let stat = rustix::fs::fstat(&fd).map_err(|errno| unexaminable(path, "stat", errno))?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {}
         other => return Err(wrong_type(path, other)),
     }
     hold(&fd, path, options.read_only)?;
+    // The lock lasts until a file that was made in vain is gone: nobody else uses it.
+    let _lock = if is_new { fd.try_clone().ok() } else { None };
+    let opened = prepare_file(fd, path, options);
+    if opened.is_err()
+        && is_new
+        && let Err(error) = std::fs::remove_file(path)
+    {
+        tracing::warn!(path = %path.display(), %error, "cannot remove a file that was made in vain");
+    }
+    opened
+}
+
+/// Opens a file; returns whether it is new.
+fn open_or_create(
+    path: &Path,
+    options: &BlockOptions,
+    creates: bool,
+) -> Result<(OwnedFd, bool), OpenError> {
+    let open = |more: OFlags| rustix::fs::open(path, access(options) | more, NEW_FILE_MODE);
+    let opened = if creates {
+        match open(OFlags::CREATE | OFlags::EXCL) {
+            // Somebody else has just made it, or a symbolic link leads to where it is to be.
+            Err(Errno::EXIST) => open(OFlags::CREATE).map(|fd| (fd, false)),
+            made => made.map(|fd| (fd, true)),
+        }
+    } else {
+        open(OFlags::empty()).map(|fd| (fd, false))
+    };
+    opened.map_err(|errno| match errno {
+        Errno::ROFS => not_writable(path, "its file system is read-only"),
+        Errno::TXTBSY => not_writable(path, "it is a running program or a swap file"),
+        other => unreachable_because(path, other),
+    })
+}
+
+/// Gives a file that is locked its size, and reads its geometry.
+fn prepare_file(fd: OwnedFd, path: &Path, options: &BlockOptions) -> Result<Backing, OpenError> {
     if let (Some(bytes), false) = (options.create_bytes, options.read_only) {
         give_size(&fd, path, bytes)?;
     }
@@ -213,7 +264,13 @@ fn give_size(fd: &OwnedFd, path: &Path, bytes: u64) -> Result<(), OpenError> {
     if rustix::fs::fstat(fd).map_err(ask("stat"))?.st_size != 0 {
         return Ok(());
     }
-    rustix::fs::ftruncate(fd, bytes).map_err(ask("set the size of"))?;
+    rustix::fs::ftruncate(fd, bytes).map_err(|errno| match errno {
+        // ftruncate(2): larger than the largest file.
+        Errno::FBIG | Errno::INVAL => {
+            OpenError::TooLarge { path: path.to_owned(), size_bytes: bytes }
+        }
+        other => unexaminable(path, "set the size of", other),
+    })?;
     rustix::fs::fsync(fd).map_err(ask("sync"))?;
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -228,13 +285,7 @@ fn give_size(fd: &OwnedFd, path: &Path, bytes: u64) -> Result<(), OpenError> {
 fn start_direct(fd: &OwnedFd, path: &Path) -> Result<Alignment, OpenError> {
     let demands = file::alignment(fd)
         .map_err(|errno| unexaminable(path, "read the alignment of", errno))?
-        .ok_or_else(|| {
-            no_direct(
-                path,
-                "its file system does not support it, or its alignment \
-            cannot be satisfied",
-            )
-        })?;
+        .ok_or_else(|| no_direct(path, file::NO_DIRECT))?;
     let flags = rustix::fs::fcntl_getfl(fd).map_err(|errno| unexaminable(path, "query", errno))?;
     rustix::fs::fcntl_setfl(fd, flags | OFlags::DIRECT)
         .map_err(|_| no_direct(path, "its file system refuses it"))?;
@@ -252,13 +303,8 @@ fn finish(
     let backing = Backing::new(fd, path.to_owned(), shape, direct, read_only, pool);
     let size_bytes =
         backing.size_below().map_err(|error| unexaminable(path, "read the size of", error))?;
-    let bad = |why| Err(OpenError::BadSize { path: path.to_owned(), size_bytes, why });
-    if size_bytes < SECTOR_BYTES {
-        return bad("less than one block");
-    }
-    if backing.set_capacity(size_bytes) != size_bytes {
-        return bad("O_DIRECT cannot reach the end; make the size a multiple of 4096");
-    }
+    check_size(path, size_bytes, backing.unit_bytes())?;
+    backing.set_capacity(size_bytes);
     Ok(backing)
 }
 

@@ -85,6 +85,17 @@ pub enum OpenError {
         /// Reason for the refusal.
         why: &'static str,
     },
+    /// The file cannot be created with its size.
+    #[error(
+        "{path} cannot have {size_bytes} bytes: the size is too large for its file system",
+        path = .path.display()
+    )]
+    TooLarge {
+        /// The path configured.
+        path: PathBuf,
+        /// The configured size, in bytes.
+        size_bytes: u64,
+    },
     /// The path is the link of a zvol that was renamed, and leads to it still.
     #[error(
         "{path} leads to another zvol, whose path is {own} since it was renamed",

@@ -324,6 +324,24 @@ fn a_missing_file_is_created_and_an_old_one_kept() {
 }
 
 #[test]
+fn a_file_that_cannot_have_its_size_is_not_left_behind() {
+    let dir = scratch();
+    let path = dir.path().join("huge");
+    // No file system has such a file.
+    let size_bytes = u64::MAX - 511;
+    let wish = BlockOptions { create_bytes: Some(size_bytes), ..options() };
+    let error = BlockVolume::open(&path, wish.clone(), engine()).unwrap_err();
+    assert!(matches!(error, OpenError::TooLarge { .. }), "{error}");
+    assert!(error.to_string().contains("too large for its file system"), "{error}");
+    assert!(!path.exists(), "what was made in vain is gone");
+    // A file that somebody else has made stays.
+    std::fs::write(&path, "").unwrap();
+    let error = BlockVolume::open(&path, wish, engine()).unwrap_err();
+    assert!(matches!(error, OpenError::TooLarge { .. }), "{error}");
+    assert!(path.exists());
+}
+
+#[test]
 fn no_file_takes_the_place_of_a_missing_device() {
     let wish = BlockOptions { create_bytes: Some(MIB), ..options() };
     for path in ["/dev/zgate-test-absent", "/dev/zvol-absent/tank/vm"] {

@@ -85,14 +85,17 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<bool, Box<dyn Error>> {
 /// doubt is among `warnings`, or with `--strict` an error; targets without initiators and
 /// weak secrets are no more than warnings.
 fn check(args: &CheckArgs, warnings: &mut Notices) -> Result<(Config, usize), ConfigError> {
-    let (mut absent, mut doubtful, mut access) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut absent, mut doubtful, mut awaited) = (Vec::new(), Vec::new(), None);
+    let mut access = Vec::new();
     let files = ConfigFiles::read(args.file.path())?;
     let examined = files.check(|config| {
         let mut wrong = zgate_gateway::check(config);
         absent = zgate_gateway::absent_now(config);
         doubtful = zgate_gateway::doubtful(config);
         access = zgate_gateway::access_doubts(config);
+        awaited = zgate_gateway::missing_state_dir(config);
         if args.strict {
+            wrong.extend(awaited.take());
             wrong.append(&mut absent);
             wrong.append(&mut doubtful);
         }
@@ -109,6 +112,10 @@ fn check(args: &CheckArgs, warnings: &mut Notices) -> Result<(Config, usize), Co
     // Of a value that could not be read, nothing is known.
     if examined.is_ok() {
         absent.append(&mut access);
+    }
+    if let Some(mut item) = awaited {
+        item.problem += "; the gateway does not start before it is there";
+        absent.push(item);
     }
     *warnings = files.notices(absent);
     Ok((examined?, absent_count))

@@ -32,10 +32,12 @@ pub(crate) fn facts(config_path: &Path, socket: Option<&Path>) -> ServerFacts {
     let table = mounts::all();
     let zfs = zfs::facts();
     let own = process::facts(gateway);
+    let exports: Vec<ExportFacts> =
+        config.exports.iter().map(|export| export_facts(export, &table, &zfs)).collect();
     ServerFacts {
         config_path: config_path.to_owned(),
         config_problem: problem,
-        state_dir: state_dir(&config.server.state_dir, &table),
+        state_dir: state_dir(&config.server.state_dir, &table, &exports),
         process: own,
         uring_problem: zgate_io::IoEngine::new(zgate_io::EngineChoice::Uring, 1)
             .err()
@@ -46,7 +48,7 @@ pub(crate) fn facts(config_path: &Path, socket: Option<&Path>) -> ServerFacts {
         clients: gateway.and_then(|_| clients(socket)),
         absent: gateway.and_then(|_| absent(socket)),
         certificates: zgate_gateway::certificates(&config),
-        exports: config.exports.iter().map(|export| export_facts(export, &table, &zfs)).collect(),
+        exports,
         luns: luns(&config, &table, &zfs),
         zfs,
         memory_bytes: memory_bytes(),
@@ -143,9 +145,14 @@ fn nfsd_threads() -> u64 {
     first.unwrap_or(0)
 }
 
-fn state_dir(path: &Path, table: &[Mount]) -> StateDirFacts {
+fn state_dir(path: &Path, table: &[Mount], exports: &[ExportFacts]) -> StateDirFacts {
     use rustix::fs::{Access, access};
-    let mut facts = StateDirFacts::default();
+    let is_exposed = |export: &&ExportFacts| {
+        export.path.as_ref().is_some_and(|dir| zgate_gateway::exposes(dir, path))
+    };
+    let exported_by = exports.iter().filter(is_exposed).map(|export| export.pseudo.clone());
+    let mut facts =
+        StateDirFacts { exported_by: exported_by.collect(), ..StateDirFacts::default() };
     // The deepest existing ancestor decides whether the rest can be created.
     let there = path.ancestors().find(|part| part.exists()).unwrap_or(Path::new("/"));
     let real = fs::canonicalize(there).unwrap_or_else(|_| there.to_owned());
@@ -223,17 +230,15 @@ fn luns(config: &Config, mounts: &[Mount], zfs: &ZfsFacts) -> Vec<LunFacts> {
     let mut luns = Vec::new();
     for target in &config.targets {
         for lun in &target.luns {
-            let missing = fs::metadata(&lun.path).err();
-            // A file with a configured size is created at the start.
-            let made = lun.size.is_some() && lun.path.parent().is_some_and(Path::is_dir);
+            // In standby, files of the state directory stand for the disks.
+            let problem = zgate_gateway::lun_problem(lun);
+            let problem = problem.filter(|it| it.is_absent || !config.iscsi.standby);
             luns.push(LunFacts {
                 target: target.name.to_string(),
                 number: lun.number,
                 path: lun.path.clone(),
                 dataset: dataset_of(&lun.path, mounts, zfs),
-                problem: missing
-                    .filter(|_| !made)
-                    .map(|error| format!("{}: {error}", lun.path.display())),
+                problem,
             });
         }
     }
@@ -300,6 +305,28 @@ mod tests {
         assert!(problem.as_ref().is_some_and(|it| it.contains("kerberos.keytab")), "{problem:?}");
         // The check `tls-certificate` tells of these.
         assert_eq!(examined(&format!("[tls]\n{pair}")).1, None);
+    }
+
+    #[test]
+    fn a_disk_that_no_start_would_open_has_a_problem() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = dir.path().join("disk");
+        fs::File::create(&disk).unwrap().set_len(8192).unwrap();
+        let lun = |number: u16, path: &Path| {
+            format!("[[target.lun]]\nnumber = {number}\npath = {path:?}\n")
+        };
+        let text = format!(
+            "[iscsi]\nlisten = [\"127.0.0.1:3260\"]\n\
+             [[target]]\nname = \"iqn.2026-11.test:a\"\nallow_any_initiator = true\n{}{}{}",
+            lun(0, &disk),
+            lun(1, dir.path()),
+            lun(2, &dir.path().join("absent"))
+        );
+        let config = zgate_config::parse(&text, Path::new("x")).unwrap();
+        let found = luns(&config, &[], &ZfsFacts::default());
+        let absent: Vec<_> =
+            found.iter().map(|lun| lun.problem.as_ref().map(|it| it.is_absent)).collect();
+        assert_eq!(absent, [None, Some(false), Some(true)]);
     }
 
     #[test]

@@ -19,12 +19,17 @@ fn with_dataset(facts: &ServerFacts) -> impl Iterator<Item = (&LunFacts, &Datase
     })
 }
 
-/// Checks that the device or file exists.
+/// Checks that the device or file exists, and can be a disk.
 pub(super) fn store(facts: &ServerFacts) -> Vec<Verdict> {
     let show = facts.luns.iter().map(|lun| match &lun.problem {
         None => Verdict::ok(format!("{}: {}", lun.title(), lun.path.display())),
+        Some(problem) if !problem.is_absent => Verdict::error(
+            format!("{}: {}", lun.title(), problem.reason),
+            "the gateway does not start with it, and a reload changes nothing",
+            format!("correct its path, size or direct in {}", facts.config_path.display()),
+        ),
         Some(problem) => Verdict::error(
-            format!("{}: {problem}", lun.title()),
+            format!("{}: {}", lun.title(), problem.reason),
             "the gateway starts without this LUN, and serves it as soon as the path is there; \
              `serve --strict` does not start",
             format!(
@@ -194,7 +199,14 @@ mod tests {
         assert!(worst(&block_size(&facts)).1.contains("volblocksize=16K"));
         facts.luns[0].dataset = Some("tank/data".parse().unwrap());
         assert!(worst(&block_size(&facts)).1.contains("recordsize=16K tank/data"));
-        facts.luns[0].problem = Some("/dev/zvol/x: not found".into());
-        assert_eq!(worst(&store(&facts)).0, Level::Error);
+        let problem = |reason: &str, is_absent| {
+            Some(zgate_gateway::LunProblem { reason: reason.to_owned(), is_absent })
+        };
+        facts.luns[0].problem = problem("/dev/zvol/x: not found", true);
+        let (level, fix) = worst(&store(&facts));
+        assert!(level == Level::Error && fix.contains("zpool import"), "{fix}");
+        facts.luns[0].problem = problem("/tank is a directory", false);
+        let (level, fix) = worst(&store(&facts));
+        assert!(level == Level::Error && fix.contains("correct its path"), "{fix}");
     }
 }

@@ -27,6 +27,7 @@ const LITTLE_SPACE_BYTES: u64 = 16 << 20;
 /// Checks that only its owner can write the state directory, and that there is space.
 pub(super) fn state_dir(facts: &ServerFacts) -> Vec<Verdict> {
     let (state, path) = (&facts.state_dir, facts.config.server.state_dir.display());
+    let config = facts.config_path.display();
     if let Some(problem) = &state.write_problem {
         return vec![Verdict::error(
             format!("{path} cannot be written to: {problem}"),
@@ -49,7 +50,15 @@ pub(super) fn state_dir(facts: &ServerFacts) -> Vec<Verdict> {
             )
         }];
     }
-    let mut verdicts = Vec::new();
+    let exposed = |export: &String| {
+        Verdict::error(
+            format!("{path} is a part of export {export}"),
+            "a client that reads the secret in it can forge file handles of all exports: the \
+             gateway refuses the export",
+            format!("export directories beside it, or move it and set state_dir in {config}"),
+        )
+    };
+    let mut verdicts: Vec<Verdict> = state.exported_by.iter().map(exposed).collect();
     if let Some(free) = state.free_bytes.filter(|free| *free < LITTLE_SPACE_BYTES) {
         verdicts.push(Verdict::warning(
             format!("{path} has {} KiB of free space", free >> 10),
@@ -324,6 +333,14 @@ mod tests {
         let (level, fix) = worst(&state_dir(&facts));
         assert_eq!(level, Level::Warning);
         assert!(fix.contains("install -d -m 700 /tank/zgate/state"), "{fix}");
+    }
+
+    #[test]
+    fn a_state_directory_belongs_to_no_export() {
+        let mut facts = server();
+        facts.state_dir.exported_by = vec!["/all".into()];
+        let (level, fix) = worst(&state_dir(&facts));
+        assert!(level == Level::Error && fix.contains("beside it"), "{fix}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! and files.
 
 pub(crate) mod catalog;
+pub(crate) mod examine;
 pub(super) mod found;
 pub(crate) mod late_flush;
 pub(crate) mod numbers;

@@ -196,11 +196,7 @@ impl UnitHome {
         let (state_dir, engine) = (Arc::clone(&self.state_dir), self.engine.clone());
         let options = BlockOptions {
             read_only: lun.read_only,
-            direct: match lun.direct {
-                DirectChoice::Auto => DirectIo::Auto,
-                DirectChoice::Always => DirectIo::Always,
-                DirectChoice::Never => DirectIo::Never,
-            },
+            direct: direct_io(lun.direct),
             create_bytes: lun.size.map(|size| size.0),
             ..BlockOptions::new(self.pool.clone())
         };
@@ -212,7 +208,7 @@ impl UnitHome {
             }
             check_file(&state_dir, &lun, naa)?;
             BlockVolume::open(&lun.path, options, engine).map_err(|error| match error {
-                OpenError::Unexaminable { .. } if standby => {
+                OpenError::Unexaminable { .. } | OpenError::TooLarge { .. } if standby => {
                     Fault::absent(error.to_string(), STAND_IN_STEP)
                 }
                 error => fault(&error),
@@ -291,8 +287,17 @@ fn remove_stand_in(lun: &LunConfig) -> Result<(), Fault> {
     }
 }
 
+/// Returns the use of the page cache that a configuration chooses.
+pub(super) fn direct_io(choice: DirectChoice) -> DirectIo {
+    match choice {
+        DirectChoice::Auto => DirectIo::Auto,
+        DirectChoice::Always => DirectIo::Always,
+        DirectChoice::Never => DirectIo::Never,
+    }
+}
+
 /// Returns whether a volume is absent, or can never be served as configured.
-fn fault(error: &OpenError) -> Fault {
+pub(super) fn fault(error: &OpenError) -> Fault {
     let next_step = match error {
         OpenError::Unreachable { .. } | OpenError::NoSuchDevice(_) => {
             "import its pool, create the volume or file, or correct the path"
@@ -303,6 +308,7 @@ fn fault(error: &OpenError) -> Fault {
         }
         OpenError::InUse { .. } => "end the other use of it",
         OpenError::Unexaminable { .. } => "check its pool or device",
+        OpenError::TooLarge { .. } => "lower size, or put it on a file system with larger files",
         _ => return Fault::wrong(error.to_string()),
     };
     Fault::absent(error.to_string(), next_step)

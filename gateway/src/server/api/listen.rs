@@ -3,7 +3,7 @@
 
 use super::credentials::Credentials;
 use super::guard::Connection;
-use crate::admin::bind_private;
+use crate::admin::{bind_private, refuse_foreign_file};
 use crate::observe::audit::Asker;
 use crate::server::limits::{
     API_CONNECTION_TIMEOUT, API_HEAD_TIMEOUT, MAX_API_CONNECTIONS, MAX_API_CONNECTIONS_PER_HOST,
@@ -68,6 +68,7 @@ pub(crate) fn start(
         let taken = io::Error::new(io::ErrorKind::AddrInUse, "another gateway answers there");
         return Err(named(taken));
     }
+    refuse_foreign_file(socket, "api.socket")?;
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(named(error)),
         _ => {}
@@ -185,6 +186,17 @@ where
 mod tests {
     use super::*;
     use std::net::IpAddr;
+
+    #[test]
+    fn a_file_in_the_place_of_the_socket_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("data.img");
+        std::fs::write(&file, "precious").unwrap();
+        let refused = start(&file, Vec::new(), Arc::new(|| None), Router::new());
+        let said = refused.unwrap_err().to_string();
+        assert!(said.contains("is no socket; remove it, or correct api.socket"), "{said}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
+    }
 
     #[test]
     fn one_host_cannot_take_all_connections() {

@@ -86,7 +86,7 @@ pub(super) fn with_kerberos(security: &str, test: impl AsyncFnOnce(&TestGateway)
     let (let_go, gate) = mpsc::channel();
     gateway.shared.nfs.kerberos.replace(Some(offer(gate)));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let gateway = TestGateway { gateway, let_go, export: dir.path().to_owned() };
+    let gateway = TestGateway { gateway, let_go, export: dir.path().join("export") };
     LocalSet::new().block_on(&runtime, async { test(&gateway).await });
     gateway.gateway.stop();
 }
