@@ -267,7 +267,7 @@ impl Reconciler {
     /// Searches for datasets and puts changes into effect.
     ///
     /// # Errors
-    /// The reason for which nothing was searched or changed, or zvols of patterns are not all
+    /// The reason for which nothing was searched, or exports or zvols of patterns are not all
     /// served as they are now.
     pub(super) fn scan(&self, gateway: &Gateway) -> io::Result<Scanned> {
         let mut scanned = self.scan_but_zvols(gateway)?;
@@ -281,7 +281,7 @@ impl Reconciler {
     /// served is part of the result.
     ///
     /// # Errors
-    /// The reason for which nothing was searched or changed.
+    /// The reason for which nothing was searched, or exports are served as before.
     pub(super) fn scan_but_zvols(&self, gateway: &Gateway) -> io::Result<Scanned> {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let (plan, block) = {
@@ -305,27 +305,33 @@ impl Reconciler {
         // Storage that does not open keeps only other changes waiting, and nobody who
         // asks for the state.
         drop(state);
-        if exports_differ {
-            gateway.replace_exports(&outcome.exports, Opening::Scan)?;
-        }
+        let exports = match exports_differ {
+            true => gateway.replace_exports(&outcome.exports, Opening::Scan),
+            false => Ok(()),
+        };
         let mut zvols = None;
         if volumes_differ {
             tracing::info!(zvols = shown.volumes.len(), "zvols have changed");
             zvols = gateway.replace_volumes(&block, &outcome.volumes).err();
         }
-        // Access that was withdrawn ends, whatever keeps zvols from being served.
+        // Access that was withdrawn ends, whatever keeps exports and zvols from being served.
         if granted_differ {
             tracing::info!(disks = shown.granted.len(), "disks of the API have changed");
             gateway.shared.iscsi.replace_granted(&outcome.granted);
         }
         let mut state = self.state();
         let before = std::mem::replace(&mut state.shown, shown);
+        // The next search tries again.
         if zvols.is_some() {
-            // The next search tries again.
             state.shown.volumes = before.volumes;
+        }
+        if exports.is_err() {
+            state.shown.exports = before.exports;
+            state.shown.incomplete = before.incomplete;
         }
         let missing = plan.missing(&state.memory).collect();
         gateway.shared.absent.update(Source::Datasets, missing);
+        exports?;
         Ok(Scanned { pending: outcome.pending, late: found.late, zvols })
     }
 }
@@ -522,6 +528,45 @@ mod tests {
         follow.scan_but_zvols(&gateway).unwrap().require(&"tank".parse().unwrap()).unwrap();
         std::fs::remove_dir(&numbers).unwrap();
         follow.scan(&gateway).unwrap();
+    }
+
+    #[test]
+    fn exports_that_cannot_be_replaced_keep_no_access_from_being_withdrawn() {
+        let dir = tempfile::tempdir().unwrap();
+        let gateway = gateway_with(dir.path(), "");
+        let tool: Arc<dyn Tool> = Arc::new(OneZvol);
+        let follow = Reconciler::with(Discovery::new(Arc::clone(&tool)), Discovery::new(tool));
+        let (path, disk) = (dir.path().display(), "iqn.2026-11.test:k8s:8");
+        let text = format!(
+            "[[export]]\npath = \"{path}\"\npseudo = \"/a\"\n[[export]]\npath = \"{path}\"\n\
+             pseudo = \"/b\"\n[[export]]\ndataset = \"tank/m/*\"\npseudo = \"/m\"\n"
+        );
+        let mut config = zgate_config::parse(&text, std::path::Path::new("x")).unwrap();
+        // A check would refuse it.
+        config.exports[1].pseudo = "/a/b".to_owned();
+        follow.adopt(follow.prepare(&config).unwrap());
+        let granted = GrantedDisk {
+            guid: 8,
+            name: "tank/k8s/b".parse().unwrap(),
+            device: "/nosuch/zvol".into(),
+            target: disk.to_owned(),
+            grants: Vec::new(),
+            unit: toml::from_str("dataset = \"tank/k8s/b\"\n").unwrap(),
+        };
+        let iscsi = &gateway.shared.iscsi;
+        iscsi.replace_granted(std::slice::from_ref(&granted));
+        // What was in effect before: the exports are new, and access to the disk is withdrawn.
+        follow.state().shown.exports.clear();
+        follow.state().shown.granted = vec![(granted, true)];
+        let has_disk = || {
+            let rules = iscsi.rules();
+            rules.catalog.targets.keys().any(|target| target.as_str() == disk)
+        };
+        assert!(has_disk());
+        for _ in 0..2 {
+            let said = follow.scan_but_zvols(&gateway).unwrap_err().to_string();
+            assert!(said.contains("its pseudo path") && !has_disk(), "{said}");
+        }
     }
 
     #[test]
