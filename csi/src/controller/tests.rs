@@ -1,4 +1,4 @@
-//! Volumes that a wrong setting hides are not taken for absent.
+//! The controller on models of gateways: what is hidden, begun or away is not taken for absent.
 
 use super::*;
 use crate::gateway::model::ModelGateway;
@@ -11,11 +11,22 @@ use tonic::Code;
 const NODE: &str = "node-1;10.0.0.1;";
 
 fn driver(gateway: &Arc<ModelGateway>, owner: &str, name: &str) -> Controller {
-    let text = format!(
-        "owner = \"{owner}\"\n[[gateway]]\nname = \"{name}\"\nurl = \"unix:/s\"\n\
-         address = \"10.0.0.9\"\nparents = [\"tank/k8s\"]"
-    );
-    Controller::with(Settings::parse(&text).unwrap(), |_| gateway.clone())
+    driver_of(owner, &[(name, gateway, &["tank/k8s"])])
+}
+
+/// A driver of gateways with these names and parents.
+fn driver_of(owner: &str, gateways: &[(&str, &Arc<ModelGateway>, &[&str])]) -> Controller {
+    let mut text = format!("owner = \"{owner}\"\n");
+    for (name, _, parents) in gateways {
+        text += &format!(
+            "[[gateway]]\nname = \"{name}\"\nurl = \"unix:/s\"\naddress = \"10.0.0.9\"\n\
+             parents = {parents:?}\n"
+        );
+    }
+    Controller::with(Settings::parse(&text).unwrap(), |settings| {
+        let found = gateways.iter().find(|(name, ..)| *name == settings.name);
+        found.unwrap().1.clone()
+    })
 }
 
 async fn made(driver: &Controller) -> String {
@@ -54,4 +65,20 @@ async fn a_place_that_the_settings_do_not_name_is_not_an_absent_volume() {
         right.delete(absent).await.unwrap();
     }
     right.delete(&id).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_volume_that_was_only_begun_is_finished_where_it_is() {
+    let places = ["tank/k8s", "fast/k8s"];
+    let gateway = Arc::new(ModelGateway::new(&places));
+    let driver = driver_of("c", &[("g", &gateway, &places)]);
+    gateway.begin("fast/k8s/a");
+    for _ in 0..2 {
+        assert_eq!(made(&driver).await, "g:fast/k8s/a");
+        assert_eq!(gateway.volume_ids(), ["fast/k8s/a"]);
+    }
+    // Something else of this name beside a volume that is there.
+    gateway.begin("tank/k8s/a");
+    assert_eq!(made(&driver).await, "g:fast/k8s/a");
+    assert_eq!(gateway.volume_ids(), ["fast/k8s/a"]);
 }

@@ -44,6 +44,8 @@ const POOL_BYTES: u64 = 1 << 50;
 #[derive(Default)]
 struct State {
     volumes: BTreeMap<String, Volume>,
+    /// Ids of datasets that are not marked as volumes yet.
+    begun: BTreeSet<String>,
     snapshots: BTreeMap<String, Snapshot>,
     /// Nodes that are served, by volume.
     served: BTreeMap<String, Vec<String>>,
@@ -73,6 +75,11 @@ impl ModelGateway {
     /// Sets the source of faults, which is asked once per request.
     pub fn set_faults(&self, faults: impl FnMut() -> Fault + Send + 'static) {
         *self.faults.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(faults);
+    }
+
+    /// Begins a volume, as a gateway that loses power while it makes one.
+    pub fn begin(&self, id: &str) {
+        self.lock().begun.insert(id.to_owned());
     }
 
     /// Returns the ids of all volumes.
@@ -253,6 +260,7 @@ impl Gateway for ModelGateway {
                 target: is_block.then(|| format!("iqn.2026-11.io.zgate:{}", request.name)),
                 id: id.clone(),
             };
+            state.begun.remove(&id);
             state.volumes.insert(id, volume.clone());
             Ok(volume)
         })
@@ -263,6 +271,9 @@ impl Gateway for ModelGateway {
             let parent = id.rsplit_once('/').map_or("", |(parent, _)| parent);
             if !self.parents.contains(parent) {
                 return Err(error(ErrorCode::Forbidden, "the parent is not configured"));
+            }
+            if state.begun.contains(id) {
+                return Err(error(ErrorCode::Forbidden, format!("{id} was not made as a volume")));
             }
             state.volume(id).cloned()
         })
