@@ -1,11 +1,12 @@
 //! The controller on models of gateways: what is hidden, begun or away is not taken for absent.
 
 use super::*;
-use crate::gateway::model::ModelGateway;
-use crate::proto::CreateVolumeRequest;
-use crate::proto::VolumeCapability;
+use crate::gateway::model::{Fault, ModelGateway};
 use crate::proto::volume_capability::access_mode::Mode;
 use crate::proto::volume_capability::{AccessMode, AccessType, MountVolume};
+use crate::proto::{
+    CapacityRange, ControllerExpandVolumeRequest, CreateVolumeRequest, VolumeCapability,
+};
 use tonic::Code;
 
 const NODE: &str = "node-1;10.0.0.1;";
@@ -29,17 +30,22 @@ fn driver_of(owner: &str, gateways: &[(&str, &Arc<ModelGateway>, &[&str])]) -> C
     })
 }
 
-async fn made(driver: &Controller) -> String {
+/// Returns a request for a volume of the default size.
+fn asked(name: &str, protocol: &str) -> CreateVolumeRequest {
     let capability = VolumeCapability {
         access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
         access_type: Some(AccessType::Mount(MountVolume::default())),
     };
-    let request = CreateVolumeRequest {
-        name: "a".to_owned(),
+    CreateVolumeRequest {
+        name: name.to_owned(),
         volume_capabilities: vec![capability],
+        parameters: [("protocol".to_owned(), protocol.to_owned())].into(),
         ..Default::default()
-    };
-    driver.create(&request).await.unwrap().volume_id
+    }
+}
+
+async fn made(driver: &Controller) -> String {
+    driver.create(&asked("a", "nfs")).await.unwrap().volume_id
 }
 
 #[tokio::test]
@@ -81,4 +87,28 @@ async fn a_volume_that_was_only_begun_is_finished_where_it_is() {
     gateway.begin("tank/k8s/a");
     assert_eq!(made(&driver).await, "g:fast/k8s/a");
     assert_eq!(gateway.volume_ids(), ["fast/k8s/a"]);
+}
+
+#[tokio::test]
+async fn initiators_learn_a_size_that_a_failed_request_has_set() {
+    const GIB: u64 = 1 << 30;
+    let gateway = Arc::new(ModelGateway::new(&["tank/k8s"]));
+    let driver = driver(&gateway, "c", "g");
+    let id = driver.create(&asked("b", "iscsi")).await.unwrap().volume_id;
+    let larger = |gib: i64| ControllerExpandVolumeRequest {
+        volume_id: id.clone(),
+        capacity_range: Some(CapacityRange { required_bytes: gib << 30, limit_bytes: 0 }),
+        ..Default::default()
+    };
+    // The second request is that for the change.
+    let mut faults = [Fault::None, Fault::NotInEffect].into_iter();
+    gateway.set_faults(move || faults.next().unwrap_or(Fault::None));
+    let failed = driver.expand(&larger(2)).await.unwrap_err();
+    assert_eq!(failed.code(), Code::Unavailable);
+    assert_eq!((gateway.size_bytes("tank/k8s/b"), gateway.told_bytes("tank/k8s/b")), (2 * GIB, 0));
+    for gib in [2, 1] {
+        let grown = driver.expand(&larger(gib)).await.unwrap();
+        assert_eq!(grown.capacity_bytes, 2 << 30);
+        assert_eq!(gateway.told_bytes("tank/k8s/b"), 2 * GIB);
+    }
 }

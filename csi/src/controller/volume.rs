@@ -328,12 +328,16 @@ impl Controller {
         let volume = self.find(&parsed).await?.ok_or_else(|| no_volume(id))?;
         let limit = range.limit_bytes.cast_unsigned();
         let size = rounded(range.required_bytes.cast_unsigned(), limit)?;
-        let volume = if size <= volume.size_bytes {
-            if limit > 0 && volume.size_bytes > limit {
-                return Err(Status::out_of_range("volumes do not shrink"));
-            }
+        let is_large_enough = size <= volume.size_bytes;
+        if is_large_enough && limit > 0 && volume.size_bytes > limit {
+            return Err(Status::out_of_range("volumes do not shrink"));
+        }
+        let volume = if is_large_enough && volume.kind == VolumeKind::Filesystem {
             volume
         } else {
+            // Also for a disk that has the size: an earlier request may have failed between
+            // the growth and the message to the initiators.
+            let size = size.max(volume.size_bytes);
             let change = ChangeVolume { size_bytes: Some(size), ..self.change() };
             let gateway = &self.site(&parsed.gateway)?.gateway;
             gateway.change_volume(&parsed.dataset, &change).await.map_err(of_gateway)?

@@ -20,7 +20,7 @@ pub enum Fault {
     NotSent,
     /// The request is carried out, and its answer is lost.
     AnswerLost,
-    /// Properties are changed, and access as it is served is not; the answer is an error.
+    /// Properties are changed, and what is served is not; the answer is an error.
     NotInEffect,
 }
 
@@ -49,6 +49,8 @@ struct State {
     snapshots: BTreeMap<String, Snapshot>,
     /// Nodes that are served, by volume.
     served: BTreeMap<String, Vec<String>>,
+    /// Sizes in bytes that initiators were told, by volume.
+    told: BTreeMap<String, u64>,
     /// The request takes effect on what is served.
     takes_effect: bool,
     seconds: i64,
@@ -100,6 +102,12 @@ impl ModelGateway {
     /// Returns the size of a volume in bytes; 0 if there is none.
     pub fn size_bytes(&self, id: &str) -> u64 {
         self.lock().volumes.get(id).map_or(0, |volume| volume.size_bytes)
+    }
+
+    /// Returns the size of a volume that initiators were told last, in bytes; 0 if they were
+    /// told none.
+    pub fn told_bytes(&self, id: &str) -> u64 {
+        self.lock().told.get(id).copied().unwrap_or(0)
     }
 
     /// Returns the nodes with access to a volume.
@@ -296,7 +304,11 @@ impl Gateway for ModelGateway {
             }
             volume.size_bytes = size;
             volume.properties.extend(change.properties.clone());
-            Ok(volume.clone())
+            let changed = volume.clone();
+            if state.takes_effect && change.size_bytes.is_some() {
+                state.told.insert(id.to_owned(), size);
+            }
+            Ok(changed)
         })
     }
 
