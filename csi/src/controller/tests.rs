@@ -5,7 +5,8 @@ use crate::gateway::model::{Fault, ModelGateway};
 use crate::proto::volume_capability::access_mode::Mode;
 use crate::proto::volume_capability::{AccessMode, AccessType, MountVolume};
 use crate::proto::{
-    CapacityRange, ControllerExpandVolumeRequest, CreateVolumeRequest, VolumeCapability,
+    CapacityRange, ControllerExpandVolumeRequest, CreateSnapshotRequest,
+    CreateVolumeGroupSnapshotRequest, CreateVolumeRequest, ListSnapshotsRequest, VolumeCapability,
 };
 use tonic::Code;
 
@@ -111,4 +112,58 @@ async fn initiators_learn_a_size_that_a_failed_request_has_set() {
         assert_eq!(grown.capacity_bytes, 2 << 30);
         assert_eq!(gateway.told_bytes("tank/k8s/b"), 2 * GIB);
     }
+}
+
+/// Takes a snapshot; returns its id.
+async fn snapshotted(driver: &Controller, name: &str, volume: &str) -> Result<String, Status> {
+    let request = CreateSnapshotRequest {
+        name: name.to_owned(),
+        source_volume_id: volume.to_owned(),
+        ..Default::default()
+    };
+    driver.take_snapshot(&request).await.map(|taken| taken.snapshot_id)
+}
+
+#[tokio::test]
+async fn a_gateway_that_is_away_keeps_no_snapshot_of_others_from_being_taken() {
+    let [near, far] = [(); 2].map(|()| Arc::new(ModelGateway::new(&["tank/k8s"])));
+    let driver = driver_of("c", &[("near", &near, &["tank/k8s"]), ("far", &far, &["tank/k8s"])]);
+    for name in ["a", "b"] {
+        driver.create(&asked(name, "nfs")).await.unwrap();
+    }
+    far.set_faults(|| Fault::NotSent);
+    for _ in 0..2 {
+        let taken = snapshotted(&driver, "s", "near:tank/k8s/a").await.unwrap();
+        assert_eq!(taken, "near:tank/k8s/a@s");
+    }
+    let twice = snapshotted(&driver, "s", "near:tank/k8s/b").await.unwrap_err();
+    assert_eq!(twice.code(), Code::AlreadyExists);
+}
+
+#[tokio::test]
+async fn a_pool_that_is_away_keeps_no_snapshot_of_others_from_being_taken() {
+    let places = ["tank/k8s", "slow/k8s"];
+    let gateway = Arc::new(ModelGateway::new(&places));
+    let driver = driver_of("c", &[("g", &gateway, &places)]);
+    for name in ["a", "b"] {
+        driver.create(&asked(name, "nfs")).await.unwrap();
+    }
+    gateway.take_away("slow/k8s");
+    assert_eq!(snapshotted(&driver, "s", "g:tank/k8s/a").await.unwrap(), "g:tank/k8s/a@s");
+    let twice = snapshotted(&driver, "s", "g:tank/k8s/b").await.unwrap_err();
+    assert_eq!(twice.code(), Code::AlreadyExists);
+    let group = |volumes: &[&str]| CreateVolumeGroupSnapshotRequest {
+        name: "both".to_owned(),
+        source_volume_ids: volumes.iter().map(|id| (*id).to_owned()).collect(),
+        ..Default::default()
+    };
+    let taken = driver.take_group(&group(&["g:tank/k8s/a", "g:tank/k8s/b"])).await.unwrap();
+    assert_eq!(taken.snapshots.len(), 2);
+    let other = driver.take_group(&group(&["g:tank/k8s/a"])).await.unwrap_err();
+    assert_eq!(other.code(), Code::AlreadyExists);
+    // Nobody says that there are no others, or that they are deleted.
+    let lost = driver.list_snapshots(&ListSnapshotsRequest::default()).await.unwrap_err();
+    assert_eq!(lost.code(), Code::Unavailable);
+    let kept = driver.delete_group(&taken.group_snapshot_id).await.unwrap_err();
+    assert_eq!(kept.code(), Code::Unavailable);
 }

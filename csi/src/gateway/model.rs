@@ -1,7 +1,7 @@
 //! A gateway in memory, for tests and for conformance suites on machines without
 //! ZFS. It follows the rules of the API; it has no protocol and no data.
 
-use super::{Gateway, Page};
+use super::{Gateway, Of, Page};
 use async_trait::async_trait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -46,6 +46,8 @@ struct State {
     volumes: BTreeMap<String, Volume>,
     /// Ids of datasets that are not marked as volumes yet.
     begun: BTreeSet<String>,
+    /// Parents whose pools are away.
+    away: BTreeSet<String>,
     snapshots: BTreeMap<String, Snapshot>,
     /// Nodes that are served, by volume.
     served: BTreeMap<String, Vec<String>>,
@@ -82,6 +84,11 @@ impl ModelGateway {
     /// Begins a volume, as a gateway that loses power while it makes one.
     pub fn begin(&self, id: &str) {
         self.lock().begun.insert(id.to_owned());
+    }
+
+    /// Takes the pool of a parent away.
+    pub fn take_away(&self, parent: &str) {
+        self.lock().away.insert(parent.to_owned());
     }
 
     /// Returns the ids of all volumes.
@@ -144,6 +151,11 @@ impl ModelGateway {
     }
 }
 
+/// Returns the parent of a volume.
+fn parent_of(id: &str) -> &str {
+    id.rsplit_once('/').map_or("", |(parent, _)| parent)
+}
+
 fn error(code: ErrorCode, message: impl Into<String>) -> ApiError {
     ApiError::new(code, message, "see the model")
 }
@@ -153,6 +165,14 @@ impl State {
     fn put_in_effect(&mut self, id: &str) {
         if let (true, Some(volume)) = (self.takes_effect, self.volumes.get(id)) {
             self.served.insert(id.to_owned(), volume.access.clone());
+        }
+    }
+
+    /// Refuses to tell about what a pool that is away has.
+    fn require(&self, is_asked: impl Fn(&str) -> bool) -> Result<(), ApiError> {
+        match self.away.iter().find(|parent| is_asked(parent)) {
+            Some(parent) => Err(error(ErrorCode::Storage, format!("{parent} is not there"))),
+            None => Ok(()),
         }
     }
 
@@ -276,10 +296,11 @@ impl Gateway for ModelGateway {
 
     async fn volume(&self, id: &str) -> Result<Volume, ApiError> {
         self.carry_out(|state| {
-            let parent = id.rsplit_once('/').map_or("", |(parent, _)| parent);
+            let parent = parent_of(id);
             if !self.parents.contains(parent) {
                 return Err(error(ErrorCode::Forbidden, "the parent is not configured"));
             }
+            state.require(|away| away == parent)?;
             if state.begun.contains(id) {
                 return Err(error(ErrorCode::Forbidden, format!("{id} was not made as a volume")));
             }
@@ -408,12 +429,22 @@ impl Gateway for ModelGateway {
     async fn snapshots(
         &self,
         owner: &str,
-        volume: Option<&str>,
+        of: Of<'_>,
         page: &Page,
     ) -> Result<SnapshotPage, ApiError> {
         self.carry_out(|state| {
+            state.require(|away| match of {
+                Of::All => true,
+                Of::Parent(parent) => parent == away,
+                Of::Volume(id) => parent_of(id) == away,
+            })?;
             let (items, next) = page_of(&state.snapshots, page, |snapshot| {
-                snapshot.owner == owner && volume.is_none_or(|id| snapshot.volume == id)
+                let is_asked = match of {
+                    Of::All => true,
+                    Of::Parent(parent) => parent_of(&snapshot.volume) == parent,
+                    Of::Volume(id) => snapshot.volume == id,
+                };
+                is_asked && snapshot.owner == owner
             });
             Ok(SnapshotPage { items, next })
         })
