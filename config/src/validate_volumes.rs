@@ -1,7 +1,7 @@
 //! Rules of the parents of volumes.
 
 use crate::problem::{Findings, Place};
-use crate::schema::Config;
+use crate::schema::{Config, ExportConfig};
 use crate::validate::{check_pattern, check_pseudo};
 use crate::volumes::VolumeParent;
 
@@ -24,6 +24,7 @@ pub(crate) fn problems(config: &Config, found: &mut Findings) {
         }
         if let Some(pseudo) = &parent.pseudo {
             check_pseudo(pseudo, place.key("pseudo"), found);
+            check_exports(config, pseudo, place.key("pseudo"), found);
         }
         if let Some(target) = &parent.target {
             check_target(config, target, &place, found);
@@ -48,6 +49,21 @@ pub(crate) fn problems(config: &Config, found: &mut Findings) {
             let problem = format!("parent {} has it already", other.dataset);
             found.add(place.key("pseudo"), problem, "choose another path");
         }
+    }
+}
+
+/// Checks that no export covers the places of volumes. Those of a pattern lie below its path,
+/// and the gateway tells them apart.
+fn check_exports(config: &Config, pseudo: &str, place: Place, found: &mut Findings) {
+    let covers = |export: &&ExportConfig| {
+        let is_pattern = export.dataset.as_ref().is_some_and(|dataset| dataset.contains('*'));
+        let top = export.pseudo.trim_end_matches('/');
+        let rest = pseudo.strip_prefix(top);
+        !is_pattern && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    if let Some(export) = config.exports.iter().find(covers) {
+        let problem = format!("export {} has this path, or one above it", export.pseudo);
+        found.add(place, problem, "give one of them another path, so that volumes can be served");
     }
 }
 
@@ -109,6 +125,13 @@ mod tests {
         assert_eq!(said(&format!("{disks}[iscsi]\nlisten = [\"127.0.0.1:3260\"]\n")), "");
         let twice = format!("{files}{}", files.replace("/k8s\"\np", "/k8s/x\"\np"));
         assert!(said(&twice).contains("overlaps") && said(&twice).contains("has it already"));
+        let with = |export: &str| said(&format!("[[export]]\n{export}\n{files}"));
+        for pseudo in ["/", "/k8s"] {
+            let covering = with(&format!("path = \"/srv\"\npseudo = \"{pseudo}\""));
+            assert!(covering.contains("has this path, or one above it"), "{pseudo}: {covering}");
+        }
+        assert_eq!(with("path = \"/srv\"\npseudo = \"/k8s-more\""), "");
+        assert_eq!(with("dataset = \"tank/models/*\"\npseudo = \"/\""), "");
         for (from, to, problem) in [
             ("tank/k8s", "tank/*", "a pattern is no parent"),
             ("\"/k8s\"", "\"k8s\"", "not a normal path"),

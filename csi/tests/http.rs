@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use zgate_api::{ErrorCode, GrantAccess};
 use zgate_csi::gateway::http::HttpGateway;
-use zgate_csi::gateway::{Gateway, Page};
+use zgate_csi::gateway::{Gateway, Of, Page};
 use zgate_csi::settings::Settings;
 
 /// Requests that arrived: method, path and query, token, body.
@@ -140,6 +140,10 @@ async fn requests_carry_token_path_and_body() {
     let page = Page { after: Some("t/a".to_owned()), limit: Some(2) };
     let listed = gateway.volumes("c", &page).await.unwrap();
     assert_eq!(listed.next.as_deref(), Some("t/b"));
+    let all = Page::default();
+    for of in [Of::All, Of::Parent("t/k"), Of::Volume("t/k/a")] {
+        gateway.snapshots("c", of, &all).await.unwrap();
+    }
     let grant = GrantAccess {
         owner: "c".to_owned(),
         addresses: vec!["10.0.0.1".parse().unwrap()],
@@ -150,8 +154,13 @@ async fn requests_carry_token_path_and_body() {
     assert_eq!((error.code, error.to_string().as_str()), (ErrorCode::InUse, "m; n"));
     let seen = fixture.take();
     assert_eq!(seen[0][1], "/api/v1/volumes?owner=c&after=t%2Fa&limit=2");
-    assert_eq!(seen[1][..3], ["PUT", "/api/v1/volumes/t%2Fk%2Fa/access/n_w", "Bearer secret"]);
-    assert_eq!(serde_json::from_str::<GrantAccess>(&seen[1][3]).unwrap(), grant);
+    let asked: Vec<&str> = seen[1..4].iter().map(|one| one[1].as_str()).collect();
+    let list = "/api/v1/volume-snapshots?owner=c";
+    let of_parent = format!("{list}&parent=t%2Fk");
+    let of_volume = format!("{list}&volume=t%2Fk%2Fa");
+    assert_eq!(asked, [list, of_parent.as_str(), of_volume.as_str()]);
+    assert_eq!(seen[4][..3], ["PUT", "/api/v1/volumes/t%2Fk%2Fa/access/n_w", "Bearer secret"]);
+    assert_eq!(serde_json::from_str::<GrantAccess>(&seen[4][3]).unwrap(), grant);
 }
 
 /// A wrong `url`: what answers there knows nothing of volumes.

@@ -1,7 +1,8 @@
 //! Snapshots of several volumes at one moment.
 
-use super::snapshot::{check_request, snapshot_of};
+use super::snapshot::{check_request, parent_of, snapshot_of};
 use super::{Controller, Site};
+use crate::gateway::Of;
 use crate::names::{GroupId, VolumeId, group_name};
 use crate::proto::{self, VolumeGroupSnapshot};
 use crate::status::{invalid, missing, needed, no_volume, of_gateway};
@@ -37,7 +38,9 @@ impl Controller {
         let group = GroupId { gateway: gateway.clone(), name: group_name(&request.name) };
         let _lock = self.locks.take(group.to_string())?;
         let datasets: Vec<String> = volumes.into_iter().map(|volume| volume.dataset).collect();
-        let known = self.members(site, &group).await?;
+        let parents: BTreeSet<&str> =
+            datasets.iter().filter_map(|dataset| parent_of(dataset)).collect();
+        let known = self.named(site, &group.name, &parents).await?;
         if known.iter().any(|one| !datasets.contains(&one.volume)) {
             return Err(Status::already_exists(format!(
                 "group {} exists with other volumes",
@@ -81,8 +84,9 @@ impl Controller {
         Ok(group_of(site, &group, &members))
     }
 
+    /// Reads all snapshots of a group: none is forgotten because its pool is away.
     async fn members(&self, site: &Site, group: &GroupId) -> Result<Vec<Snapshot>, Status> {
-        self.snapshots_of(site, None, |one| one.name == group.name).await
+        self.snapshots_of(site, Of::All, |one| one.name == group.name).await
     }
 }
 

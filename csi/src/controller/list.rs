@@ -4,7 +4,7 @@ use super::parameters::Parameters;
 use super::snapshot::snapshot_of;
 use super::volume::volume_of;
 use super::{Controller, Site, topology};
-use crate::gateway::Page;
+use crate::gateway::{Of, Page};
 use crate::limits::{MAX_PAGE_ENTRIES, SIZE_STEP_BYTES};
 use crate::names::{Node, VolumeId};
 use crate::proto::{
@@ -14,7 +14,7 @@ use crate::proto::{
 };
 use crate::status::{invalid, needed, no_volume, of_gateway};
 use tonic::Status;
-use zgate_api::Volume;
+use zgate_api::{ErrorCode, Volume};
 
 /// Place in a list that goes over several gateways: `gateway:id`.
 struct Cursor {
@@ -104,9 +104,10 @@ impl Controller {
             let is_there = volume.as_ref().is_none_or(|one| one.gateway == site.settings.name);
             if is_there {
                 let page = Page { after: cursor.after.take(), limit: Some(room) };
-                let of = volume.as_ref().map(|one| one.dataset.as_str());
+                let of = volume.as_ref().map_or(Of::All, |one| Of::Volume(&one.dataset));
                 let part = match site.gateway.snapshots(&self.owner, of, &page).await {
-                    Err(error) if error.code == zgate_api::ErrorCode::NotFound => {
+                    // Another thing that is not found is no empty list.
+                    Err(error) if volume.is_some() && error.code == ErrorCode::NotFound => {
                         Default::default()
                     }
                     part => part.map_err(of_gateway)?,

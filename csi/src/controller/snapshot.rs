@@ -1,13 +1,14 @@
 //! Snapshots of single volumes.
 
 use super::{Controller, Site};
-use crate::gateway::Page;
+use crate::gateway::{Of, Page};
 use crate::limits::{MAX_PAGE_ENTRIES, MAX_REQUEST_NAME_BYTES, MAX_SEARCHED_PAGES};
 use crate::names::{GroupId, SnapshotId, VolumeId, is_of_group, snapshot_name};
 use crate::proto;
 use crate::status::{invalid, needed, no_volume, of_gateway};
 use prost_types::Timestamp;
-use tonic::Status;
+use std::collections::BTreeSet;
+use tonic::{Code, Status};
 use zgate_api::{ErrorCode, Snapshot};
 
 impl Controller {
@@ -24,22 +25,58 @@ impl Controller {
         let name = snapshot_name(&request.name);
         let _lock = self.locks.take(format!("snapshot {name}"))?;
         self.find(&parsed).await?.ok_or_else(|| no_volume(id))?;
-        // Names are unique among all snapshots, not only among those of a volume.
+        let site = self.site(&parsed.gateway)?;
+        let of_volume = Of::Volume(&parsed.dataset);
+        let own = self.snapshots_of(site, of_volume, |one| one.name == name).await?;
+        if own.is_empty() {
+            self.refuse_if_taken(&parsed, &name).await?;
+        }
+        let taken = site.gateway.create_snapshot(&parsed.dataset, &name, &self.owner).await;
+        Ok(snapshot_of(site, &taken.map_err(of_gateway)?))
+    }
+
+    /// Refuses a name that a snapshot of another volume has: names are unique among all
+    /// snapshots, not only among those of a volume.
+    async fn refuse_if_taken(&self, volume: &VolumeId, name: &str) -> Result<(), Status> {
         for site in self.sites.iter() {
-            let all = self.snapshots_of(site, None, |one| one.name == name).await?;
-            let is_it = |one: &Snapshot| {
-                one.volume == parsed.dataset && site.settings.name == parsed.gateway
-            };
-            if let Some(other) = all.iter().find(|one| !is_it(one)) {
+            let is_own = site.settings.name == volume.gateway;
+            let parent = parent_of(&volume.dataset).filter(|_| is_own);
+            let parents: BTreeSet<&str> = parent.into_iter().collect();
+            let all = self.named(site, name, &parents).await?;
+            if let Some(other) = all.iter().find(|one| !is_own || one.volume != volume.dataset) {
                 return Err(Status::already_exists(format!(
                     "snapshot {} has this name, and is of another volume",
                     other.id
                 )));
             }
         }
-        let site = self.site(&parsed.gateway)?;
-        let taken = site.gateway.create_snapshot(&parsed.dataset, &name, &self.owner).await;
-        Ok(snapshot_of(site, &taken.map_err(of_gateway)?))
+        Ok(())
+    }
+
+    /// Reads the snapshots of a gateway with a name, as far as it answers: what is away is no
+    /// reason to take none of the rest. Those below `parents` are read in any case.
+    pub(super) async fn named(
+        &self,
+        site: &Site,
+        name: &str,
+        parents: &BTreeSet<&str>,
+    ) -> Result<Vec<Snapshot>, Status> {
+        let failed = match self.snapshots_of(site, Of::All, |one| one.name == name).await {
+            Err(error) if error.code() != Code::ResourceExhausted => error,
+            found => return found,
+        };
+        tracing::warn!(
+            gateway = site.settings.name,
+            snapshot = name,
+            error = failed.message(),
+            "not all snapshots could be searched for this name; one of them may have it, too"
+        );
+        let mut found = Vec::new();
+        for parent in parents {
+            let below = Of::Parent(parent);
+            found.extend(self.snapshots_of(site, below, |one| one.name == name).await?);
+        }
+        Ok(found)
     }
 
     /// Deletes a snapshot; nothing if there is none.
@@ -69,10 +106,10 @@ impl Controller {
         id: &str,
     ) -> Result<Option<Snapshot>, Status> {
         let Ok(site) = self.site(&volume.gateway) else { return Ok(None) };
-        let of_volume = Some(volume.dataset.as_str());
+        let of_volume = Of::Volume(&volume.dataset);
         match self.snapshots_of(site, of_volume, |one| one.id == id).await {
             Ok(found) => Ok(found.into_iter().next()),
-            Err(error) if error.code() == tonic::Code::NotFound => Ok(None),
+            Err(error) if error.code() == Code::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -81,13 +118,13 @@ impl Controller {
     pub(super) async fn snapshots_of(
         &self,
         site: &Site,
-        volume: Option<&str>,
+        of: Of<'_>,
         wanted: impl Fn(&Snapshot) -> bool,
     ) -> Result<Vec<Snapshot>, Status> {
         let mut found = Vec::new();
         let mut page = Page { after: None, limit: Some(MAX_PAGE_ENTRIES) };
         for _ in 0..MAX_SEARCHED_PAGES {
-            let part = site.gateway.snapshots(&self.owner, volume, &page).await;
+            let part = site.gateway.snapshots(&self.owner, of, &page).await;
             let part = part.map_err(of_gateway)?;
             found.extend(part.items.into_iter().filter(&wanted));
             page.after = part.next;
@@ -100,6 +137,11 @@ impl Controller {
             site.settings.name
         )))
     }
+}
+
+/// Returns the parent of a volume.
+pub(super) fn parent_of(dataset: &str) -> Option<&str> {
+    dataset.rsplit_once('/').map(|(parent, _)| parent)
 }
 
 /// Checks the name and the parameters of a request for snapshots.

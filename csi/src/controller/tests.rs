@@ -1,34 +1,52 @@
-//! Volumes that a wrong setting hides are not taken for absent.
+//! The controller on models of gateways: what is hidden, begun or away is not taken for absent.
 
 use super::*;
-use crate::gateway::model::ModelGateway;
-use crate::proto::CreateVolumeRequest;
-use crate::proto::VolumeCapability;
+use crate::gateway::model::{Fault, ModelGateway};
 use crate::proto::volume_capability::access_mode::Mode;
 use crate::proto::volume_capability::{AccessMode, AccessType, MountVolume};
+use crate::proto::{
+    CapacityRange, ControllerExpandVolumeRequest, CreateSnapshotRequest,
+    CreateVolumeGroupSnapshotRequest, CreateVolumeRequest, ListSnapshotsRequest, VolumeCapability,
+};
 use tonic::Code;
 
 const NODE: &str = "node-1;10.0.0.1;";
 
 fn driver(gateway: &Arc<ModelGateway>, owner: &str, name: &str) -> Controller {
-    let text = format!(
-        "owner = \"{owner}\"\n[[gateway]]\nname = \"{name}\"\nurl = \"unix:/s\"\n\
-         address = \"10.0.0.9\"\nparents = [\"tank/k8s\"]"
-    );
-    Controller::with(Settings::parse(&text).unwrap(), |_| gateway.clone())
+    driver_of(owner, &[(name, gateway, &["tank/k8s"])])
 }
 
-async fn made(driver: &Controller) -> String {
+/// A driver of gateways with these names and parents.
+fn driver_of(owner: &str, gateways: &[(&str, &Arc<ModelGateway>, &[&str])]) -> Controller {
+    let mut text = format!("owner = \"{owner}\"\n");
+    for (name, _, parents) in gateways {
+        text += &format!(
+            "[[gateway]]\nname = \"{name}\"\nurl = \"unix:/s\"\naddress = \"10.0.0.9\"\n\
+             parents = {parents:?}\n"
+        );
+    }
+    Controller::with(Settings::parse(&text).unwrap(), |settings| {
+        let found = gateways.iter().find(|(name, ..)| *name == settings.name);
+        found.unwrap().1.clone()
+    })
+}
+
+/// Returns a request for a volume of the default size.
+fn asked(name: &str, protocol: &str) -> CreateVolumeRequest {
     let capability = VolumeCapability {
         access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
         access_type: Some(AccessType::Mount(MountVolume::default())),
     };
-    let request = CreateVolumeRequest {
-        name: "a".to_owned(),
+    CreateVolumeRequest {
+        name: name.to_owned(),
         volume_capabilities: vec![capability],
+        parameters: [("protocol".to_owned(), protocol.to_owned())].into(),
         ..Default::default()
-    };
-    driver.create(&request).await.unwrap().volume_id
+    }
+}
+
+async fn made(driver: &Controller) -> String {
+    driver.create(&asked("a", "nfs")).await.unwrap().volume_id
 }
 
 #[tokio::test]
@@ -54,4 +72,98 @@ async fn a_place_that_the_settings_do_not_name_is_not_an_absent_volume() {
         right.delete(absent).await.unwrap();
     }
     right.delete(&id).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_volume_that_was_only_begun_is_finished_where_it_is() {
+    let places = ["tank/k8s", "fast/k8s"];
+    let gateway = Arc::new(ModelGateway::new(&places));
+    let driver = driver_of("c", &[("g", &gateway, &places)]);
+    gateway.begin("fast/k8s/a");
+    for _ in 0..2 {
+        assert_eq!(made(&driver).await, "g:fast/k8s/a");
+        assert_eq!(gateway.volume_ids(), ["fast/k8s/a"]);
+    }
+    // Something else of this name beside a volume that is there.
+    gateway.begin("tank/k8s/a");
+    assert_eq!(made(&driver).await, "g:fast/k8s/a");
+    assert_eq!(gateway.volume_ids(), ["fast/k8s/a"]);
+}
+
+#[tokio::test]
+async fn initiators_learn_a_size_that_a_failed_request_has_set() {
+    const GIB: u64 = 1 << 30;
+    let gateway = Arc::new(ModelGateway::new(&["tank/k8s"]));
+    let driver = driver(&gateway, "c", "g");
+    let id = driver.create(&asked("b", "iscsi")).await.unwrap().volume_id;
+    let larger = |gib: i64| ControllerExpandVolumeRequest {
+        volume_id: id.clone(),
+        capacity_range: Some(CapacityRange { required_bytes: gib << 30, limit_bytes: 0 }),
+        ..Default::default()
+    };
+    // The second request is that for the change.
+    let mut faults = [Fault::None, Fault::NotInEffect].into_iter();
+    gateway.set_faults(move || faults.next().unwrap_or(Fault::None));
+    let failed = driver.expand(&larger(2)).await.unwrap_err();
+    assert_eq!(failed.code(), Code::Unavailable);
+    assert_eq!((gateway.size_bytes("tank/k8s/b"), gateway.told_bytes("tank/k8s/b")), (2 * GIB, 0));
+    for gib in [2, 1] {
+        let grown = driver.expand(&larger(gib)).await.unwrap();
+        assert_eq!(grown.capacity_bytes, 2 << 30);
+        assert_eq!(gateway.told_bytes("tank/k8s/b"), 2 * GIB);
+    }
+}
+
+/// Takes a snapshot; returns its id.
+async fn snapshotted(driver: &Controller, name: &str, volume: &str) -> Result<String, Status> {
+    let request = CreateSnapshotRequest {
+        name: name.to_owned(),
+        source_volume_id: volume.to_owned(),
+        ..Default::default()
+    };
+    driver.take_snapshot(&request).await.map(|taken| taken.snapshot_id)
+}
+
+#[tokio::test]
+async fn a_gateway_that_is_away_keeps_no_snapshot_of_others_from_being_taken() {
+    let [near, far] = [(); 2].map(|()| Arc::new(ModelGateway::new(&["tank/k8s"])));
+    let driver = driver_of("c", &[("near", &near, &["tank/k8s"]), ("far", &far, &["tank/k8s"])]);
+    for name in ["a", "b"] {
+        driver.create(&asked(name, "nfs")).await.unwrap();
+    }
+    far.set_faults(|| Fault::NotSent);
+    for _ in 0..2 {
+        let taken = snapshotted(&driver, "s", "near:tank/k8s/a").await.unwrap();
+        assert_eq!(taken, "near:tank/k8s/a@s");
+    }
+    let twice = snapshotted(&driver, "s", "near:tank/k8s/b").await.unwrap_err();
+    assert_eq!(twice.code(), Code::AlreadyExists);
+}
+
+#[tokio::test]
+async fn a_pool_that_is_away_keeps_no_snapshot_of_others_from_being_taken() {
+    let places = ["tank/k8s", "slow/k8s"];
+    let gateway = Arc::new(ModelGateway::new(&places));
+    let driver = driver_of("c", &[("g", &gateway, &places)]);
+    for name in ["a", "b"] {
+        driver.create(&asked(name, "nfs")).await.unwrap();
+    }
+    gateway.take_away("slow/k8s");
+    assert_eq!(snapshotted(&driver, "s", "g:tank/k8s/a").await.unwrap(), "g:tank/k8s/a@s");
+    let twice = snapshotted(&driver, "s", "g:tank/k8s/b").await.unwrap_err();
+    assert_eq!(twice.code(), Code::AlreadyExists);
+    let group = |volumes: &[&str]| CreateVolumeGroupSnapshotRequest {
+        name: "both".to_owned(),
+        source_volume_ids: volumes.iter().map(|id| (*id).to_owned()).collect(),
+        ..Default::default()
+    };
+    let taken = driver.take_group(&group(&["g:tank/k8s/a", "g:tank/k8s/b"])).await.unwrap();
+    assert_eq!(taken.snapshots.len(), 2);
+    let other = driver.take_group(&group(&["g:tank/k8s/a"])).await.unwrap_err();
+    assert_eq!(other.code(), Code::AlreadyExists);
+    // Nobody says that there are no others, or that they are deleted.
+    let lost = driver.list_snapshots(&ListSnapshotsRequest::default()).await.unwrap_err();
+    assert_eq!(lost.code(), Code::Unavailable);
+    let kept = driver.delete_group(&taken.group_snapshot_id).await.unwrap_err();
+    assert_eq!(kept.code(), Code::Unavailable);
 }

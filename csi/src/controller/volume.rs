@@ -21,6 +21,14 @@ struct Place<'a> {
     parent: &'a str,
 }
 
+/// What the places have under the name of a volume.
+struct Existing<'a> {
+    volume: Option<(Place<'a>, Volume)>,
+    /// First place with a dataset of this name that is not marked as a volume: it may be the
+    /// beginning of it, which the gateway finishes when it is asked to make the volume.
+    unmarked: Option<Place<'a>>,
+}
+
 /// A request, parsed.
 struct Asked {
     name: String,
@@ -151,11 +159,15 @@ impl Controller {
             });
         }
         let requirement = request.accessibility_requirements.as_ref();
-        let (place, volume) = match self.existing(&asked, &places).await? {
+        let existing = self.existing(&asked, &places).await?;
+        let (place, volume) = match existing.volume {
             Some(found) => self.again(&asked, found).await?,
             None => {
                 let size = asked.size_bytes(self.least_bytes(&asked).await?)?;
-                let place = self.roomiest(&places, size).await?;
+                let place = match existing.unmarked {
+                    Some(place) => place,
+                    None => self.roomiest(&places, size).await?,
+                };
                 (place, self.make(&asked, place, size).await?)
             }
         };
@@ -198,15 +210,20 @@ impl Controller {
         &self,
         asked: &Asked,
         places: &[Place<'a>],
-    ) -> Result<Option<(Place<'a>, Volume)>, Status> {
+    ) -> Result<Existing<'a>, Status> {
+        let mut unmarked = None;
         for place in places {
             match place.site.gateway.volume(&format!("{}/{}", place.parent, asked.name)).await {
-                Ok(volume) => return Ok(Some((*place, volume))),
+                Ok(volume) => return Ok(Existing { volume: Some((*place, volume)), unmarked }),
                 Err(error) if error.code == ErrorCode::NotFound => {}
+                // Somebody else's is refused when it is to be made.
+                Err(error) if error.code == ErrorCode::Forbidden => {
+                    unmarked = unmarked.or(Some(*place));
+                }
                 Err(error) => return Err(of_gateway(error)),
             }
         }
-        Ok(None)
+        Ok(Existing { volume: None, unmarked })
     }
 
     /// Completes or takes over a volume that exists.
@@ -311,12 +328,16 @@ impl Controller {
         let volume = self.find(&parsed).await?.ok_or_else(|| no_volume(id))?;
         let limit = range.limit_bytes.cast_unsigned();
         let size = rounded(range.required_bytes.cast_unsigned(), limit)?;
-        let volume = if size <= volume.size_bytes {
-            if limit > 0 && volume.size_bytes > limit {
-                return Err(Status::out_of_range("volumes do not shrink"));
-            }
+        let is_large_enough = size <= volume.size_bytes;
+        if is_large_enough && limit > 0 && volume.size_bytes > limit {
+            return Err(Status::out_of_range("volumes do not shrink"));
+        }
+        let volume = if is_large_enough && volume.kind == VolumeKind::Filesystem {
             volume
         } else {
+            // Also for a disk that has the size: an earlier request may have failed between
+            // the growth and the message to the initiators.
+            let size = size.max(volume.size_bytes);
             let change = ChangeVolume { size_bytes: Some(size), ..self.change() };
             let gateway = &self.site(&parsed.gateway)?.gateway;
             gateway.change_volume(&parsed.dataset, &change).await.map_err(of_gateway)?

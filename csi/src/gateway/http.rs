@@ -2,7 +2,7 @@
 //! request has a connection of its own, so that none waits behind another and none
 //! is left over from before a gateway's restart.
 
-use super::{Gateway, Page, tls};
+use super::{Gateway, Of, Page, tls};
 use crate::limits::{CONNECT_SECONDS, MAX_ANSWER_BYTES, REQUEST_SECONDS};
 use crate::settings::GatewaySettings;
 use async_trait::async_trait;
@@ -185,12 +185,16 @@ fn code_of(status: u16) -> ErrorCode {
 }
 
 /// Makes the query of a list.
-fn query(path: &str, owner: &str, volume: Option<&str>, page: &Page) -> String {
+fn query(path: &str, owner: &str, of: Of<'_>, page: &Page) -> String {
     let mut text = format!("{path}?owner={}", path::segment(owner));
-    for (key, value) in [("volume", volume), ("after", page.after.as_deref())] {
-        if let Some(value) = value {
-            text += &format!("&{key}={}", path::segment(value));
-        }
+    let of = match of {
+        Of::All => None,
+        Of::Parent(parent) => Some(("parent", parent)),
+        Of::Volume(id) => Some(("volume", id)),
+    };
+    let after = page.after.as_deref().map(|after| ("after", after));
+    for (key, value) in of.into_iter().chain(after) {
+        text += &format!("&{key}={}", path::segment(value));
     }
     if let Some(limit) = page.limit {
         text += &format!("&limit={limit}");
@@ -213,7 +217,7 @@ impl Gateway for HttpGateway {
     }
 
     async fn volumes(&self, owner: &str, page: &Page) -> Result<VolumePage, ApiError> {
-        self.get(&query(path::VOLUMES, owner, None, page)).await
+        self.get(&query(path::VOLUMES, owner, Of::All, page)).await
     }
 
     async fn change_volume(&self, id: &str, change: &ChangeVolume) -> Result<Volume, ApiError> {
@@ -255,10 +259,10 @@ impl Gateway for HttpGateway {
     async fn snapshots(
         &self,
         owner: &str,
-        volume: Option<&str>,
+        of: Of<'_>,
         page: &Page,
     ) -> Result<SnapshotPage, ApiError> {
-        self.get(&query(path::VOLUME_SNAPSHOTS, owner, volume, page)).await
+        self.get(&query(path::VOLUME_SNAPSHOTS, owner, of, page)).await
     }
 
     async fn capacity(&self, parent: &str) -> Result<Capacity, ApiError> {

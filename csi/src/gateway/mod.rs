@@ -19,6 +19,17 @@ pub struct Page {
     pub limit: Option<usize>,
 }
 
+/// Snapshots that a list is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of<'a> {
+    /// All of the owner.
+    All,
+    /// Those of the volumes below a parent.
+    Parent(&'a str),
+    /// Those of a volume.
+    Volume(&'a str),
+}
+
 /// A gateway. Every request may be repeated: the second finds what the first made.
 #[async_trait]
 pub trait Gateway: Send + Sync {
@@ -51,7 +62,7 @@ pub trait Gateway: Send + Sync {
     async fn snapshots(
         &self,
         owner: &str,
-        volume: Option<&str>,
+        of: Of<'_>,
         page: &Page,
     ) -> Result<SnapshotPage, ApiError>;
     /// Returns the space below a parent.

@@ -1,7 +1,7 @@
 //! A gateway in memory, for tests and for conformance suites on machines without
 //! ZFS. It follows the rules of the API; it has no protocol and no data.
 
-use super::{Gateway, Page};
+use super::{Gateway, Of, Page};
 use async_trait::async_trait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ pub enum Fault {
     NotSent,
     /// The request is carried out, and its answer is lost.
     AnswerLost,
-    /// Properties are changed, and access as it is served is not; the answer is an error.
+    /// Properties are changed, and what is served is not; the answer is an error.
     NotInEffect,
 }
 
@@ -44,9 +44,15 @@ const POOL_BYTES: u64 = 1 << 50;
 #[derive(Default)]
 struct State {
     volumes: BTreeMap<String, Volume>,
+    /// Ids of datasets that are not marked as volumes yet.
+    begun: BTreeSet<String>,
+    /// Parents whose pools are away.
+    away: BTreeSet<String>,
     snapshots: BTreeMap<String, Snapshot>,
     /// Nodes that are served, by volume.
     served: BTreeMap<String, Vec<String>>,
+    /// Sizes in bytes that initiators were told, by volume.
+    told: BTreeMap<String, u64>,
     /// The request takes effect on what is served.
     takes_effect: bool,
     seconds: i64,
@@ -75,6 +81,16 @@ impl ModelGateway {
         *self.faults.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(faults);
     }
 
+    /// Begins a volume, as a gateway that loses power while it makes one.
+    pub fn begin(&self, id: &str) {
+        self.lock().begun.insert(id.to_owned());
+    }
+
+    /// Takes the pool of a parent away.
+    pub fn take_away(&self, parent: &str) {
+        self.lock().away.insert(parent.to_owned());
+    }
+
     /// Returns the ids of all volumes.
     pub fn volume_ids(&self) -> Vec<String> {
         self.lock().volumes.keys().cloned().collect()
@@ -93,6 +109,12 @@ impl ModelGateway {
     /// Returns the size of a volume in bytes; 0 if there is none.
     pub fn size_bytes(&self, id: &str) -> u64 {
         self.lock().volumes.get(id).map_or(0, |volume| volume.size_bytes)
+    }
+
+    /// Returns the size of a volume that initiators were told last, in bytes; 0 if they were
+    /// told none.
+    pub fn told_bytes(&self, id: &str) -> u64 {
+        self.lock().told.get(id).copied().unwrap_or(0)
     }
 
     /// Returns the nodes with access to a volume.
@@ -129,6 +151,11 @@ impl ModelGateway {
     }
 }
 
+/// Returns the parent of a volume.
+fn parent_of(id: &str) -> &str {
+    id.rsplit_once('/').map_or("", |(parent, _)| parent)
+}
+
 fn error(code: ErrorCode, message: impl Into<String>) -> ApiError {
     ApiError::new(code, message, "see the model")
 }
@@ -138,6 +165,14 @@ impl State {
     fn put_in_effect(&mut self, id: &str) {
         if let (true, Some(volume)) = (self.takes_effect, self.volumes.get(id)) {
             self.served.insert(id.to_owned(), volume.access.clone());
+        }
+    }
+
+    /// Refuses to tell about what a pool that is away has.
+    fn require(&self, is_asked: impl Fn(&str) -> bool) -> Result<(), ApiError> {
+        match self.away.iter().find(|parent| is_asked(parent)) {
+            Some(parent) => Err(error(ErrorCode::Storage, format!("{parent} is not there"))),
+            None => Ok(()),
         }
     }
 
@@ -253,6 +288,7 @@ impl Gateway for ModelGateway {
                 target: is_block.then(|| format!("iqn.2026-11.io.zgate:{}", request.name)),
                 id: id.clone(),
             };
+            state.begun.remove(&id);
             state.volumes.insert(id, volume.clone());
             Ok(volume)
         })
@@ -260,9 +296,13 @@ impl Gateway for ModelGateway {
 
     async fn volume(&self, id: &str) -> Result<Volume, ApiError> {
         self.carry_out(|state| {
-            let parent = id.rsplit_once('/').map_or("", |(parent, _)| parent);
+            let parent = parent_of(id);
             if !self.parents.contains(parent) {
                 return Err(error(ErrorCode::Forbidden, "the parent is not configured"));
+            }
+            state.require(|away| away == parent)?;
+            if state.begun.contains(id) {
+                return Err(error(ErrorCode::Forbidden, format!("{id} was not made as a volume")));
             }
             state.volume(id).cloned()
         })
@@ -285,7 +325,11 @@ impl Gateway for ModelGateway {
             }
             volume.size_bytes = size;
             volume.properties.extend(change.properties.clone());
-            Ok(volume.clone())
+            let changed = volume.clone();
+            if state.takes_effect && change.size_bytes.is_some() {
+                state.told.insert(id.to_owned(), size);
+            }
+            Ok(changed)
         })
     }
 
@@ -385,12 +429,22 @@ impl Gateway for ModelGateway {
     async fn snapshots(
         &self,
         owner: &str,
-        volume: Option<&str>,
+        of: Of<'_>,
         page: &Page,
     ) -> Result<SnapshotPage, ApiError> {
         self.carry_out(|state| {
+            state.require(|away| match of {
+                Of::All => true,
+                Of::Parent(parent) => parent == away,
+                Of::Volume(id) => parent_of(id) == away,
+            })?;
             let (items, next) = page_of(&state.snapshots, page, |snapshot| {
-                snapshot.owner == owner && volume.is_none_or(|id| snapshot.volume == id)
+                let is_asked = match of {
+                    Of::All => true,
+                    Of::Parent(parent) => parent_of(&snapshot.volume) == parent,
+                    Of::Volume(id) => snapshot.volume == id,
+                };
+                is_asked && snapshot.owner == owner
             });
             Ok(SnapshotPage { items, next })
         })

@@ -326,7 +326,8 @@ impl Plan {
         (inventory.now.saturating_duration_since(since) < self.away).then_some(kept)
     }
 
-    /// Returns all exports except those that are reached through another one.
+    /// Returns all exports except those that are reached through another one, and those of
+    /// datasets whose place an entry with a path has: with both, none could be served.
     fn arrange(&self, memory: &Memory) -> ExportSet {
         let mut exports = self.fixed.clone();
         let mut ids = HashSet::new();
@@ -334,6 +335,19 @@ impl Plan {
         followed.sort_by(|a, b| a.pseudo_path.cmp(&b.pseudo_path));
         let mut tops: Vec<&ExportSettings> = Vec::new();
         for export in followed {
+            let is_nested = |fixed: &&ExportSettings| {
+                is_below(&export.pseudo_path, &fixed.pseudo_path)
+                    || is_below(&fixed.pseudo_path, &export.pseudo_path)
+            };
+            if let Some(fixed) = self.fixed.iter().find(is_nested) {
+                tracing::error!(
+                    export = export.pseudo_path,
+                    other = fixed.pseudo_path,
+                    "not exported: its path and that of another export are the same or nested; \
+                     give the other export another pseudo path"
+                );
+                continue;
+            }
             let below = |top: &&&ExportSettings| is_below(&export.pseudo_path, &top.pseudo_path);
             if let Some(top) = tops.iter().find(below) {
                 let child = export.path.starts_with(&top.path);

@@ -3,6 +3,7 @@
 use super::*;
 use std::path::Path;
 use zgate_control::OutputForm;
+use zgate_control::volume::{Grant, VolumeKind};
 
 fn plan(text: &str) -> Plan {
     Plan::of(&zgate_config::parse(text, Path::new("x")).unwrap()).unwrap()
@@ -34,18 +35,25 @@ struct Fixture {
     memory: Memory,
     now: Instant,
     pools: BTreeSet<PoolName>,
+    made: Vec<VolumeRecord>,
 }
 
 impl Fixture {
     fn new(text: &str) -> Self {
         let pools = BTreeSet::from(["zfast".parse().unwrap()]);
-        Self { plan: plan(text), memory: Memory::default(), now: Instant::now(), pools }
+        let (memory, now) = (Memory::default(), Instant::now());
+        Self { plan: plan(text), memory, now, pools, made: Vec::new() }
     }
 
     /// Returns `pseudo path` of every export, followed by `away` if it is.
     fn see(&mut self, lines: &[&str]) -> Vec<String> {
         let found = datasets(lines);
-        let inventory = Inventory { datasets: &found, pools: &self.pools, ..inventory(self.now) };
+        let inventory = Inventory {
+            datasets: &found,
+            made: &self.made,
+            pools: &self.pools,
+            ..inventory(self.now)
+        };
         let outcome = self.plan.apply(&mut self.memory, &inventory);
         let show = |export: &ExportSettings| {
             let away = export.dataset.as_ref().is_some_and(|dataset| dataset.away);
@@ -131,6 +139,45 @@ fn a_dataset_by_its_name_has_the_number_of_its_entry() {
     assert_eq!(fixture.see(&["zfast/one 9 /z/one"]), ["/srv /srv", "/one /z/one"]);
     assert_eq!(fixture.memory.served.values().next().unwrap().settings.id, Some(77));
     assert!(fixture.plan.missing(&fixture.memory).next().is_none());
+}
+
+/// Returns a file system that the API made, and to which a node has access.
+fn granted(name: &str, guid: u64) -> VolumeRecord {
+    VolumeRecord {
+        dataset: format!("zfast/k8s/{name}").parse().unwrap(),
+        guid,
+        name: name.to_owned(),
+        owner: "csi".to_owned(),
+        kind: VolumeKind::Filesystem,
+        size_bytes: 1 << 30,
+        block_bytes: None,
+        used_bytes: 0,
+        available_bytes: 0,
+        read_only: false,
+        mounted_at: None,
+        properties: BTreeMap::new(),
+        source: None,
+        pending_bytes: None,
+        unconfirmed_until: None,
+        grants: vec![Grant {
+            node: "n1".to_owned(),
+            addresses: vec!["10.0.0.1".parse().unwrap()],
+            initiator: None,
+            read_only: false,
+        }],
+    }
+}
+
+/// No export is served if two of them have the same place.
+#[test]
+fn a_volume_whose_place_is_taken_keeps_no_other_from_being_served() {
+    let text = "[[export]]\npath = \"/srv\"\npseudo = \"/k8s/a\"\n\
+        [[export]]\npath = \"/deep\"\npseudo = \"/k8s/b/deep\"\n\
+        [[volumes.parent]]\ndataset = \"zfast/k8s\"\npseudo = \"/k8s\"\n";
+    let mut fixture = Fixture::new(text);
+    fixture.made = vec![granted("a", 1), granted("b", 2), granted("ab", 3)];
+    let lines = ["zfast/k8s/a 1 /z/a", "zfast/k8s/b 2 /z/b", "zfast/k8s/ab 3 /z/ab"];
+    assert_eq!(fixture.see(&lines), ["/k8s/a /srv", "/k8s/b/deep /deep", "/k8s/ab /z/ab"]);
 }
 
 #[test]

@@ -277,7 +277,7 @@ impl Reconciler {
     /// Searches for datasets and puts changes into effect.
     ///
     /// # Errors
-    /// The reason for which nothing was searched or changed, or zvols of patterns are not all
+    /// The reason for which nothing was searched, or exports or zvols of patterns are not all
     /// served as they are now.
     pub(super) fn scan(&self, gateway: &Gateway) -> io::Result<Scanned> {
         let mut scanned = self.scan_but_zvols(gateway)?;
@@ -291,7 +291,7 @@ impl Reconciler {
     /// served is part of the result.
     ///
     /// # Errors
-    /// The reason for which nothing was searched or changed.
+    /// The reason for which nothing was searched, or exports are served as before.
     pub(super) fn scan_but_zvols(&self, gateway: &Gateway) -> io::Result<Scanned> {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let (plan, block) = {
@@ -315,27 +315,33 @@ impl Reconciler {
         // Storage that does not open keeps only other changes waiting, and nobody who
         // asks for the state.
         drop(state);
-        if exports_differ {
-            gateway.replace_exports(&outcome.exports, Opening::Scan)?;
-        }
+        let exports = match exports_differ {
+            true => gateway.replace_exports(&outcome.exports, Opening::Scan),
+            false => Ok(()),
+        };
         let mut zvols = None;
         if volumes_differ {
             tracing::info!(zvols = shown.volumes.len(), "zvols have changed");
             zvols = gateway.replace_volumes(&block, &outcome.volumes).err();
         }
-        // Access that was withdrawn ends, whatever keeps zvols from being served.
+        // Access that was withdrawn ends, whatever keeps exports and zvols from being served.
         if granted_differ {
             tracing::info!(disks = shown.granted.len(), "disks of the API have changed");
             gateway.shared.iscsi.replace_granted(&outcome.granted);
         }
         let mut state = self.state();
         let before = std::mem::replace(&mut state.shown, shown);
+        // The next search tries again.
         if zvols.is_some() {
-            // The next search tries again.
             state.shown.volumes = before.volumes;
+        }
+        if exports.is_err() {
+            state.shown.exports = before.exports;
+            state.shown.incomplete = before.incomplete;
         }
         let missing = plan.missing(&state.memory).collect();
         gateway.shared.absent.update(Source::Datasets, missing);
+        exports?;
         Ok(Scanned { pending: outcome.pending, late: found.late, zvols })
     }
 }
@@ -379,222 +385,4 @@ pub(super) fn without_json(program: &str) -> zgate_control::ToolError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::exports::granted::GrantedDisk;
-    use crate::exports::open::Opening;
-    use crate::exports::plan::Volume;
-    use crate::iscsi::luns::catalog::Catalog;
-    use crate::iscsi::service::Rules;
-    use crate::iscsi::tests::gate::hold_open;
-    use crate::nfs::tcp::tests::gateway_with;
-    use std::path::{Path, PathBuf};
-    use std::sync::Mutex;
-    use zgate_control::{Discovery, Tool, ToolError};
-
-    /// A pool with one zvol.
-    struct OneZvol;
-
-    impl Tool for OneZvol {
-        fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
-            if arguments.contains(&"-j") {
-                return Err(without_json(program));
-            }
-            if !arguments.contains(&"-r") {
-                return Ok("tank\n".to_owned());
-            }
-            Ok("tank/vm/a\tvolume\t7\t40\t5000\t1000000\t4096\t-\t16384\t1048576\talways\t\
-                latency\toff\t-\t-\t-\t0\t1048576\toff\t-\toff\t-\t-\t-\t-\n"
-                .to_owned())
-        }
-    }
-
-    /// Time limit for expected events.
-    const PATIENCE: Duration = Duration::from_secs(30);
-
-    /// Two pools: `tank`, and `slow`, whose listings are late.
-    struct TwoPools {
-        /// Where the datasets of `tank` are mounted, by their last names.
-        dir: PathBuf,
-        names: Mutex<Vec<&'static str>>,
-        /// Told when a listing of `slow` begins that waits, and what it waits for.
-        waits: Mutex<Option<(Sender<()>, Receiver<()>)>>,
-    }
-
-    impl Tool for TwoPools {
-        fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
-            let command = program.to_owned();
-            if arguments.contains(&"-j") {
-                return Err(without_json(program));
-            }
-            if !arguments.contains(&"-r") {
-                return Ok("slow\ntank\n".to_owned());
-            }
-            if arguments.last().is_some_and(|asked| asked.starts_with("slow")) {
-                let waits = self.waits.lock().unwrap().take();
-                if let Some((begins, ends)) = waits {
-                    begins.send(()).unwrap();
-                    // The other end is dropped when the test has ended.
-                    let _ = ends.recv();
-                }
-                return Err(ToolError::TimedOut { command, seconds: 2 });
-            }
-            let line = |(guid, name): (usize, &&str)| {
-                let path = self.dir.join(name);
-                format!(
-                    "tank/m/{name}\tfilesystem\t{}\t1\t1\t1\t1\t131072\t-\t-\tstandard\tlatency\toff\t0\t0\t0\t0\t0\toff\thidden\toff\t-\ton\tyes\t{}\n",
-                    guid + 1,
-                    path.display()
-                )
-            };
-            Ok(self.names.lock().unwrap().iter().enumerate().map(line).collect())
-        }
-    }
-
-    #[test]
-    fn a_zvol_that_does_not_open_keeps_the_state_from_nobody() {
-        let dir = tempfile::tempdir().unwrap();
-        let gateway = gateway_with(dir.path(), "");
-        let disk = dir.path().join("disk");
-        std::fs::File::create(&disk).unwrap().set_len(1 << 20).unwrap();
-        let tool: Arc<dyn Tool> = Arc::new(OneZvol);
-        let follow = Reconciler::with(Discovery::new(Arc::clone(&tool)), Discovery::new(tool));
-        let text = "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.test:a\"\n\
-            [[target.volumes]]\ndataset = \"tank/vm/*\"\ndirect = \"never\"\n";
-        let config = zgate_config::parse(text, std::path::Path::new("x")).unwrap();
-        let prepared = follow.prepare(&config).unwrap();
-        let iscsi = &gateway.shared.iscsi;
-        let targets = Catalog::default();
-        let catalog =
-            targets.next(&prepared.block, &iscsi.home, &iscsi.volumes, Opening::Reload).unwrap();
-        iscsi.replace_rules(Rules { catalog, discovery: None });
-        follow.adopt(prepared);
-        // It was found under another name, which its device still has.
-        let template = config.targets[0].volumes[0].clone();
-        let (name, device) = ("tank/vm/before".parse().unwrap(), disk.clone());
-        let known = Volume { target: 0, guid: 7, name, device, template };
-        follow.state().memory.remember(known);
-        let (opens, begun) = hold_open(&disk);
-        std::thread::scope(|scope| {
-            let scan = scope.spawn(|| follow.scan(&gateway).map(|_| ()));
-            begun.recv_timeout(Duration::from_secs(30)).unwrap();
-            assert!(follow.is_state_free());
-            drop(opens);
-            scan.join().unwrap().unwrap();
-        });
-        assert_eq!(iscsi.rules().catalog.units().count(), 1);
-    }
-
-    #[test]
-    fn numbers_that_cannot_be_read_keep_no_access_from_being_withdrawn() {
-        let dir = tempfile::tempdir().unwrap();
-        let gateway = gateway_with(dir.path(), "");
-        let tool: Arc<dyn Tool> = Arc::new(OneZvol);
-        let follow = Reconciler::with(Discovery::new(Arc::clone(&tool)), Discovery::new(tool));
-        let (target, disk) = ("iqn.2026-11.test:a", "iqn.2026-11.test:k8s:8");
-        let text = format!(
-            "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{target}\"\n\
-             [[target.volumes]]\ndataset = \"tank/vm/*\"\ndirect = \"never\"\n"
-        );
-        let config = zgate_config::parse(&text, std::path::Path::new("x")).unwrap();
-        let prepared = follow.prepare(&config).unwrap();
-        let iscsi = &gateway.shared.iscsi;
-        let catalog = Catalog::default();
-        let catalog =
-            catalog.next(&prepared.block, &iscsi.home, &iscsi.volumes, Opening::Reload).unwrap();
-        iscsi.replace_rules(Rules { catalog, discovery: None });
-        follow.adopt(prepared);
-        let granted = GrantedDisk {
-            guid: 8,
-            name: "tank/k8s/b".parse().unwrap(),
-            device: "/nosuch/zvol".into(),
-            target: disk.to_owned(),
-            grants: Vec::new(),
-            unit: toml::from_str("dataset = \"tank/k8s/b\"\n").unwrap(),
-        };
-        iscsi.replace_granted(std::slice::from_ref(&granted));
-        // What was in effect before: the zvol is new, and access to the disk is withdrawn.
-        follow.state().shown.volumes.clear();
-        follow.state().shown.granted = vec![(granted, true)];
-        let has = |name: &str| {
-            let rules = iscsi.rules();
-            rules.catalog.targets.keys().any(|target| target.as_str() == name)
-        };
-        assert!(has(target) && has(disk));
-        let numbers = iscsi.home.state_dir.luns_path(target);
-        std::fs::create_dir(&numbers).unwrap();
-        for _ in 0..2 {
-            let said = follow.scan(&gateway).unwrap_err().to_string();
-            assert!(said.contains(numbers.to_str().unwrap()), "{said}");
-            assert!(has(target) && !has(disk));
-        }
-        // The API does not ask for zvols of patterns.
-        follow.scan_but_zvols(&gateway).unwrap().require(&"tank".parse().unwrap()).unwrap();
-        std::fs::remove_dir(&numbers).unwrap();
-        follow.scan(&gateway).unwrap();
-    }
-
-    /// A gateway that serves one dataset of `tank`; nobody knows those of `slow`.
-    fn serve_two_pools(dir: &Path) -> (Arc<TwoPools>, Arc<Reconciler>, Arc<Gateway>) {
-        let gateway = Arc::new(gateway_with(dir, ""));
-        for name in ["a", "b"] {
-            std::fs::create_dir(dir.join(name)).unwrap();
-        }
-        let names = Mutex::new(vec!["a"]);
-        let tool = Arc::new(TwoPools { dir: dir.into(), names, waits: Mutex::default() });
-        let discovery = || Discovery::new(Arc::<TwoPools>::clone(&tool));
-        let follow = Reconciler::with(discovery(), discovery());
-        let config = "[[export]]\ndataset = \"slow/m/*\"\npseudo = \"/s\"\n\
-            [[export]]\ndataset = \"tank/m/*\"\npseudo = \"/t\"\n";
-        let config = zgate_config::parse(config, Path::new("x")).unwrap();
-        follow
-            .replace(&config, |prepared| {
-                gateway.replace_exports(&prepared.outcome.exports, Opening::Reload)
-            })
-            .unwrap();
-        assert_eq!(gateway.followed().len(), 1);
-        (tool, follow, gateway)
-    }
-
-    #[test]
-    fn a_late_pool_that_is_asked_delays_neither_another_one_nor_the_stop() {
-        let dir = tempfile::tempdir().unwrap();
-        let (tool, follow, gateway) = serve_two_pools(dir.path());
-        let ((begins, has_begun), (end, ends)) = (channel(), channel());
-        *tool.waits.lock().unwrap() = Some((begins, ends));
-        follow.end_pause();
-        let (changes, happened) = channel();
-        let watcher =
-            DatasetWatcher::follow_changes(&follow, &gateway, changes.clone(), happened).unwrap();
-        has_begun.recv_timeout(PATIENCE).unwrap();
-        tool.names.lock().unwrap().push("b");
-        changes.send(Change::Restarted).unwrap();
-        let deadline = Instant::now() + PATIENCE;
-        while gateway.followed().len() < 2 {
-            assert!(Instant::now() < deadline, "the change of the other pool is not in effect");
-            std::thread::yield_now();
-        }
-        drop(watcher);
-        assert!(end.send(()).is_ok(), "the late pool has been waiting all the time");
-    }
-
-    #[test]
-    fn a_search_that_hangs_does_not_delay_the_stop() {
-        let dir = tempfile::tempdir().unwrap();
-        let (tool, follow, gateway) = serve_two_pools(dir.path());
-        let ((begins, has_begun), (end, ends)) = (channel(), channel());
-        *tool.waits.lock().unwrap() = Some((begins, ends));
-        let (changes, happened) = channel();
-        let watcher =
-            DatasetWatcher::follow_changes(&follow, &gateway, changes.clone(), happened).unwrap();
-        changes.send(Change::Restarted).unwrap();
-        has_begun.recv_timeout(PATIENCE).unwrap();
-        let (told, dropped) = channel();
-        std::thread::spawn(move || {
-            drop(watcher);
-            told.send(()).unwrap();
-        });
-        assert!(dropped.recv_timeout(PATIENCE).is_ok(), "the stop waits for the search");
-        assert!(end.send(()).is_ok(), "the search has been waiting all the time");
-    }
-}
+mod tests;

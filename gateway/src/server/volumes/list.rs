@@ -1,12 +1,12 @@
 //! Pages of volumes and snapshots, and capacity.
 
 use super::confirm::now_unix_seconds;
-use super::{Answer, VolumeService, absent, error, outside, view};
+use super::{Answer, VolumeService, absent, away, error, outside, view};
 use crate::exports::granted::ParentPlan;
 use zgate_api::volume::MAX_PAGE_ITEMS;
 use zgate_api::{ApiError, Capacity, ErrorCode, SnapshotPage, Volume, VolumePage};
 use zgate_control::DatasetName;
-use zgate_control::volume;
+use zgate_control::volume::{self, Fault, VolumeError};
 
 /// Selection of a page.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +51,11 @@ fn cut<T>(items: &mut Vec<T>, limit: usize, id: impl Fn(&T) -> &str) -> Option<S
     items.last().filter(|_| more).map(|last| id(last).to_owned())
 }
 
+/// Translates an error of a question about a parent.
+fn of_parent(parent: &DatasetName, failed: VolumeError) -> ApiError {
+    if failed.fault == Fault::NotFound { away(parent) } else { error(failed) }
+}
+
 impl VolumeService {
     fn parents(&self, wanted: Option<&str>) -> Answer<Vec<ParentPlan>> {
         let mut parents = self.serving.parents();
@@ -68,7 +73,7 @@ impl VolumeService {
         let mut items = Vec::new();
         for parent in self.parents(page.parent.as_deref())? {
             let found = volume::list(self.tool(), &parent.dataset);
-            let found = found.map_err(|failed| error(failed.into()))?;
+            let found = found.map_err(|failed| of_parent(&parent.dataset, failed.into()))?;
             let now = now_unix_seconds();
             let wanted = found.into_iter().filter(|volume| {
                 let is_listed = !volume.is_abandoned(now);
@@ -102,10 +107,15 @@ impl VolumeService {
         };
         if let Some(id) = &page.volume {
             let (dataset, _) = self.parent_of(id)?;
-            add(volume::snapshots_of(self.tool(), &dataset).map_err(error)?);
+            let found = volume::snapshots_of(self.tool(), &dataset).map_err(error)?;
+            if found.is_empty() {
+                self.require_parent(&dataset)?;
+            }
+            add(found);
         } else {
             for parent in self.parents(page.parent.as_deref())? {
-                add(volume::snapshots(self.tool(), &parent.dataset).map_err(error)?);
+                let found = volume::snapshots(self.tool(), &parent.dataset);
+                add(found.map_err(|failed| of_parent(&parent.dataset, failed))?);
             }
         }
         items.sort_by(|a, b| a.id.cmp(&b.id));

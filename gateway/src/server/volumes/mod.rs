@@ -60,6 +60,13 @@ fn absent(id: &DatasetName) -> ApiError {
     ApiError::new(ErrorCode::NotFound, format!("there is no volume {id}"), "check its id")
 }
 
+/// Error of a parent that is not there: nobody can tell what is below it.
+fn away(parent: &DatasetName) -> ApiError {
+    let message = format!("dataset {parent} is not there; its pool may not be imported");
+    let next = "import the pool, then send the same request again";
+    ApiError::new(ErrorCode::Storage, message, next)
+}
+
 impl VolumeService {
     /// Creates the service on `zfs` as `tool` runs it.
     pub(crate) fn new(tool: Arc<dyn Tool>, serving: Arc<dyn Serving>) -> Self {
@@ -105,11 +112,7 @@ impl VolumeService {
     fn require_parent(&self, id: &DatasetName) -> Answer<()> {
         let (_, parent) = self.parent_of(id.as_str())?;
         match volume::read(self.tool(), &parent.dataset) {
-            Ok(None) => Err(ApiError::new(
-                ErrorCode::Storage,
-                format!("dataset {} is not there; its pool may not be imported", parent.dataset),
-                "import the pool, then send the same request again",
-            )),
+            Ok(None) => Err(away(&parent.dataset)),
             // It is no volume itself.
             Err(found) if found.fault == Fault::Forbidden => Ok(()),
             found => found.map(|_| ()).map_err(error),

@@ -154,6 +154,9 @@ fn nothing_is_said_to_be_gone_while_its_pool_is_elsewhere() {
         service.withdraw(&id("a"), "n1", "csi"),
         service.delete_snapshot(&id("a"), "s", "csi"),
         service.delete(&id("a"), "csi"),
+        service.list(&Page::default()).map(drop),
+        service.list_snapshots(&Page::default()).map(drop),
+        service.list_snapshots(&Page { volume: Some(id("a")), ..Page::default() }).map(drop),
     ];
     for answer in told {
         assert_eq!(answer.unwrap_err().code, ErrorCode::Storage);

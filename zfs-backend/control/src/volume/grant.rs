@@ -110,15 +110,14 @@ pub fn grant(tool: &dyn Tool, volume: &VolumeRecord, wanted: &Grant) -> Result<(
     Ok(())
 }
 
-/// Withdraws the access of a node; nothing if it has none.
+/// Withdraws the access of a node, also if it has none yet: a grant whose command timed
+/// out may still wait for the pool. This command takes effect after it, and changes
+/// nothing where nothing is set.
 ///
 /// # Errors
 /// The error of `zfs`.
 pub fn withdraw(tool: &dyn Tool, volume: &VolumeRecord, node: &str) -> Result<(), VolumeError> {
     Grant::check_node(node)?;
-    if !volume.grants.iter().any(|grant| grant.node == node) {
-        return Ok(());
-    }
     let property = format!("{ACCESS}{node}");
     tool.run("zfs", &["inherit", &property, volume.dataset.as_str()])?;
     Ok(())

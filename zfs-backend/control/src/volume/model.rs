@@ -1,7 +1,8 @@
 //! A model of ZFS behind [`Tool`], for tests: datasets, snapshots, clones and
 //! user properties, with the refusals of the real programs. Commands can be lost
-//! before or after they take effect.
+//! before or after they take effect, or take effect late.
 
+mod late;
 mod mounts;
 mod rollback;
 
@@ -24,6 +25,9 @@ pub enum Fate {
     LostBefore,
     /// It is carried out, and times out.
     LostAfter,
+    /// It times out, and is carried out before the next command that may change something,
+    /// as one that waits in the kernel for a pool.
+    LostLater,
     /// The power fails in it: a dataset is made, and the properties that ZFS sets after
     /// it are not. Other commands are not carried out.
     LostBetween,
@@ -65,6 +69,8 @@ struct State {
     busy: Vec<String>,
     commands: Vec<String>,
     fates: Option<Fates>,
+    /// Commands of `zfs` that are still to be carried out.
+    late: Vec<Vec<String>>,
     is_exported: bool,
 }
 
@@ -158,6 +164,11 @@ impl Tool for Model {
         state.commands.push(command.clone());
         let fate = state.fates.as_mut().map_or(Fate::Runs, |fates| fates(&command));
         let lost = || ToolError::TimedOut { command: command.clone(), seconds: 0 };
+        state.catch_up(program, arguments);
+        if fate == Fate::LostLater {
+            state.late.push(arguments.iter().map(|&word| word.to_owned()).collect());
+            return Err(lost());
+        }
         if fate == Fate::LostBefore {
             return Err(lost());
         }
@@ -411,44 +422,6 @@ impl State {
             found.deferred = true;
         }
         Ok(())
-    }
-
-    fn promote(&mut self, clone: &str) -> Said {
-        let origin = self.datasets.get(clone).and_then(|one| one.origin);
-        let found = origin.and_then(|guid| {
-            let mut all = self.snapshots.iter();
-            all.find(|(_, one)| one.guid == guid).map(|(name, _)| name.clone())
-        });
-        let (Some(guid), Some(snapshot)) = (origin, found) else {
-            return Err(format!("cannot promote '{clone}': not a cloned filesystem"));
-        };
-        let former = snapshot.split('@').next().unwrap_or_default().to_owned();
-        let moves = |name: &str, one: &ModelSnapshot| {
-            name.split('@').next() == Some(former.as_str()) && one.guid <= guid
-        };
-        let names: Vec<String> = self
-            .snapshots
-            .iter()
-            .filter(|(name, one)| moves(name, one))
-            .map(|(name, _)| name.clone())
-            .collect();
-        let new_name = |name: &str| name.replacen(&format!("{former}@"), &format!("{clone}@"), 1);
-        if let Some(name) = names.iter().find(|name| self.snapshots.contains_key(&new_name(name))) {
-            return Err(format!("cannot promote '{clone}': snapshot name conflict: '{name}'"));
-        }
-        for name in names {
-            if let Some(one) = self.snapshots.remove(&name) {
-                self.snapshots.insert(new_name(&name), one);
-            }
-        }
-        let above = self.datasets.get(&former).and_then(|one| one.origin);
-        if let Some(one) = self.datasets.get_mut(clone) {
-            one.origin = above;
-        }
-        if let Some(one) = self.datasets.get_mut(&former) {
-            one.origin = Some(guid);
-        }
-        Ok(String::new())
     }
 
     fn rename(&mut self, from: &str, to: &str) -> Said {

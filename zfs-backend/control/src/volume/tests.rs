@@ -200,6 +200,30 @@ fn grants_come_and_go() {
     assert!(the(&model, "f").grants.is_empty());
 }
 
+/// A command that timed out may still wait for the pool, and takes effect with it.
+#[test]
+fn a_grant_that_comes_late_ends_with_its_withdrawal() {
+    let model = model();
+    make(&model, &new("b", VolumeKind::Block)).unwrap();
+    let wanted = Grant {
+        node: "n1".to_owned(),
+        addresses: Vec::new(),
+        initiator: Some("iqn.2026-11.test:n1".to_owned()),
+        read_only: false,
+    };
+    model.set_fates(Some(Box::new(|command: &str| match command.starts_with("zfs set") {
+        true => Fate::LostLater,
+        false => Fate::Runs,
+    })));
+    let late = grant(&model, &the(&model, "b"), &wanted).unwrap_err();
+    assert_eq!(late.fault, Fault::Storage, "{late}");
+    model.set_fates(None);
+    assert!(the(&model, "b").grants.is_empty());
+    withdraw(&model, &the(&model, "b"), "n1").unwrap();
+    snapshot(&model, &the(&model, "b"), "s").unwrap();
+    assert!(the(&model, "b").grants.is_empty(), "nothing comes after the answer");
+}
+
 #[test]
 fn a_clone_lives_on_when_its_origin_goes() {
     let model = model();

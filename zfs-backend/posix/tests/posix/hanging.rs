@@ -182,7 +182,10 @@ fn a_copy_between_file_systems_takes_no_worker_of_its_target() {
 
 /// Begins a request that waits for a worker of the root, and returns whether it still
 /// waits once that worker has done its part.
-async fn waits_elsewhere(store: &PosixStore, mut request: Pin<&mut (impl Future + ?Sized)>) -> bool {
+async fn waits_elsewhere(
+    store: &PosixStore,
+    mut request: Pin<&mut (impl Future + ?Sized)>,
+) -> bool {
     let mut task = Context::from_waker(Waker::noop());
     let is_begun = request.as_mut().poll(&mut task).is_pending();
     // The one worker takes its jobs in turn.

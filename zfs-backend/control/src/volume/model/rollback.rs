@@ -1,4 +1,4 @@
-//! Bookmarks and rollbacks of the model of ZFS.
+//! Bookmarks, rollbacks and promotions of the model of ZFS.
 
 use super::{ModelSnapshot, Said, State};
 
@@ -39,6 +39,44 @@ impl State {
         }
         if let Some(found) = self.datasets.get_mut(dataset) {
             found.volsize = volsize;
+        }
+        Ok(String::new())
+    }
+
+    pub(super) fn promote(&mut self, clone: &str) -> Said {
+        let origin = self.datasets.get(clone).and_then(|one| one.origin);
+        let found = origin.and_then(|guid| {
+            let mut all = self.snapshots.iter();
+            all.find(|(_, one)| one.guid == guid).map(|(name, _)| name.clone())
+        });
+        let (Some(guid), Some(snapshot)) = (origin, found) else {
+            return Err(format!("cannot promote '{clone}': not a cloned filesystem"));
+        };
+        let former = snapshot.split('@').next().unwrap_or_default().to_owned();
+        let moves = |name: &str, one: &ModelSnapshot| {
+            name.split('@').next() == Some(former.as_str()) && one.guid <= guid
+        };
+        let names: Vec<String> = self
+            .snapshots
+            .iter()
+            .filter(|(name, one)| moves(name, one))
+            .map(|(name, _)| name.clone())
+            .collect();
+        let new_name = |name: &str| name.replacen(&format!("{former}@"), &format!("{clone}@"), 1);
+        if let Some(name) = names.iter().find(|name| self.snapshots.contains_key(&new_name(name))) {
+            return Err(format!("cannot promote '{clone}': snapshot name conflict: '{name}'"));
+        }
+        for name in names {
+            if let Some(one) = self.snapshots.remove(&name) {
+                self.snapshots.insert(new_name(&name), one);
+            }
+        }
+        let above = self.datasets.get(&former).and_then(|one| one.origin);
+        if let Some(one) = self.datasets.get_mut(clone) {
+            one.origin = above;
+        }
+        if let Some(one) = self.datasets.get_mut(&former) {
+            one.origin = Some(guid);
         }
         Ok(String::new())
     }
