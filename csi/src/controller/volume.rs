@@ -21,7 +21,7 @@ struct Place<'a> {
     parent: &'a str,
 }
 
-/// What the places have under the name of a volume.
+/// Finds of all places under the name of a volume.
 struct Existing<'a> {
     volume: Option<(Place<'a>, Volume)>,
     /// First place with a dataset of this name that is not marked as a volume: it may be the

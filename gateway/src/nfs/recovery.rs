@@ -28,7 +28,7 @@ struct Stored {
     tls: Option<StoredTls>,
 }
 
-/// What a client has shown over TLS.
+/// Proofs of a client over TLS.
 #[derive(Serialize, Deserialize)]
 struct StoredTls {
     verifier: [u8; 8],

@@ -34,7 +34,7 @@ pub enum Identity {
 /// A device or file that was examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Examined {
-    /// What it is.
+    /// The file or device itself.
     pub identity: Identity,
     /// Size in bytes that a file has, or gets; none for a device.
     pub size_bytes: Option<u64>,

@@ -1,5 +1,5 @@
-//! Whether ZFS would refuse to destroy a volume because somebody has it open: asked
-//! before its snapshots go, without which `zfs destroy` does not look.
+//! Asks ZFS if it would refuse to destroy a volume because somebody has it open, before
+//! the volume's snapshots go: `zfs destroy` looks only once they are gone.
 
 use super::fault::{Fault, VolumeError};
 use super::record::VolumeRecord;

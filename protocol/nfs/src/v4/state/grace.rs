@@ -42,7 +42,7 @@ struct Unfinished {
     removals: Vec<PendingWork>,
 }
 
-/// Who registers under the name of a client.
+/// The one who registers under the name of a client.
 #[derive(Clone, Debug)]
 pub struct Registrant {
     /// The principal of the call.

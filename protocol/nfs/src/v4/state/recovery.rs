@@ -6,7 +6,7 @@ use crate::assurance::Assurance;
 use zgate_nfs_wire::v4::Verifier;
 use zgate_store::{StoreError, StoreResult};
 
-/// What a client has shown over TLS when it registered.
+/// Proofs that a client has given over TLS when it registered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shown {
     /// The assurance of the connection.
@@ -17,7 +17,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// What a client shows by a connection; `None` in the clear.
+    /// Returns what a client shows by a connection; `None` in the clear.
     #[must_use]
     pub fn of(assurance: &Assurance, verifier: Verifier) -> Option<Self> {
         let is_clear = *assurance == Assurance::default();
@@ -35,7 +35,7 @@ pub struct ClientRecord {
     /// The Kerberos principal that registered it: no other may reclaim in its place.
     /// `None`: anybody may who knows the name.
     pub principal: Option<String>,
-    /// What it has shown over TLS: nobody may reclaim in its place who does not show as
+    /// Proofs that it has given over TLS: nobody may reclaim in its place who does not show as
     /// much, nor know its verifier. `None`: nothing.
     pub shown: Option<Shown>,
 }

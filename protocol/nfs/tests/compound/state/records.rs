@@ -413,7 +413,7 @@ fn who_loses_its_name_knows_at_once() {
     harness.records.release();
     harness.simulation.settle();
     let opened = meanwhile.unwrap_or_else(|refused| {
-        assert_eq!(refused, Status::Expired);
+        assert_eq!(refused, Status::StaleClientid);
         register_as(&c, &machine).unwrap();
         c.open(&wish).unwrap()
     });
@@ -438,7 +438,7 @@ fn who_loses_its_name_has_no_record_even_if_the_new_one_is_never_written() {
     let confirmation = Confirmation::of(&thief);
     harness.records.set_broken(true);
     assert_eq!(thief.bare(confirmation.ops()).status, Status::Ok);
-    assert_eq!(alive(&c), Status::Expired);
+    assert_eq!(alive(&c), Status::StaleClientid);
     harness.records.set_broken(false);
     harness.pass_seconds(RECORD_RETRY_SECONDS);
     assert!(harness.records.names().is_empty());
