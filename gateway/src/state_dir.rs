@@ -85,6 +85,18 @@ fn takes_nothing(error: &io::Error) -> bool {
     matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem)
 }
 
+/// Refuses a directory without state at which a file system belongs that is not mounted;
+/// not below the system's directories of temporary files.
+///
+/// # Errors
+/// The directory, what is to be mounted there, and the next step.
+pub(crate) fn find_mounted(path: &Path) -> io::Result<()> {
+    if place::TEMPORARY_DIRS.iter().any(|dir| path.starts_with(dir)) {
+        return Ok(());
+    }
+    missing_mount::check(path)
+}
+
 impl StateDir {
     /// Opens the directory, but not a bare mount point without state. A new one is made where
     /// the mount of a pool cannot be missing: below the system's directory of gateways or of
@@ -93,11 +105,8 @@ impl StateDir {
     /// # Errors
     /// The path and the reason; also if another gateway uses it.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let temporary = place::TEMPORARY_DIRS.map(Path::new);
-        if !temporary.iter().any(|dir| path.starts_with(dir)) {
-            missing_mount::check(path)?;
-        }
-        place::make(path, &temporary)?;
+        find_mounted(path)?;
+        place::make(path, &place::TEMPORARY_DIRS.map(Path::new))?;
         for part in PARTS {
             let dir = path.join(part);
             fs::DirBuilder::new()

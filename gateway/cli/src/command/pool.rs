@@ -108,20 +108,26 @@ fn make(args: &ApplyArgs) -> Result<bool, Box<dyn std::error::Error>> {
         Ok(()) if json => println!("{}", serde_json::json!({ "made": plan.pool })),
         Ok(()) => println!("pool {} was created", plan.pool),
         Err(error) => {
-            if let ApplyError::Step { done, undo, .. } = &error {
-                stopped(done, undo, json);
+            let ApplyError::Step { done, undo, .. } = &error else { return Err(error.into()) };
+            if json {
+                let (done, undo) = (done.as_slice(), undo.as_slice());
+                println!("{}", stopped_json(&error, done, undo));
+                eprintln!("zgate: {error}");
+                return Ok(false);
             }
+            stopped(done, undo);
             return Err(error.into());
         }
     }
     Ok(true)
 }
 
-fn stopped(done: &[String], undo: &[String], json: bool) {
-    if json {
-        println!("{}", serde_json::json!({ "done": done, "undo": undo }));
-        return;
-    }
+/// Returns the one document that a command prints which has stopped in a step.
+fn stopped_json(error: &ApplyError, done: &[String], undo: &[String]) -> serde_json::Value {
+    serde_json::json!({ "error": error.to_string(), "done": done, "undo": undo })
+}
+
+fn stopped(done: &[String], undo: &[String]) {
     eprintln!("Completed steps:");
     for title in done {
         eprintln!("  {title}");
@@ -129,5 +135,28 @@ fn stopped(done: &[String], undo: &[String], json: bool) {
     eprintln!("Commands that undo them, in this order; check before running them:");
     for line in undo {
         eprintln!("  {line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_stops_in_a_step_prints_one_document() {
+        let (done, undo) = (vec!["first".to_owned()], vec!["zpool destroy p".to_owned()]);
+        let error = ApplyError::Step {
+            number: 2,
+            title: "second".to_owned(),
+            reason: "no".to_owned(),
+            done: done.clone(),
+            undo: undo.clone(),
+        };
+        let said = stopped_json(&error, &done, &undo);
+        assert_eq!(
+            (&said["done"][0], &said["undo"][0]),
+            (&"first".into(), &"zpool destroy p".into())
+        );
+        assert_eq!(said["error"], error.to_string());
     }
 }

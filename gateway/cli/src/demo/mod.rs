@@ -213,6 +213,11 @@ fn output(mut process: Child, stop: &Stop) -> io::Result<(Vec<u8>, bool)> {
         stop.wait_at_most(LOOK);
     };
     let said = reading.join().map_err(|_| io::Error::other("the client's output is lost"))??;
+    if !status.success() {
+        // Ctrl-C ends both processes, and this one may hear of the other's end first.
+        stop.wait_at_most(LOOK);
+        stop.check()?;
+    }
     Ok((said, status.success()))
 }
 
@@ -290,8 +295,11 @@ mod tests {
         assert_eq!(output(process("echo said"), &stop).unwrap(), (b"said\n".to_vec(), true));
         assert!(!output(process("exit 1"), &stop).unwrap().1);
         stop.ask();
-        let error = output(process("exec sleep 1000"), &stop).unwrap_err();
-        assert!(error.to_string().starts_with("stopped by a signal"), "{error}");
+        // The second one has ended before anybody looks.
+        for command in ["exec sleep 1000", "kill -INT $$"] {
+            let error = output(process(command), &stop).unwrap_err();
+            assert!(error.to_string().starts_with("stopped by a signal"), "{error}");
+        }
     }
 
     #[test]

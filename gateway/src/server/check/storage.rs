@@ -89,7 +89,7 @@ fn checks(config: &Config) -> Vec<StorageCheck> {
 
 /// Looks at the place of the state directory. Blocks.
 fn check_state_dir(path: &Path) -> Result<(), Fault> {
-    state_dir::examine(path).map_err(|error| {
+    state_dir::examine(path).and_then(|()| state_dir::find_mounted(path)).map_err(|error| {
         let reason = error.to_string();
         match error.kind() {
             io::ErrorKind::NotFound => Fault::absent(reason, "mount it, or correct state_dir"),

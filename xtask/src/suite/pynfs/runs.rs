@@ -109,12 +109,17 @@ pub(crate) const MINOR_ONE_AND_TWO: &[Run] = &[
 const GRACE_MAX_SECONDS: u32 = 1800;
 
 impl Run {
+    /// Returns whether the gateway is killed and started again during the run.
+    pub(super) fn kills_the_gateway(&self) -> bool {
+        self.name.contains("reboot")
+    }
+
     /// Returns lease and grace period in seconds. pynfs reclaims for its
     /// clients one call at a time, and the bridge adds CPU time to each: over
     /// the bridge the grace period, which ends on time, is longer.
     fn lease_seconds(&self, over: Over) -> u32 {
         match over {
-            Over::Rdma if self.name.contains("reboot") => self.lease_seconds.max(30) * 2,
+            Over::Rdma if self.kills_the_gateway() => self.lease_seconds.max(30) * 2,
             _ => self.lease_seconds,
         }
     }

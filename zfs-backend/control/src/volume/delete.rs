@@ -81,7 +81,10 @@ pub fn delete(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError>
         return destroy(tool, volume);
     }
     let is_unmounted = unmount(tool, volume)?;
-    let outcome = refuse_if_open(tool, volume).and_then(|()| destroy_with_snapshots(tool, volume));
+    // `zfs destroy` unmounts one with the mount point `legacy` itself.
+    let is_still_mounted = volume.mounted_at.is_some() && !is_unmounted;
+    let free = if is_still_mounted { Ok(()) } else { refuse_if_open(tool, volume) };
+    let outcome = free.and_then(|()| destroy_with_snapshots(tool, volume));
     if is_unmounted && outcome.is_err() {
         // It stays for now. If this fails, too, the next grant of access mounts it.
         let _ = tool.run("zfs", &["mount", volume.dataset.as_str()]);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::tool::ToolError;
+use crate::volume::in_use::HAS_USERS;
 
 #[test]
 fn a_rollback_that_is_refused_destroys_no_snapshot() {
@@ -161,4 +162,32 @@ fn a_disk_is_deleted_without_the_right_to_ask_who_has_it_open() {
     limited.0.foreign_snapshot("tank/k8s/b@zgate_2026-11-21_10:00:00_hourly");
     delete(&limited, &the(&limited.0, "b")).unwrap();
     assert_eq!(left(&limited.0), Vec::<String>::new());
+}
+
+/// ZFS to which every dataset that it is asked about is in use, as one is that is mounted.
+struct Mounted(Model);
+
+impl Tool for Mounted {
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
+        if arguments[0] != "program" {
+            return self.0.run(program, arguments);
+        }
+        Err(ToolError::Failed {
+            command: "zfs program".to_owned(),
+            status: Some(1),
+            said: format!("Channel program execution failed:\n{HAS_USERS}"),
+        })
+    }
+}
+
+#[test]
+fn a_file_system_that_zfs_destroy_unmounts_is_not_kept_by_its_mount() {
+    let mounted = Mounted(model());
+    make(&mounted.0, &new("f", VolumeKind::Filesystem)).unwrap();
+    mounted.0.foreign_snapshot("tank/k8s/f@zgate_2026-11-21_10:00:00_hourly");
+    let volume = the(&mounted.0, "f");
+    let elsewhere = VolumeRecord { mounted_at: None, ..volume.clone() };
+    assert_eq!(delete(&mounted, &elsewhere).unwrap_err().fault, Fault::InUse);
+    delete(&mounted, &VolumeRecord { mounted_at: Some("legacy".into()), ..volume }).unwrap();
+    assert_eq!(left(&mounted.0), Vec::<String>::new());
 }
