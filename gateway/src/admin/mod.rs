@@ -135,7 +135,8 @@ pub enum Request {
 
 impl Request {
     /// Returns whether the request only shows state or ends the gateway: such
-    /// requests do not wait for a running change.
+    /// requests do not wait for a running change. Nor does a new size, which takes as long
+    /// as its storage likes: it takes its turn with other changes afterwards.
     fn waits_for_nobody(&self) -> bool {
         matches!(
             self,
@@ -150,6 +151,7 @@ impl Request {
                 | Self::Sessions
                 | Self::Acl
                 | Self::Schedules
+                | Self::LunResize { .. }
         )
     }
 }
@@ -460,15 +462,15 @@ mod tests {
         assert!(ask(&path, &Request::Status).is_ok());
     }
 
-    #[test]
-    fn a_request_that_waits_for_storage_keeps_no_other_waiting() {
+    /// Returns whether a request is answered while this slow one waits for its storage.
+    fn is_answered_during(slow: Request, other: Request) -> bool {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("admin.sock");
         let (answers, asked) = std::sync::mpsc::channel::<()>();
         let (begun, begins) = std::sync::mpsc::channel();
-        let hung = std::sync::Mutex::new((asked, begun));
+        let (hung, hangs) = (Mutex::new((asked, begun)), slow.clone());
         let handler: Handler = Arc::new(move |request, _| {
-            if request == (Request::Reload { force: false }) {
+            if request == hangs {
                 let hung = hung.lock().unwrap();
                 hung.1.send(()).unwrap();
                 let _ = hung.0.recv();
@@ -477,14 +479,26 @@ mod tests {
         });
         start(&path, handler).unwrap();
         let at = path.clone();
-        let reload =
-            std::thread::spawn(move || ask(&at, &Request::Reload { force: false }).is_ok());
+        let asking = std::thread::spawn(move || ask(&at, &slow).is_ok());
         begins.recv().unwrap();
         let (told, answered) = std::sync::mpsc::channel();
-        std::thread::spawn(move || told.send(ask(&path, &Request::Status).is_ok()));
-        assert_eq!(answered.recv_timeout(Duration::from_secs(20)), Ok(true));
+        std::thread::spawn(move || told.send(ask(&path, &other).is_ok()));
+        let is_answered = answered.recv_timeout(Duration::from_secs(20)) == Ok(true);
         drop(answers);
-        assert!(reload.join().unwrap());
+        assert!(asking.join().unwrap());
+        is_answered
+    }
+
+    #[test]
+    fn a_request_that_waits_for_storage_keeps_no_other_waiting() {
+        assert!(is_answered_during(Request::Reload { force: false }, Request::Status));
+    }
+
+    #[test]
+    fn a_new_size_that_waits_for_storage_keeps_no_change_waiting() {
+        let (target, size_bytes) = ("iqn.2026-11.test:vm".to_owned(), Some(1 << 20));
+        let resize = Request::LunResize { target, number: 0, size_bytes };
+        assert!(is_answered_during(resize, Request::Reload { force: false }));
     }
 
     #[test]
