@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
+use std::time::Duration;
+use zgate_iscsi::limits::SEQUENCE_RECEPTION_TIMEOUT;
 use zgate_iscsi::pdu::*;
 use zgate_iscsi::serial::Sn;
 use zgate_iscsi::session::{CloseReason, Completion};
@@ -210,6 +212,56 @@ fn a_write_whose_data_was_thrown_away_is_told_to_come_again() {
     assert_eq!((harness.session.task_count(), harness.session.gathering_bytes()), (0, 0));
     harness.run();
     assert!(harness.commands.is_empty());
+}
+
+/// Its sequence was given up, and a request for its data waits for memory: nothing else
+/// would answer the write.
+#[test]
+fn late_data_that_was_thrown_away_leaves_the_write_waiting_for_memory() {
+    let first_burst = EACH.to_string();
+    for level in ["1", "2"] {
+        let mut harness = Harness::new(&[
+            ("ErrorRecoveryLevel", level),
+            ("InitialR2T", "No"),
+            ("ImmediateData", "No"),
+            ("FirstBurstLength", first_burst.as_str()),
+        ]);
+        harness.session.set_memory_room(0);
+        let (handle, first) = (harness.links[0].handle, harness.session.window().0);
+        let say = |harness: &mut Harness, pdu: Outgoing, lacks_data: bool| {
+            let mut frame = zgate_test_harness::iscsi::plain(pdu);
+            if lacks_data {
+                frame.data.clear();
+            }
+            harness.session.handle_pdu(handle, frame, harness.now);
+        };
+        let data = |itt, ttt, offset: usize| {
+            let (is_final, offset, exp_stat_sn) = (true, offset as u32, Sn(0));
+            let itt = Itt(itt);
+            let pdu = DataOut { is_final, lun: LUN, itt, ttt, exp_stat_sn, data_sn: 0, offset };
+            pdu.encode(pattern(EACH))
+        };
+        let r2t = |harness: &mut Harness| {
+            let mut sent = std::iter::from_fn(|| harness.session.poll_transmit(handle));
+            let found = sent.find(|pdu| pdu.bhs.opcode() == Opcode::R2T);
+            R2t::parse(&found.expect("an R2T").bhs)
+        };
+        // The first write is with the owner, and has its memory until it has ended.
+        say(&mut harness, half_unsolicited(1, first, TaskAttribute::Simple), false);
+        say(&mut harness, data(1, Ttt::NONE, 0), false);
+        let asked = r2t(&mut harness);
+        say(&mut harness, data(1, asked.ttt, EACH), false);
+        let older = harness.take_command();
+        say(&mut harness, half_unsolicited(2, first.next(), TaskAttribute::Simple), false);
+        // The first look at the clock begins the timeout.
+        harness.pass_time(Duration::from_millis(1));
+        harness.pass_time(SEQUENCE_RECEPTION_TIMEOUT);
+        assert_eq!(asked_for(&mut harness), 0, "there is no memory");
+        say(&mut harness, data(2, Ttt::NONE, 0), true);
+        harness.session.complete(older.task, Completion::default());
+        let asked = r2t(&mut harness);
+        assert_eq!((asked.itt, asked.offset), (Itt(2), 0), "level {level}");
+    }
 }
 
 #[test]

@@ -25,11 +25,6 @@ impl Session {
         if !frame.data_digest_ok {
             self.reject(handle, &frame, RejectReason::DATA_DIGEST_ERROR);
         }
-        if frame.lacks_data()
-            && let Some(task) = self.tasks.get_mut(&pdu.itt)
-        {
-            task.fail(Failure::NO_MEMORY);
-        }
         if self.apply_data(pdu, frame) {
             self.pump(pdu.itt);
         } else {
@@ -55,6 +50,10 @@ impl Session {
         let mut sequence = task.sequences[at];
         if recovers && Sn(pdu.data_sn).before(Sn(sequence.next_data_sn)) {
             return false; // received before: nothing is lost
+        }
+        // Not before: nobody misses what is passed over, and its task might never be answered.
+        if frame.lacks_data() {
+            task.fail(Failure::NO_MEMORY);
         }
         let end = u64::from(pdu.offset) + frame.data_bytes() as u64;
         let mut problem = None;
