@@ -10,9 +10,7 @@ use crate::admin::{foreign_file, next_step_for_foreign_file};
 use crate::exports::absent::Fault;
 use crate::exports::attempts::{Attempts, Job, Wake, Work};
 use crate::exports::hosts::addresses;
-use crate::exports::limits::{NAME_PATIENCE, START_PATIENCE};
-use crate::exports::settings::check_directory;
-use crate::iscsi::luns::examine::examine;
+use crate::exports::limits::NAME_PATIENCE;
 use crate::iscsi::settings::settings;
 use crate::net::accept::is_local;
 use crate::nfs::gss::kerberos::KEYTAB_NEXT_STEP;
@@ -21,7 +19,7 @@ use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use zgate_config::{ChapConfig, ClientMatch, Config, LunConfig, Place, Problem, TargetConfig};
+use zgate_config::{ChapConfig, ClientMatch, Config, Place, Problem, TargetConfig};
 use zgate_control::{DatasetPattern, SystemTool};
 use zgate_tls::{Certificates, TlsFault, Validity};
 
@@ -66,15 +64,13 @@ pub fn doubtful(config: &Config) -> Vec<Problem> {
 
 /// Returns the directories, host names, devices, files and addresses of a
 /// configuration that are absent now: the gateway starts without them, unless it
-/// is told to be strict. Storage or a name server that hangs is absent, too.
+/// is told to be strict. Storage or a name server that hangs is absent, too, and so is the
+/// device or file of a logical unit that another one has.
 #[must_use]
 pub fn absent_now(config: &Config) -> Vec<Problem> {
-    let (mut paths, mut names) = (Vec::new(), Vec::new());
+    let mut names = Vec::new();
     for (index, export) in config.exports.iter().enumerate() {
         let place = Place::root("export").item(index);
-        if let Some(path) = export.path.clone() {
-            paths.push((place.key("path"), boxed(move || check_directory(&path))));
-        }
         for (index, client) in export.clients.iter().enumerate() {
             if let ClientMatch::Host(name) = client.matches.clone() {
                 let place = place.key("clients").item(index).key("match");
@@ -91,14 +87,7 @@ pub fn absent_now(config: &Config) -> Vec<Problem> {
             }
         }
     }
-    for (index, target) in config.targets.iter().enumerate() {
-        let place = Place::root("target").item(index);
-        for (index, lun) in target.luns.iter().enumerate() {
-            let (place, lun) = (place.key("lun").item(index).key("path"), lun.clone());
-            paths.push((place, boxed(move || look_for(&lun))));
-        }
-    }
-    let mut found = attempted(paths, START_PATIENCE);
+    let mut found = storage::absent(config);
     found.extend(attempted(names, NAME_PATIENCE));
     found.extend(absent_addresses(config));
     found
@@ -125,14 +114,6 @@ fn results<T: Send + 'static>(work: Vec<Work<T>>, patience: Duration) -> Vec<Res
     let jobs = work.into_iter().enumerate();
     let jobs = jobs.map(|(at, work)| Job { key: at.to_string(), work, begins: true }).collect();
     Attempts::new(Wake::default()).attempt(jobs, patience)
-}
-
-/// Looks for the device or file of a logical unit, whatever is wrong with it. Blocks.
-fn look_for(lun: &LunConfig) -> Result<(), Fault> {
-    match examine(lun) {
-        Err(fault) if fault.absent => Err(fault),
-        _ => Ok(()),
-    }
 }
 
 fn absent_addresses(config: &Config) -> Vec<Problem> {

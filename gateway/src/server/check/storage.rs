@@ -1,90 +1,147 @@
 //! Storage that can never be used as configured: the gateway refuses to start with it, in
-//! contrast to what is only absent now. Storage that hangs is absent.
+//! contrast to what is only absent now. Storage that hangs is absent, and so is a disk that
+//! another logical unit has.
 
 use super::{attempted, boxed, problem, results};
 use crate::exports::absent::Fault;
 use crate::exports::attempts::Work;
 use crate::exports::exposed;
 use crate::exports::limits::{NAME_PATIENCE, START_PATIENCE};
+use crate::exports::settings::check_directory;
 use crate::iscsi::luns::examine::examine;
 use crate::state_dir;
 use std::collections::HashMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use zgate_block::Identity;
-use zgate_config::{Config, Place, Problem};
+use zgate_config::{Config, LunConfig, Place, Problem};
 use zgate_control::Tool;
 
 /// Time limit of `zpool version`, in seconds: it asks no pool.
 pub(super) const VERSION_SECONDS: u64 = NAME_PATIENCE.as_secs();
 
-/// A check of one place.
-struct StorageCheck {
+/// A look for the storage of one place.
+struct Look {
     place: Place,
-    /// Name of the entry, for messages about another one.
-    owner: String,
-    /// Returns the device or file that no other entry may have, if there is one.
+    /// The logical unit, if it is one.
+    disk: Option<Disk>,
+    /// Returns the device or file that was found, if it is that of a logical unit.
     work: Work<Option<Identity>>,
 }
 
+/// A logical unit among others, which may have the same device or file.
+struct Disk {
+    unit: String,
+    path: PathBuf,
+    read_only: bool,
+}
+
+impl Disk {
+    /// Returns whether both are served at the same time: who only reads shares the lock of a
+    /// file, but nobody shares a device.
+    fn shares(&self, other: &Self, identity: Identity) -> bool {
+        self.read_only && other.read_only && matches!(identity, Identity::File(..))
+    }
+}
+
 /// Returns what keeps the gateway from starting: directories and disks of the wrong kind or
-/// size, disks that are one, and exports that would serve the state directory.
+/// size, and exports that would serve the state directory.
 pub(super) fn unusable(config: &Config) -> Vec<Problem> {
-    let checks = checks(config).into_iter();
+    let (places, work): (Vec<_>, Vec<_>) = checks(config).into_iter().unzip();
+    let results = places.into_iter().zip(results(work, START_PATIENCE));
+    let wrong = results.filter_map(|(place, result)| match result {
+        Err(Fault { reason, next_step, absent: false }) => Some(problem(place, reason, &next_step)),
+        _ => None,
+    });
+    wrong.collect()
+}
+
+fn checks(config: &Config) -> Vec<(Place, Work<()>)> {
+    let state_dir = &config.server.state_dir;
+    let path = state_dir.clone();
+    let place = Place::root("server").key("state_dir");
+    let mut checks = vec![(place, boxed(move || check_state_dir(&path)))];
+    for (index, export) in config.exports.iter().enumerate() {
+        let Some(path) = export.path.clone() else { continue };
+        let state_dir = state_dir.clone();
+        let place = Place::root("export").item(index).key("path");
+        checks.push((place, boxed(move || exposed::refuse(&path, &state_dir))));
+    }
+    // In standby, files of the state directory stand for the disks.
+    for (place, _, lun) in luns(config).into_iter().filter(|_| !config.iscsi.standby) {
+        checks.push((place, boxed(move || examine(&lun).map(drop))));
+    }
+    checks
+}
+
+/// Returns the place, the name and the configuration of each logical unit.
+fn luns(config: &Config) -> Vec<(Place, String, LunConfig)> {
+    let mut luns = Vec::new();
+    for (index, target) in config.targets.iter().enumerate() {
+        let place = Place::root("target").item(index);
+        for (index, lun) in target.luns.iter().enumerate() {
+            let unit = format!("target {} lun {}", target.name, lun.number);
+            luns.push((place.key("lun").item(index).key("path"), unit, lun.clone()));
+        }
+    }
+    luns
+}
+
+/// Returns the directories and disks that are absent now, and disks that another logical
+/// unit has: the gateway serves one of the two, and starts without the other.
+pub(super) fn absent(config: &Config) -> Vec<Problem> {
+    let looks = looks(config).into_iter();
     let (names, work): (Vec<_>, Vec<_>) =
-        checks.map(|check| ((check.place, check.owner), check.work)).unzip();
-    let (mut found, mut owners) = (Vec::new(), HashMap::new());
-    for ((place, owner), result) in names.into_iter().zip(results(work, START_PATIENCE)) {
-        match result {
-            Err(Fault { reason, next_step, absent: false }) => {
+        looks.map(|look| ((look.place, look.disk), look.work)).unzip();
+    let (mut found, mut owners) = (Vec::new(), HashMap::<Identity, Disk>::new());
+    for ((place, disk), result) in names.into_iter().zip(results(work, START_PATIENCE)) {
+        let (identity, disk) = match (result, disk) {
+            (Err(Fault { reason, next_step, .. }), _) => {
                 found.push(problem(place, reason, &next_step));
+                continue;
             }
-            Ok(Some(identity)) => match owners.get(&identity) {
-                Some(other) => {
-                    let reason = format!("{other} has the same device or file");
-                    found.push(problem(place, reason, "give each LUN its own"));
-                }
-                None => {
-                    owners.insert(identity, owner);
-                }
-            },
-            _ => {}
+            (Ok(Some(identity)), Some(disk)) => (identity, disk),
+            _ => continue,
+        };
+        match owners.get(&identity) {
+            Some(other) if disk.shares(other, identity) => {}
+            Some(other) => {
+                let (path, unit) = (disk.path.display(), &other.unit);
+                let reason = format!("{path} is the same device or file as that of {unit}");
+                found.push(problem(place, reason, "give each LUN its own"));
+            }
+            None => {
+                owners.insert(identity, disk);
+            }
         }
     }
     found
 }
 
-fn checks(config: &Config) -> Vec<StorageCheck> {
-    let state_dir = &config.server.state_dir;
-    let path = state_dir.clone();
-    let mut checks = vec![StorageCheck {
-        place: Place::root("server").key("state_dir"),
-        owner: String::new(),
-        work: Box::new(move || check_state_dir(&path).map(|()| None)),
-    }];
+fn looks(config: &Config) -> Vec<Look> {
+    let mut looks: Vec<Look> = Vec::new();
     for (index, export) in config.exports.iter().enumerate() {
         let Some(path) = export.path.clone() else { continue };
-        let state_dir = state_dir.clone();
-        checks.push(StorageCheck {
+        looks.push(Look {
             place: Place::root("export").item(index).key("path"),
-            owner: String::new(),
-            work: Box::new(move || exposed::refuse(&path, &state_dir).map(|()| None)),
+            disk: None,
+            work: Box::new(move || check_directory(&path).map(|()| None)),
         });
     }
-    // In standby, files of the state directory stand for the disks.
-    let targets = config.targets.iter().enumerate().filter(|_| !config.iscsi.standby);
-    for (index, target) in targets {
-        let place = Place::root("target").item(index);
-        for (index, lun) in target.luns.iter().enumerate() {
-            let lun = lun.clone();
-            checks.push(StorageCheck {
-                place: place.key("lun").item(index).key("path"),
-                owner: format!("target {} lun {}", target.name, lun.number),
-                work: Box::new(move || examine(&lun)),
-            });
-        }
+    for (place, unit, lun) in luns(config) {
+        let disk = Disk { unit, path: lun.path.clone(), read_only: lun.read_only };
+        looks.push(Look {
+            place,
+            // In standby, each has a file of its own in the state directory.
+            disk: (!config.iscsi.standby).then_some(disk),
+            work: Box::new(move || match examine(&lun) {
+                // Not absent, but wrong.
+                Err(fault) if !fault.absent => Ok(None),
+                found => found,
+            }),
+        });
     }
-    checks
+    looks
 }
 
 /// Looks at the place of the state directory. Blocks.
@@ -141,7 +198,6 @@ mod tests {
     use super::super::tests::{lines, parsed};
     use super::*;
     use std::fs::File;
-    use std::path::PathBuf;
     use zgate_control::ToolError;
 
     const TARGET: &str = "[iscsi]\nlisten = [\"127.0.0.1:3260\"]\n\
@@ -192,10 +248,41 @@ mod tests {
         let (disk, link) = (file(dir.path().join("disk"), 8192), dir.path().join("link"));
         let other = file(dir.path().join("other"), 8192);
         std::os::unix::fs::symlink(&disk, &link).unwrap();
-        let luns = [lun(0, &disk, ""), lun(1, &other, ""), lun(2, &link, "")].concat();
-        let said = lines(&unusable(&parsed(&format!("{TARGET}{luns}"))));
-        let other = "target iqn.2026-11.test:a lun 0 has the same device or file";
-        assert!(said.contains(other) && said.lines().count() == 1, "{said}");
+        let (writes, reads) = ("", "read_only = true");
+        let found = |first: &str, second: &str| {
+            let luns = [lun(0, &disk, first), lun(1, &other, ""), lun(2, &link, second)].concat();
+            let config = parsed(&format!("{TARGET}{luns}"));
+            assert_eq!(lines(&unusable(&config)), "", "the gateway starts with the other disks");
+            lines(&absent(&config))
+        };
+        let part =
+            "link is the same device or file as that of target iqn.2026-11.test:a lun 0; give";
+        for (first, second) in [(writes, writes), (writes, reads), (reads, writes)] {
+            let said = found(first, second);
+            assert!(said.starts_with("target.lun.path: ") && said.contains(part), "{said}");
+            assert_eq!(said.lines().count(), 1, "{said}");
+        }
+        assert_eq!(found(reads, reads), "", "both are served");
+    }
+
+    #[test]
+    fn disks_that_only_read_share_a_file_and_no_device() {
+        let disk = |read_only| Disk { unit: String::new(), path: PathBuf::new(), read_only };
+        let (file, device) = (Identity::File(1, 0, 0), Identity::Device(1, 0));
+        assert!(disk(true).shares(&disk(true), file));
+        assert!(!disk(true).shares(&disk(true), device));
+        assert!(!disk(true).shares(&disk(false), file));
+    }
+
+    #[test]
+    fn a_disk_in_standby_is_not_that_of_another_unit() {
+        let dir = tempfile::tempdir().unwrap();
+        let (disk, link) = (file(dir.path().join("disk"), 8192), dir.path().join("link"));
+        std::os::unix::fs::symlink(&disk, &link).unwrap();
+        let luns = [lun(0, &disk, ""), lun(1, &link, "")].concat();
+        let mut config = parsed(&format!("{TARGET}{luns}"));
+        config.iscsi.standby = true;
+        assert_eq!(lines(&absent(&config)), "");
     }
 
     #[test]
