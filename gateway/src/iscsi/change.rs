@@ -16,6 +16,9 @@ use zgate_config::{InitiatorConfig, LunConfig, NamePattern};
 use zgate_iscsi::names::IscsiName;
 use zgate_store::BlockStore;
 
+/// Next step for a LUN whose file has not got the size of the configuration.
+pub(super) const RESIZE_IT: &str = "change it by `zgate lun resize`";
+
 fn invalid(reason: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, reason)
 }
@@ -68,21 +71,27 @@ pub(crate) struct Resizes(Vec<(Arc<Unit>, u64)>);
 
 impl Resizes {
     /// Changes the sizes, and waits for that for some time: the caller holds no lock.
-    /// Returns the number of those that come later, with an answer of their storage.
-    pub(crate) fn carry_out(self, patience: Duration) -> usize {
+    /// Returns a note for each that comes later, with an answer of its storage, or has failed.
+    pub(crate) fn carry_out(self, patience: Duration) -> Vec<String> {
         let deadline = Instant::now() + patience;
         let begun: Vec<_> = self
             .0
             .into_iter()
             .map(|(unit, bytes)| (Arc::clone(&unit), begin_resize(unit, bytes)))
             .collect();
-        let mut late = 0;
+        let mut notes = Vec::new();
         for (unit, ended) in begun {
             let (target_name, lun) = (&unit.target, unit.config.number);
             match ended.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(()) => {}
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    notes.push(format!("{error}; the LUN keeps its size: {RESIZE_IT}"));
+                }
                 Err(RecvTimeoutError::Timeout) => {
-                    late += 1;
+                    notes.push(format!(
+                        "target {target_name} lun {lun}: the file gets its new size when its \
+                         storage answers; if the gateway ends before that, {RESIZE_IT}"
+                    ));
                     tracing::warn!(
                         %target_name, lun,
                         "the file of a LUN gets its new size when its storage answers: check its \
@@ -90,24 +99,28 @@ impl Resizes {
                     );
                 }
                 Err(RecvTimeoutError::Disconnected) => {
+                    notes.push(format!(
+                        "target {target_name} lun {lun}: it keeps its size: {RESIZE_IT}"
+                    ));
                     tracing::error!(%target_name, lun, "a LUN keeps its size: change it by `zgate lun resize`");
                 }
             }
         }
-        late
+        notes
     }
 }
 
 /// Changes the size of a unit's file on a thread of its own, which its storage may keep.
-/// Its end is told, unless there is no thread, or it panics.
-fn begin_resize(unit: Arc<Unit>, bytes: u64) -> Receiver<()> {
+/// Its outcome is told, unless there is no thread, or it panics.
+fn begin_resize(unit: Arc<Unit>, bytes: u64) -> Receiver<io::Result<()>> {
     let (told, ended) = channel();
     let work = move || {
-        if let Err(error) = wait_for(unit.resize(Some(bytes))) {
+        let outcome = wait_for(unit.resize(Some(bytes))).map(drop);
+        if let Err(error) = &outcome {
             tracing::error!(%error, "cannot change the size of a LUN");
         }
         // Nobody may wait any more.
-        let _ = told.send(());
+        let _ = told.send(outcome);
     };
     if let Err(error) = std::thread::Builder::new().name("zgate-resize".to_owned()).spawn(work) {
         tracing::error!(%error, "cannot start the thread that changes the size of a LUN");

@@ -37,6 +37,8 @@ pub(super) struct Reloaded {
     entries: Vec<ReloadedEntry>,
     /// Items that are configured, but absent now.
     absent: Vec<AbsentView>,
+    /// New sizes of files that come later, or have failed, with the next step.
+    notes: Vec<String>,
 }
 
 /// One entry that a reload changed.
@@ -113,8 +115,7 @@ impl LiveConfig {
         let what = if force { "reload --force" } else { "reload" };
         let reloaded = self.try_reload(force).map(|(reloaded, resizes)| {
             // Nothing is locked any more: storage that hangs keeps no other change waiting.
-            resizes.carry_out(RESIZE_PATIENCE);
-            reloaded
+            Reloaded { notes: resizes.carry_out(RESIZE_PATIENCE), ..reloaded }
         });
         match &reloaded {
             Ok(Reloaded { entries, absent, .. }) => {
@@ -176,7 +177,8 @@ impl LiveConfig {
             change,
         };
         let entries = entries.into_iter().map(entry).collect();
-        Ok((Reloaded { changes, entries, absent: shared.absent.views() }, resizes))
+        let (absent, notes) = (shared.absent.views(), Vec::new());
+        Ok((Reloaded { changes, entries, absent, notes }, resizes))
     }
 
     /// Changes what a target has, in effect and, unless `runtime_only`, in the
@@ -356,9 +358,11 @@ mod tests {
     use super::*;
     use crate::exports::open::Opening;
     use crate::iscsi::tests::gate::hold_resize;
+    use crate::observe::log_of_test::logged;
     use crate::server::settings::{kerberos_settings, settings};
     use std::path::Path;
     use std::time::{Duration, Instant};
+    use tracing::Level;
     use zgate_control::Tool;
     use zgate_control::snapshot::Policy;
     use zgate_test_harness::certificates::{Authority, server_files};
@@ -443,13 +447,38 @@ mod tests {
         let block = crate::iscsi::settings::settings(&config).unwrap();
         let prepared = iscsi.prepare(&block, Opening::Reload).unwrap();
         let (answers, _begun) = hold_resize(&dir.path().join("disk.img"));
-        assert_eq!(iscsi.commit(prepared).carry_out(Duration::ZERO), 1);
+        let notes = iscsi.commit(prepared).carry_out(Duration::ZERO);
+        assert_eq!(notes.len(), 1);
+        let said = format!("target {TARGET} lun 0: the file gets its new size when its storage");
+        assert!(notes[0].starts_with(&said) && notes[0].contains("zgate lun resize"), "{notes:?}");
         assert_eq!(iscsi.lun_bytes(TARGET, 0), Some(1 << 20));
         drop(answers);
         let deadline = Instant::now() + PATIENCE;
         while iscsi.lun_bytes(TARGET, 0) != Some(2 << 20) {
             assert!(Instant::now() < deadline, "it keeps its size");
             std::thread::yield_now();
+        }
+        live.gateway.stop();
+    }
+
+    #[test]
+    fn a_file_that_has_not_got_its_size_is_told_when_it_is_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let live = live(dir.path(), &with_disk(dir.path(), "1MiB"));
+        let iscsi = &live.gateway.shared.iscsi;
+        // What is said of another file of 1 MiB, which takes the place of the LUN's.
+        let said = |size: &str| {
+            let other = tempfile::tempdir().unwrap();
+            let file = std::fs::File::create(other.path().join("disk.img")).unwrap();
+            file.set_len(1 << 20).unwrap();
+            let config = zgate_config::parse(&with_disk(other.path(), size), Path::new("x"));
+            let block = crate::iscsi::settings::settings(&config.unwrap()).unwrap();
+            logged(Level::WARN, || iscsi.prepare(&block, Opening::Reload).map(drop).unwrap()).1
+        };
+        assert!(!said("1MiB").contains("zgate lun resize"));
+        let warning = said("2MiB");
+        for part in ["size_bytes=1048576", "configured_bytes=2097152", "zgate lun resize"] {
+            assert!(warning.contains(part), "{warning}");
         }
         live.gateway.stop();
     }

@@ -11,6 +11,9 @@ pub(crate) struct Reloaded {
     /// Gateways before this field was added do not send it.
     #[serde(default)]
     absent: Vec<Absent>,
+    /// What comes later, or has failed; gateways before this field was added do not send it.
+    #[serde(default)]
+    notes: Vec<String>,
 }
 
 /// An item that is configured, but absent.
@@ -34,9 +37,11 @@ struct Entry {
 }
 
 impl Reloaded {
-    /// Returns one line for each entry, their number, and what is absent.
+    /// Returns one line for each entry, their number, what is absent, and the notes.
     pub(crate) fn text(&self, output: Output) -> String {
-        self.changes(output) + &self.absences(output)
+        let line = |note: &String| format!("note: {note}\n");
+        let notes: String = self.notes.iter().map(line).collect();
+        self.changes(output) + &self.absences(output) + &notes
     }
 
     fn absences(&self, output: Output) -> String {
@@ -134,6 +139,7 @@ mod tests {
             entry("changed", "server", "cores 0 -> 2", "restart"),
         ]});
         answer["entries"][1]["ends_runtime_only"] = true.into();
+        answer["notes"] = serde_json::json!(["target t lun 0: the file gets its new size later"]);
         let reloaded: Reloaded = serde_json::from_value(answer).unwrap();
         let expected = "\
 added    export /models (/tank/models)
@@ -142,9 +148,10 @@ changed  export /a: max_transfer 1MiB -> 2MiB; for connections from now on
 changed  server: cores 0 -> 2; takes effect after a restart
 4 changes, 1 not before a restart
 absent   export /models: cannot open /tank/models: not found; mount it
+note: target t lun 0: the file gets its new size later
 ";
         assert_eq!(reloaded.text(Output::default()), expected);
-        let nothing = Reloaded { entries: Vec::new(), absent: Vec::new() };
+        let nothing = Reloaded { entries: Vec::new(), absent: Vec::new(), notes: Vec::new() };
         assert!(nothing.text(Output::default()).contains("no entry has changed"));
     }
 

@@ -5,6 +5,7 @@ use super::reservations::DirReservations;
 use super::watch::watch;
 use crate::exports::absent::Fault;
 use crate::exports::stores::in_time;
+use crate::iscsi::change::RESIZE_IT;
 use crate::iscsi::limits::{BACKGROUND_BYTES_PER_SECOND, BACKGROUND_SECONDS};
 use crate::iscsi::port_groups::PortGroups;
 use crate::iscsi::settings::{IscsiSettings, identity};
@@ -120,7 +121,10 @@ impl UnitHome {
         let (serial, naa) = identity(target, lun);
         let before = before.filter(|unit| unit.is_of(lun));
         let volume = match (volume, before) {
-            (Some(volume), _) => Arc::new(volume),
+            (Some(volume), _) => {
+                warn_of_smaller_file(target, lun, &volume);
+                Arc::new(volume)
+            }
             (None, Some(unit)) if unit.has_volume_of(lun) => Arc::clone(&unit.volume),
             (None, _) => {
                 let reason = "read_only and direct change when it is removed and added again";
@@ -255,6 +259,20 @@ impl UnitHome {
 pub(super) fn named(target: &IscsiName, lun: &LunConfig, error: &str) -> io::Error {
     let reason = format!("target {target} lun {}: {error}", lun.number);
     io::Error::new(io::ErrorKind::InvalidInput, reason)
+}
+
+/// Warns of a file that is smaller than the configuration says: only an empty file gets its
+/// size when it is opened, and a reload that was to give it one may have been cut off.
+fn warn_of_smaller_file(target: &IscsiName, lun: &LunConfig, volume: &BlockVolume) {
+    let Some(wanted) = lun.size.map(|size| size.0).filter(|_| !lun.read_only) else { return };
+    let found = volume.geometry().capacity_bytes;
+    if volume.kind() == BackingKind::File && found < wanted {
+        tracing::warn!(
+            target_name = %target, lun = lun.number, path = %lun.path.display(),
+            size_bytes = found, configured_bytes = wanted,
+            "the file of a LUN is smaller than its `size`, and keeps what it has: {RESIZE_IT}"
+        );
+    }
 }
 
 /// Refuses to create a new, empty file in place of one that was served before:
