@@ -152,7 +152,7 @@ impl MountTable {
     }
 
     /// Returns the mount with this id; looks it up if it is unknown, and does not
-    /// wait for others that are. Call it under the process's own identity.
+    /// wait for other storage. Call it under the process's own identity.
     pub(crate) fn by_id(&self, id: u64) -> StoreResult<Arc<Mount>> {
         if let Some(mount) = self.find(|mount| mount.id == id) {
             return Ok(mount);
@@ -329,9 +329,9 @@ impl MountTable {
         children.clear();
     }
 
-    /// Adds new mounts, or the one with the id `only`, and removes those that are
-    /// gone. A mount that hangs is waited for without the lock, because serving
-    /// threads take the lock.
+    /// Adds new mounts, or the one with the id `only` and those that wait for no other
+    /// storage than it does, and removes those that are gone. A mount that hangs is
+    /// waited for without the lock, because serving threads take the lock.
     fn refresh(&self, only: Option<u64>) {
         let gaps = self.gaps.load(Ordering::Acquire);
         let Ok(lines) = read_lines() else { return };
@@ -340,8 +340,15 @@ impl MountTable {
         let missing = lines.iter().filter(|line| {
             self.is_child(line) && line.kind != b"autofs" && !known.contains(&line.id)
         });
+        // Each unknown mount would cost a read of the whole table otherwise.
+        let near = lines.iter().find(|line| Some(line.id) == only && self.is_child(line));
+        let near = near.map(|line| self.waits_for(&line.point)).unwrap_or_default();
+        let is_near = |line: &MountLine| {
+            let engines = self.waits_for(&line.point);
+            engines.iter().all(|one| near.iter().any(|other| one.shares_workers_with(other)))
+        };
         let (wanted, left): (Vec<_>, Vec<_>) =
-            missing.partition(|line| only.is_none_or(|id| line.id == id));
+            missing.partition(|line| only.is_none_or(|id| line.id == id || is_near(line)));
         // Whoever sees one of those that are added now must know that others are missing.
         if !left.is_empty() {
             self.gaps.fetch_add(1, Ordering::AcqRel);
@@ -353,6 +360,24 @@ impl MountTable {
             // Those left out meanwhile, by a release for example, are still missing.
             self.filled.fetch_max(gaps, Ordering::AcqRel);
         }
+    }
+
+    /// Returns the engines for the storage that taking up what is mounted at `point` may
+    /// wait for: its own, and that of the directory that it covers. The kernel has the
+    /// rest of the path in memory.
+    fn waits_for(&self, point: &[u8]) -> Vec<IoEngine> {
+        let points = self.points.read().unwrap_or_else(PoisonError::into_inner);
+        let mut engines: Vec<IoEngine> = points.engines.get(point).cloned().into_iter().collect();
+        let mut above = point;
+        while let Some(at) = above.iter().rposition(|&byte| byte == b'/') {
+            above = &above[..at];
+            if let Some(engine) = points.engines.get(above) {
+                engines.push(engine.clone());
+                return engines;
+            }
+        }
+        engines.push(self.root.engine.clone());
+        engines
     }
 
     /// Removes the mounts that are gone; returns the ids of the others.
@@ -496,48 +521,4 @@ fn covered_fileid(point: &[u8]) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn snapshots_are_told_by_their_source() {
-        let parsed = mountinfo::parse(
-            b"50 28 0:49 / /tank/.zfs/snapshot/daily ro,relatime shared:27 - zfs tank@daily ro\n\
-              51 28 0:50 / /tank/a@b rw,relatime shared:28 - zfs tank/a rw\n",
-        );
-        let found: Vec<_> = parsed.iter().map(snapshot_mount).collect();
-        assert_eq!(found.len(), 2);
-        let point = found[0].as_ref().map(|one| one.point.as_slice());
-        assert_eq!(point, Some(&b"/tank/.zfs/snapshot/daily"[..]));
-        assert!(found[1].is_none());
-    }
-
-    #[test]
-    fn a_dataset_is_taken_for_itself_alone() {
-        let lines = mountinfo::parse(
-            b"27 1 254:0 / / rw - ext4 /dev/vda rw\n\
-              50 27 0:49 / /tank rw shared:27 - zfs tank rw\n\
-              51 50 0:50 / /tank/a rw shared:28 - zfs tank/a\\040b rw\n\
-              52 51 0:51 / /tank/a rw shared:29 - zfs tank/copy rw\n\
-              53 50 0:50 /sub /srv rw shared:30 - zfs tank/a\\040b rw\n",
-        );
-        let found = |dataset, at: usize| other_than(dataset, &lines[at], &lines);
-        assert_eq!(found("tank/a b", 2), None);
-        assert_eq!(found("tank/a b", 3).as_deref(), Some("tank/copy (zfs)"), "mounted over it");
-        assert_eq!(found("tank/a b", 1).as_deref(), Some("tank (zfs)"), "not mounted");
-        assert_eq!(found("tank/a b", 0).as_deref(), Some("/dev/vda (ext4)"), "not mounted");
-        assert_eq!(found("tank/a b", 4).as_deref(), Some("/sub of tank/a b (zfs)"));
-        assert_eq!(found("tank/a", 2).as_deref(), Some("tank/a b (zfs)"), "before a rename");
-        assert_eq!(found("model/a", 0), None, "a stand-in's dataset");
-        assert!(found("model/a", 1).is_some());
-    }
-
-    #[test]
-    fn below_means_whole_components() {
-        assert!(is_below(b"/a/b", b"/a"));
-        assert!(is_below(b"/a", b"/a"));
-        assert!(is_below(b"/a", b"/"));
-        assert!(!is_below(b"/ab", b"/a"));
-        assert!(!is_below(b"(unreachable)/a", b"/"), "not an absolute path");
-    }
-}
+mod tests;
