@@ -37,8 +37,8 @@ const _: () = assert!(MAX_WINDOW_NAMES < MAX_NAMES);
 /// Cached listing of a directory.
 #[derive(Default)]
 pub(crate) struct Listing {
-    /// Lock held by the thread that changes the window: reading names may take
-    /// long.
+    /// Lock held by the thread that changes the names of the window: reading them may
+    /// take long.
     pub(crate) stream: Mutex<Option<DirStream>>,
     /// Lock held for memory accesses only, so that a core's thread may wait for
     /// it.
@@ -128,6 +128,12 @@ impl Window {
             self.names.iter().position(|slot| slot.listed.cookie == cookie)
         };
         found.map(|index| index + 1)
+    }
+
+    /// Returns the name with this cookie.
+    pub(crate) fn slot_of(&mut self, cookie: u64) -> Option<&mut Slot> {
+        let next = self.start_of(cookie)?;
+        self.names.get_mut(next.checked_sub(1)?)
     }
 
     /// Adds the following names.

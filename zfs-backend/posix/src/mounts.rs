@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags, RawDir};
 use siphasher::sip::SipHasher24;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 use zgate_io::file_handle::{name_to_handle, open_by_handle};
@@ -110,6 +110,10 @@ pub(crate) struct MountTable {
     children: RwLock<Vec<Arc<Mount>>>,
     points: RwLock<Points>,
     refreshed: Mutex<Option<Instant>>,
+    /// Number of times that mounts were left out of the table.
+    gaps: AtomicU64,
+    /// Value of `gaps` before the last refresh that took up all of them.
+    filled: AtomicU64,
     /// Released snapshots, by key: ZFS unmounts them after a while, and they
     /// are mounted again when clients return to them.
     asleep: Mutex<HashMap<u64, Vec<u8>>>,
@@ -134,6 +138,8 @@ impl MountTable {
             children: RwLock::default(),
             points: RwLock::default(),
             refreshed: Mutex::new(None),
+            gaps: AtomicU64::new(1),
+            filled: AtomicU64::new(0),
             asleep: Mutex::default(),
         };
         table.refresh(None);
@@ -146,7 +152,7 @@ impl MountTable {
     }
 
     /// Returns the mount with this id; looks it up if it is unknown, and does not
-    /// wait for others that are. Call it under the process's own identity.
+    /// wait for other storage. Call it under the process's own identity.
     pub(crate) fn by_id(&self, id: u64) -> StoreResult<Arc<Mount>> {
         if let Some(mount) = self.find(|mount| mount.id == id) {
             return Ok(mount);
@@ -181,23 +187,37 @@ impl MountTable {
         self.find(|mount| mount.key == key).ok_or(StoreError::Stale)
     }
 
-    /// Returns the other mounts of the file system of `mount`: directories of it
-    /// that are mounted below the root. Refreshes the table if none is known.
-    pub(crate) fn others_of(&self, mount: &Mount) -> StoreResult<Vec<Arc<Mount>>> {
-        let others = || -> Vec<Arc<Mount>> {
-            let children = self.children.read().unwrap_or_else(PoisonError::into_inner);
-            let same = |child: &&Arc<Mount>| child.key == mount.key && child.id != mount.id;
-            children.iter().filter(same).cloned().collect()
-        };
-        let known = others();
-        if !known.is_empty() {
-            return Ok(known);
-        }
-        self.refresh_if_due()?;
-        Ok(others())
+    /// Returns the known other mounts of the file system of `mount`: directories of
+    /// it that are mounted below the root.
+    pub(crate) fn others_of(&self, mount: &Mount) -> Vec<Arc<Mount>> {
+        let children = self.children.read().unwrap_or_else(PoisonError::into_inner);
+        let same = |child: &&Arc<Mount>| child.key == mount.key && child.id != mount.id;
+        children.iter().filter(same).cloned().collect()
     }
 
-    /// Refreshes the table for a handle of a peer, not too often.
+    /// Returns the other mounts of the file system of `mount` without those in `known`.
+    /// Refreshes the table if that is empty, or if the table lacks mounts.
+    pub(crate) fn more_of(
+        &self,
+        mount: &Mount,
+        known: &[Arc<Mount>],
+    ) -> StoreResult<Vec<Arc<Mount>>> {
+        if known.is_empty() || self.is_partial() {
+            self.refresh_if_due()?;
+        }
+        // Another thread may have completed the table since `known` was read.
+        let mut others = self.others_of(mount);
+        others.retain(|other| !known.iter().any(|one| Arc::ptr_eq(one, other)));
+        Ok(others)
+    }
+
+    /// Returns whether mounts were left out of the table since the last full refresh.
+    fn is_partial(&self) -> bool {
+        self.gaps.load(Ordering::Acquire) != self.filled.load(Ordering::Acquire)
+    }
+
+    /// Refreshes the table for a handle of a peer: not too often, unless mounts that
+    /// were known are missing.
     fn refresh_if_due(&self) -> StoreResult<()> {
         // Another thread may be refreshing, and waiting for a mount that hangs.
         let mut refreshed = match self.refreshed.try_lock() {
@@ -205,7 +225,8 @@ impl MountTable {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Err(StoreError::OutOfResources),
         };
-        if refreshed.is_none_or(|when| when.elapsed() >= REFRESH_INTERVAL) {
+        let is_due = refreshed.is_none_or(|when| when.elapsed() >= REFRESH_INTERVAL);
+        if is_due || self.is_partial() {
             self.refresh(None);
             *refreshed = Some(Instant::now());
         }
@@ -302,44 +323,92 @@ impl MountTable {
     /// Releases all child mounts, so that they can be unmounted; they are found
     /// again on access.
     pub(crate) fn release(&self) {
-        self.children.write().unwrap_or_else(PoisonError::into_inner).clear();
+        let mut children = self.children.write().unwrap_or_else(PoisonError::into_inner);
+        // A refresh that is under way may have added them before.
+        self.gaps.fetch_add(1, Ordering::AcqRel);
+        children.clear();
     }
 
-    /// Adds new mounts, or the one with the id `only`, and removes those that are
-    /// gone. A mount that hangs is waited for without the lock, because serving
-    /// threads take the lock.
+    /// Adds new mounts, or the one with the id `only` and those that wait for no other
+    /// storage than it does, and removes those that are gone. A mount that hangs is
+    /// waited for without the lock, because serving threads take the lock.
     fn refresh(&self, only: Option<u64>) {
+        let gaps = self.gaps.load(Ordering::Acquire);
         let Ok(lines) = read_lines() else { return };
         self.note_points(&lines);
-        let lock = || self.children.write().unwrap_or_else(PoisonError::into_inner);
-        let mut gone = Vec::new();
-        let known: Vec<u64> = {
-            let mut children = lock();
-            for child in std::mem::take(&mut *children) {
-                let there = lines.iter().any(|line| line.id == child.id);
-                if there { &mut *children } else { &mut gone }.push(child);
-            }
-            children.iter().map(|mount| mount.id).chain([self.root.id]).collect()
+        let known = self.drop_gone(&lines);
+        let missing = lines.iter().filter(|line| {
+            self.is_child(line) && line.kind != b"autofs" && !known.contains(&line.id)
+        });
+        // Each unknown mount would cost a read of the whole table otherwise.
+        let near = lines.iter().find(|line| Some(line.id) == only && self.is_child(line));
+        let near = near.map(|line| self.waits_for(&line.point)).unwrap_or_default();
+        let is_near = |line: &MountLine| {
+            let engines = self.waits_for(&line.point);
+            engines.iter().all(|one| near.iter().any(|other| one.shares_workers_with(other)))
         };
+        let (wanted, left): (Vec<_>, Vec<_>) =
+            missing.partition(|line| only.is_none_or(|id| line.id == id || is_near(line)));
+        // Whoever sees one of those that are added now must know that others are missing.
+        if !left.is_empty() {
+            self.gaps.fetch_add(1, Ordering::AcqRel);
+        }
+        for line in wanted {
+            self.add(line);
+        }
+        if only.is_none() {
+            // Those left out meanwhile, by a release for example, are still missing.
+            self.filled.fetch_max(gaps, Ordering::AcqRel);
+        }
+    }
+
+    /// Returns the engines for the storage that taking up what is mounted at `point` may
+    /// wait for: its own, and that of the directory that it covers. The kernel has the
+    /// rest of the path in memory.
+    fn waits_for(&self, point: &[u8]) -> Vec<IoEngine> {
+        let points = self.points.read().unwrap_or_else(PoisonError::into_inner);
+        let mut engines: Vec<IoEngine> = points.engines.get(point).cloned().into_iter().collect();
+        let mut above = point;
+        while let Some(at) = above.iter().rposition(|&byte| byte == b'/') {
+            above = &above[..at];
+            if let Some(engine) = points.engines.get(above) {
+                engines.push(engine.clone());
+                return engines;
+            }
+        }
+        engines.push(self.root.engine.clone());
+        engines
+    }
+
+    /// Removes the mounts that are gone; returns the ids of the others.
+    fn drop_gone(&self, lines: &[MountLine]) -> Vec<u64> {
+        let mut gone = Vec::new();
+        let mut children = self.children.write().unwrap_or_else(PoisonError::into_inner);
+        for child in std::mem::take(&mut *children) {
+            let there = lines.iter().any(|line| line.id == child.id);
+            if there { &mut *children } else { &mut gone }.push(child);
+        }
+        let known = children.iter().map(|mount| mount.id).chain([self.root.id]).collect();
+        // Closing their descriptors may take long.
+        drop(children);
         drop(gone);
-        for line in lines {
-            let wanted = only.is_none_or(|id| line.id == id) && self.is_child(&line);
-            if known.contains(&line.id) || !wanted || line.kind == b"autofs" {
-                continue;
+        known
+    }
+
+    /// Takes up a mount below the root.
+    fn add(&self, line: &MountLine) {
+        let mount = match take_up(line, &self.root_path, false, &self.policy) {
+            Ok(mount) => Arc::new(mount),
+            Err(error) => {
+                let point = String::from_utf8_lossy(&line.point);
+                tracing::debug!(%point, %error, "a mount below the root cannot be served");
+                return;
             }
-            let mount = match take_up(&line, &self.root_path, false, &self.policy) {
-                Ok(mount) => Arc::new(mount),
-                Err(error) => {
-                    let point = String::from_utf8_lossy(&line.point);
-                    tracing::debug!(%point, %error, "a mount below the root cannot be served");
-                    continue;
-                }
-            };
-            let mut children = lock();
-            // Another thread may have added it meanwhile.
-            if !children.iter().any(|child| child.id == mount.id) {
-                children.push(mount);
-            }
+        };
+        let mut children = self.children.write().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have added it meanwhile.
+        if !children.iter().any(|child| child.id == mount.id) {
+            children.push(mount);
         }
     }
 }
@@ -452,48 +521,4 @@ fn covered_fileid(point: &[u8]) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn snapshots_are_told_by_their_source() {
-        let parsed = mountinfo::parse(
-            b"50 28 0:49 / /tank/.zfs/snapshot/daily ro,relatime shared:27 - zfs tank@daily ro\n\
-              51 28 0:50 / /tank/a@b rw,relatime shared:28 - zfs tank/a rw\n",
-        );
-        let found: Vec<_> = parsed.iter().map(snapshot_mount).collect();
-        assert_eq!(found.len(), 2);
-        let point = found[0].as_ref().map(|one| one.point.as_slice());
-        assert_eq!(point, Some(&b"/tank/.zfs/snapshot/daily"[..]));
-        assert!(found[1].is_none());
-    }
-
-    #[test]
-    fn a_dataset_is_taken_for_itself_alone() {
-        let lines = mountinfo::parse(
-            b"27 1 254:0 / / rw - ext4 /dev/vda rw\n\
-              50 27 0:49 / /tank rw shared:27 - zfs tank rw\n\
-              51 50 0:50 / /tank/a rw shared:28 - zfs tank/a\\040b rw\n\
-              52 51 0:51 / /tank/a rw shared:29 - zfs tank/copy rw\n\
-              53 50 0:50 /sub /srv rw shared:30 - zfs tank/a\\040b rw\n",
-        );
-        let found = |dataset, at: usize| other_than(dataset, &lines[at], &lines);
-        assert_eq!(found("tank/a b", 2), None);
-        assert_eq!(found("tank/a b", 3).as_deref(), Some("tank/copy (zfs)"), "mounted over it");
-        assert_eq!(found("tank/a b", 1).as_deref(), Some("tank (zfs)"), "not mounted");
-        assert_eq!(found("tank/a b", 0).as_deref(), Some("/dev/vda (ext4)"), "not mounted");
-        assert_eq!(found("tank/a b", 4).as_deref(), Some("/sub of tank/a b (zfs)"));
-        assert_eq!(found("tank/a", 2).as_deref(), Some("tank/a b (zfs)"), "before a rename");
-        assert_eq!(found("model/a", 0), None, "a stand-in's dataset");
-        assert!(found("model/a", 1).is_some());
-    }
-
-    #[test]
-    fn below_means_whole_components() {
-        assert!(is_below(b"/a/b", b"/a"));
-        assert!(is_below(b"/a", b"/a"));
-        assert!(is_below(b"/a", b"/"));
-        assert!(!is_below(b"/ab", b"/a"));
-        assert!(!is_below(b"(unreachable)/a", b"/"), "not an absolute path");
-    }
-}
+mod tests;

@@ -34,11 +34,15 @@ enum Nodes {
 /// engines for it.
 type Across = HashMap<Vec<u8>, IoEngine>;
 
+/// A page of a listing, and the indices of the entries in it that lie across a mount
+/// and have no valid handle and attributes in memory.
+type PageAndRest = (DirPage, Vec<usize>);
+
 impl Tree {
     /// Lists entries after `cookie`, at most `max_entries`; may wait for the disk of
     /// `dir`, but for no other one. Mount points whose storage has other workers have
-    /// no handle yet: their indices are returned, with the engines for
-    /// [`Self::mounted_node`].
+    /// no handle yet, unless one is in memory: their indices are returned, with the
+    /// engines for [`Self::mounted_node`].
     pub(crate) fn readdir(
         &self,
         who: &Caller,
@@ -51,21 +55,34 @@ impl Tree {
         let nodes = self.may_list(who, &dir, with_nodes)?;
         let across = if nodes == Nodes::Wanted { self.mounted_in(&dir) } else { Across::default() };
         // Names and attributes are the same for every caller who may see them.
-        let page =
+        let (page, rest) =
             credentials::as_process(|| self.list(&dir, (cookie, max_entries), nodes, &across))?;
         let own = &dir.mount.engine;
-        let engine = |name: &[u8]| across.get(name).map(|there| own.between(there));
-        let left = page.entries.iter().enumerate();
-        let left = left.filter_map(|(index, entry)| Some((index, engine(&entry.name)?)));
+        let engine = |index: usize| across.get(&page.entries[index].name);
+        let left = rest.into_iter();
+        let left = left.filter_map(|index| Some((index, own.between(engine(index)?))));
         let left = left.collect();
         Ok((page, left))
     }
 
-    /// Returns handle and attributes of the root of what is mounted on a listed name;
-    /// may wait for its disk.
-    pub(crate) fn mounted_node(&self, dir: &NodeHandle, name: &[u8]) -> StoreResult<Node> {
+    /// Returns handle and attributes of the root of what is mounted on the name that is
+    /// listed with `cookie`, and notes them in the listing; may wait for its disk.
+    pub(crate) fn mounted_node(
+        &self,
+        dir: &NodeHandle,
+        name: &[u8],
+        cookie: u64,
+    ) -> StoreResult<Node> {
         let dir = self.directory(dir)?;
-        self.listed_node(&dir, name, Instant::now()).map(|(node, _)| node)
+        let modifications = self.modifications.load(Ordering::Acquire);
+        let (node, at) = self.listed_node(&dir, name, Instant::now())?;
+        let mut window = dir.listing.window.write().unwrap_or_else(PoisonError::into_inner);
+        // The listing may be another one by now.
+        let slot = window.as_mut().and_then(|window| window.slot_of(cookie));
+        if let Some(slot) = slot.filter(|slot| *slot.listed.name == *name) {
+            slot.known = Some(Known { node: Ok(node), at, modifications });
+        }
+        Ok(node)
     }
 
     fn mounted_in(&self, dir: &Entry) -> Across {
@@ -140,7 +157,7 @@ impl Tree {
         (cookie, max): (u64, usize),
         nodes: Nodes,
         across: &Across,
-    ) -> StoreResult<DirPage> {
+    ) -> StoreResult<PageAndRest> {
         let mut stream = dir.listing.stream.lock().unwrap_or_else(PoisonError::into_inner);
         let stream = match &mut *stream {
             Some(stream) => stream,
@@ -155,7 +172,7 @@ impl Tree {
             self.look_at(dir, start, max, across);
         }
         let guard = dir.listing.window.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(window) = guard.as_ref() else { return Ok(DirPage::default()) };
+        let Some(window) = guard.as_ref() else { return Ok(PageAndRest::default()) };
         let entry = |slot: &Slot| {
             let node = match (&slot.known, nodes) {
                 (Some(known), Nodes::Wanted) => known.node,
@@ -163,9 +180,23 @@ impl Tree {
             };
             entry_of(slot, node)
         };
-        let entries: Vec<_> = page_of(window, start, max).iter().map(entry).collect();
+        let slots = page_of(window, start, max);
+        let rest = self.unknown_in(slots, |slot| across.contains_key(&slot.listed.name[..]));
+        let entries: Vec<_> = slots.iter().map(entry).collect();
         let end = window.end && start + entries.len() == window.names.len();
-        Ok(DirPage { entries, end })
+        Ok((DirPage { entries, end }, rest))
+    }
+
+    /// Returns the indices of those slots that `fits` and whose handle and attributes are
+    /// missing or no longer valid.
+    fn unknown_in(&self, slots: &[Slot], fits: impl Fn(&Slot) -> bool) -> Vec<usize> {
+        let now = Instant::now();
+        let modifications = self.modifications.load(Ordering::Acquire);
+        let is_known = |slot: &Slot| {
+            self.inline_metadata && slot.known.is_some_and(|known| known.holds(modifications, now))
+        };
+        let slots = slots.iter().enumerate();
+        slots.filter(|(_, slot)| fits(slot) && !is_known(slot)).map(|(index, _)| index).collect()
     }
 
     /// Makes the window hold names after `cookie`, `max` of them if it has
@@ -236,13 +267,10 @@ impl Tree {
         let unknown: Vec<(usize, Box<[u8]>)> = {
             let window = dir.listing.window.read().unwrap_or_else(PoisonError::into_inner);
             let Some(window) = window.as_ref() else { return };
-            let slots = page_of(window, start, max).iter().enumerate();
-            let here = slots.filter(|(_, slot)| !across.contains_key(&slot.listed.name[..]));
-            let unknown = here.filter(|(_, slot)| {
-                !self.inline_metadata
-                    || !slot.known.is_some_and(|known| known.holds(modifications, now))
-            });
-            unknown.map(|(index, slot)| (start + index, slot.listed.name.clone())).collect()
+            let slots = page_of(window, start, max);
+            let is_here = |slot: &Slot| !across.contains_key(&slot.listed.name[..]);
+            let unknown = self.unknown_in(slots, is_here).into_iter();
+            unknown.map(|index| (start + index, slots[index].listed.name.clone())).collect()
         };
         let found: Vec<(usize, Known)> = unknown
             .into_iter()

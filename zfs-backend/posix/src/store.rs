@@ -397,8 +397,9 @@ impl FileStore for PosixStore {
             let (mut page, mounted) = self.by(who, &dir, list).await?;
             for (index, engine) in mounted {
                 let entry = &mut page.entries[index];
-                let (tree, name) = (Arc::clone(&self.tree), entry.name.clone());
-                let found = engine.run(move || tree.mounted_node(&dir, &name)).await;
+                let (tree, name, cookie) =
+                    (Arc::clone(&self.tree), entry.name.clone(), entry.cookie);
+                let found = engine.run(move || tree.mounted_node(&dir, &name, cookie)).await;
                 entry.node = found.or_store().and_then(|node| node);
             }
             Ok(page)

@@ -216,14 +216,17 @@ impl Tree {
             return Ok((fd, mount));
         }
         // A directory of the same file system may be mounted below the root.
-        for other in self.mounts.others_of(&mount)? {
-            if let Ok(fd) = open_kernel_handle(&other.root, handle)
-                && self.lies_below_root(&fd)
-            {
-                return Ok((fd, other));
-            }
+        let through = |other: &Arc<Mount>| {
+            let fd = open_kernel_handle(&other.root, handle).ok()?;
+            self.lies_below_root(&fd).then(|| (fd, Arc::clone(other)))
+        };
+        let known = self.mounts.others_of(&mount);
+        if let Some(found) = known.iter().find_map(through) {
+            return Ok(found);
         }
-        Err(StoreError::Stale)
+        // Only now: to take up the others may wait for one that hangs.
+        let more = self.mounts.more_of(&mount, &known)?;
+        more.iter().find_map(through).ok_or(StoreError::Stale)
     }
 
     /// Returns whether the kernel's path of the object leads through the root,

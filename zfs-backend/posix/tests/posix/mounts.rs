@@ -96,6 +96,51 @@ fn directories_of_the_same_file_system_mounted_below_are_found_by_their_handles(
 }
 
 #[test]
+fn a_mount_that_is_looked_up_hides_no_other_of_its_file_system() {
+    let outer = tempfile::tempdir().unwrap();
+    let export = outer.path().join("export");
+    for dir in ["first", "second/in", "export/x"] {
+        std::fs::create_dir_all(outer.path().join(dir)).unwrap();
+    }
+    // The way to z leads through other storage, so nobody who needs x takes it up.
+    let Some(other) = Small::mount(export.join("y"), c"size=1m") else { return };
+    std::fs::create_dir(other.0.join("z")).unwrap();
+    let mut bound = Vec::new();
+    for (dir, at) in [("first", "x"), ("second", "y/z")] {
+        let at = export.join(at);
+        mount_bind(outer.path().join(dir), &at).unwrap();
+        bound.push(Small(at));
+    }
+    let store = open_store(&export, HandleMode::Auto);
+    block_on(async {
+        let y = store.lookup(&root(), &store.root(), b"y").await.unwrap();
+        let z = store.lookup(&root(), &y.handle, b"z").await.unwrap();
+        let inside = store.lookup(&root(), &z.handle, b"in").await.unwrap();
+        store.release();
+        store.lookup(&root(), &store.root(), b"x").await.unwrap();
+        assert_eq!(store.getattr(&inside.handle).await.unwrap().fileid, inside.attr.fileid);
+    });
+}
+
+#[test]
+fn a_child_is_found_by_a_handle_however_often_mounts_are_released() {
+    for mode in [HandleMode::Auto, HandleMode::InTree] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(small) = Small::mount(dir.path().join("child"), c"size=1m") else { return };
+        std::fs::write(small.0.join("f"), b"inside").unwrap();
+        let store = open_store(dir.path(), mode);
+        block_on(async {
+            let child = store.lookup(&root(), &store.root(), b"child").await.unwrap();
+            let f = store.lookup(&root(), &child.handle, b"f").await.unwrap();
+            for _ in 0..3 {
+                store.release();
+                assert_eq!(store.getattr(&f.handle).await.unwrap().size, 6);
+            }
+        });
+    }
+}
+
+#[test]
 fn a_mount_made_later_is_found() {
     for mode in [HandleMode::Auto, HandleMode::InTree] {
         let dir = tempfile::tempdir().unwrap();
