@@ -1,14 +1,23 @@
 #!/usr/bin/env python3
 """Somebody in between who repeats or changes the calls of Kerberos users:
 gss-between.py PORT TO-PORT WAY-FILE. The file has one word: `pass`; `repeat` sends
-each call twice; `arguments` changes a bit in the arguments of every fourth call,
+each call twice; `arguments` changes a bit in the arguments of about every fourth call,
 `header` in its credential, `all` in the arguments of each call."""
+import itertools
 import socket
 import struct
 import sys
 import threading
 
 RPCSEC_GSS = 6
+# Of all connections: a client that comes back over a new one is not where it was.
+numbers = itertools.count(1)
+
+
+def is_chosen(number):
+    """About every fourth, in no rhythm: with one, the client's recovery, which repeats
+    the same few calls until they succeed, would always meet the change at the same call."""
+    return (number * 2654435761) % 2**32 < 2**30
 
 
 def exactly(source, count):
@@ -36,7 +45,6 @@ def flipped(body, at):
 
 
 def calls(client, server, way_file):
-    count = 0
     try:
         while True:
             mark = exactly(client, 4)
@@ -46,11 +54,11 @@ def calls(client, server, way_file):
             if not is_data_call(body):
                 server.sendall(mark + body)
                 continue
-            count += 1
-            if way == "all" or (way == "arguments" and count % 4 == 0):
+            chosen = is_chosen(next(numbers))
+            if way == "all" or (way == "arguments" and chosen):
                 # In front of the code that ends the call.
                 body = flipped(body, len(body) - 60)
-            elif way == "header" and count % 4 == 0:
+            elif way == "header" and chosen:
                 # The sequence number of the credential.
                 body = flipped(body, 43)
             server.sendall((mark + body) * (2 if way == "repeat" else 1))

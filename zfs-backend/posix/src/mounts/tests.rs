@@ -26,13 +26,13 @@ fn one_lookup_takes_up_all_mounts_that_wait_for_the_same_storage() {
     let source = outer.join("source");
     std::fs::create_dir_all(&source).unwrap();
     std::fs::create_dir_all(at("other")).unwrap();
-    if mount("none", &at("other"), "tmpfs", MountFlags::empty(), c"size=1m").is_err() {
+    if mount("none", at("other"), "tmpfs", MountFlags::empty(), c"size=1m").is_err() {
         return;
     }
     let mut mounts = vec![Mounted(at("other"))];
     for name in ["a", "b", "other/c"] {
         std::fs::create_dir_all(at(name)).unwrap();
-        mount_bind(&source, &at(name)).unwrap();
+        mount_bind(&source, at(name)).unwrap();
         // Those that are mounted last are unmounted first.
         mounts.insert(0, Mounted(at(name)));
     }
