@@ -3,7 +3,7 @@
 
 use super::absent::absent_items;
 use super::luns::catalog::{Catalog, Target};
-use super::luns::unit::Unit;
+use super::luns::unit::{RESIZE_IT, Unit};
 use super::service::{IscsiService, Rules};
 use super::settings::{InitiatorRule, IscsiSettings, rule};
 use crate::exports::absent::AbsentItem;
@@ -15,9 +15,6 @@ use std::time::{Duration, Instant};
 use zgate_config::{InitiatorConfig, LunConfig, NamePattern};
 use zgate_iscsi::names::IscsiName;
 use zgate_store::BlockStore;
-
-/// Next step for a LUN whose file has not got the size of the configuration.
-pub(super) const RESIZE_IT: &str = "change it by `zgate lun resize`";
 
 fn invalid(reason: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, reason)

@@ -11,7 +11,7 @@ pub(crate) struct Reloaded {
     /// Gateways before this field was added do not send it.
     #[serde(default)]
     absent: Vec<Absent>,
-    /// What comes later, or has failed; gateways before this field was added do not send it.
+    /// Notes of what comes later, or has failed; gateways before this field was added do not send it.
     #[serde(default)]
     notes: Vec<String>,
 }

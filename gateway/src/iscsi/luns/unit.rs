@@ -5,7 +5,6 @@ use super::reservations::DirReservations;
 use super::watch::watch;
 use crate::exports::absent::Fault;
 use crate::exports::stores::in_time;
-use crate::iscsi::change::RESIZE_IT;
 use crate::iscsi::limits::{BACKGROUND_BYTES_PER_SECOND, BACKGROUND_SECONDS};
 use crate::iscsi::port_groups::PortGroups;
 use crate::iscsi::settings::{IscsiSettings, identity};
@@ -31,6 +30,9 @@ use zgate_store::{BlockStore, BufferPool};
 
 /// Reason for which a disk is never made smaller.
 const NO_SHRINKING: &str = "a smaller disk would lose data";
+
+/// Next step for a LUN whose file has not got the size of the configuration.
+pub(in crate::iscsi) const RESIZE_IT: &str = "change it by `zgate lun resize`";
 
 /// Next step where the file that stands for a disk in standby cannot be made.
 const STAND_IN_STEP: &str = "put state_dir on a file system that has files of this size, such as \
