@@ -90,7 +90,7 @@ fn takes_nothing(error: &io::Error) -> bool {
 ///
 /// # Errors
 /// The directory, what is to be mounted there, and the next step.
-pub(crate) fn find_mounted(path: &Path) -> io::Result<()> {
+pub(crate) fn require_mount(path: &Path) -> io::Result<()> {
     if place::TEMPORARY_DIRS.iter().any(|dir| path.starts_with(dir)) {
         return Ok(());
     }
@@ -105,7 +105,7 @@ impl StateDir {
     /// # Errors
     /// The path and the reason; also if another gateway uses it.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        find_mounted(path)?;
+        require_mount(path)?;
         place::make(path, &place::TEMPORARY_DIRS.map(Path::new))?;
         for part in PARTS {
             let dir = path.join(part);

@@ -291,7 +291,7 @@ pub(crate) fn next_step_for_foreign_file(key: &str) -> String {
 /// configuration may name a file by mistake.
 ///
 /// # Errors
-/// What is there instead, and the next step.
+/// The kind of file that is there instead, and the next step.
 pub(crate) fn refuse_foreign_file(path: &Path, key: &str) -> io::Result<()> {
     let Some(fault) = foreign_file(path) else { return Ok(()) };
     let reason = format!("{fault}; {}", next_step_for_foreign_file(key));

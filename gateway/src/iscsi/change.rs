@@ -79,29 +79,26 @@ impl Resizes {
         let mut notes = Vec::new();
         for (unit, ended) in begun {
             let (target_name, lun) = (&unit.target, unit.config.number);
-            match ended.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    notes.push(format!("{error}; the LUN keeps its size: {RESIZE_IT}"));
-                }
+            let left = deadline.saturating_duration_since(Instant::now());
+            notes.push(match ended.recv_timeout(left) {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => format!("{error}; the LUN keeps its size: {RESIZE_IT}"),
                 Err(RecvTimeoutError::Timeout) => {
-                    notes.push(format!(
-                        "target {target_name} lun {lun}: the file gets its new size when its \
-                         storage answers; if the gateway ends before that, {RESIZE_IT}"
-                    ));
                     tracing::warn!(
                         %target_name, lun,
                         "the file of a LUN gets its new size when its storage answers: check its \
                          pool"
                     );
+                    format!(
+                        "target {target_name} lun {lun}: the file gets its new size when its \
+                         storage answers; if the gateway ends before that, {RESIZE_IT}"
+                    )
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    notes.push(format!(
-                        "target {target_name} lun {lun}: it keeps its size: {RESIZE_IT}"
-                    ));
-                    tracing::error!(%target_name, lun, "a LUN keeps its size: change it by `zgate lun resize`");
+                    tracing::error!(%target_name, lun, "a LUN keeps its size: {RESIZE_IT}");
+                    format!("target {target_name} lun {lun}: it keeps its size: {RESIZE_IT}")
                 }
-            }
+            });
         }
         notes
     }

@@ -270,7 +270,7 @@ impl LiveConfig {
 /// restart is as it is now.
 ///
 /// # Errors
-/// What is as it is now, and contradicts the rest.
+/// The keys that stay as they are until a restart and contradict the rest.
 fn effective(running: &Config, new: &Config) -> io::Result<Config> {
     let effective = zgate_config::after_reload(running, new.clone());
     let mut together = effective.clone();

@@ -41,8 +41,8 @@ pub struct Examined {
 }
 
 /// Returns what opening the volume at `path` would find; none if it would create a file.
-/// What only opening tells (another user, a read-only device) is not examined. Blocks for
-/// as long as the storage does.
+/// Facts that only opening tells (another user, a read-only device) are not examined. Blocks
+/// for as long as the storage does.
 ///
 /// # Errors
 /// Those of [`crate::BlockVolume::open`].

@@ -29,7 +29,7 @@ pub fn lun_problem(lun: &LunConfig) -> Option<LunProblem> {
 /// created. Blocks for as long as the storage does.
 ///
 /// # Errors
-/// What is absent, or can never be served as configured.
+/// The item that is absent, or can never be served as configured.
 pub(crate) fn examine(lun: &LunConfig) -> Result<Option<Identity>, Fault> {
     let wanted = Wanted {
         read_only: lun.read_only,

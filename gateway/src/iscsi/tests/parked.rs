@@ -43,6 +43,18 @@ fn start_read(host: &mut Host) -> Itt {
     itt
 }
 
+/// A gateway whose disk hangs in a read that takes all memory, a host of it, and the read.
+fn hanging_without_memory() -> (Fixture, Host, Itt) {
+    // One command counts for more.
+    let memory = MAX_TRANSFER_BYTES as usize / 2;
+    let fixture = Fixture::with_memory(at_once(), memory);
+    let mut host = fixture.host(Over::Tcp, "one");
+    fixture.gate.hold_reads();
+    let running = start_read(&mut host);
+    fixture.until("the read hangs", || fixture.gate.held_reads() == 1);
+    (fixture, host, running)
+}
+
 #[test]
 fn what_waits_behind_a_disk_that_hangs_can_be_aborted() {
     let (fixture, mut host) = hanging();
@@ -60,13 +72,7 @@ fn what_waits_behind_a_disk_that_hangs_can_be_aborted() {
 
 #[test]
 fn what_waits_without_memory_can_be_aborted() {
-    // One command counts for more.
-    let memory = MAX_TRANSFER_BYTES as usize / 2;
-    let fixture = Fixture::with_memory(at_once(), memory);
-    let mut host = fixture.host(Over::Tcp, "one");
-    fixture.gate.hold_reads();
-    let running = start_read(&mut host);
-    fixture.until("the read hangs", || fixture.gate.held_reads() == 1);
+    let (fixture, mut host, running) = hanging_without_memory();
     let (unwanted, wanted) = (start_read(&mut host), start_read(&mut host));
     let aborted = host.function(TaskFunction::ABORT_TASK, unwanted);
     assert_eq!(aborted, TaskResult::COMPLETE, "it has not begun");
@@ -79,12 +85,7 @@ fn what_waits_without_memory_can_be_aborted() {
 
 #[test]
 fn what_is_behind_data_without_memory_is_heard_and_the_write_can_be_repeated() {
-    let memory = MAX_TRANSFER_BYTES as usize / 2;
-    let fixture = Fixture::with_memory(at_once(), memory);
-    let mut host = fixture.host(Over::Tcp, "one");
-    fixture.gate.hold_reads();
-    let running = start_read(&mut host);
-    fixture.until("the read hangs", || fixture.gate.held_reads() == 1);
+    let (fixture, mut host, running) = hanging_without_memory();
     host.start_write(LBA, &block(7, 0));
     let aborted = host.function(TaskFunction::ABORT_TASK, running);
     assert_eq!(aborted, TaskResult::REJECTED, "it is heard, and the storage still reads");

@@ -12,7 +12,7 @@ use crate::iscsi::luns::examine::examine;
 use crate::state_dir;
 use std::collections::HashMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use zgate_block::Identity;
 use zgate_config::{Config, LunConfig, Place, Problem};
 use zgate_control::Tool;
@@ -60,7 +60,7 @@ fn checks(config: &Config) -> Vec<(Place, Work<()>)> {
     let state_dir = &config.server.state_dir;
     let path = state_dir.clone();
     let place = Place::root("server").key("state_dir");
-    let mut checks = vec![(place, boxed(move || check_state_dir(&path)))];
+    let mut checks = vec![(place, boxed(move || fault_of_state_dir(state_dir::examine(&path))))];
     for (index, export) in config.exports.iter().enumerate() {
         let Some(path) = export.path.clone() else { continue };
         let state_dir = state_dir.clone();
@@ -144,9 +144,9 @@ fn looks(config: &Config) -> Vec<Look> {
     looks
 }
 
-/// Looks at the place of the state directory. Blocks.
-fn check_state_dir(path: &Path) -> Result<(), Fault> {
-    state_dir::examine(path).and_then(|()| state_dir::find_mounted(path)).map_err(|error| {
+/// Returns the fault that a look at the state directory has found.
+fn fault_of_state_dir(found: io::Result<()>) -> Result<(), Fault> {
+    found.map_err(|error| {
         let reason = error.to_string();
         match error.kind() {
             io::ErrorKind::NotFound => Fault::absent(reason, "mount it, or correct state_dir"),
@@ -161,9 +161,12 @@ fn check_state_dir(path: &Path) -> Result<(), Fault> {
 #[must_use]
 pub fn missing_state_dir(config: &Config) -> Option<Problem> {
     let (path, place) = (config.server.state_dir.clone(), Place::root("server").key("state_dir"));
-    let look = move || match check_state_dir(&path) {
-        Err(fault) if fault.absent => Err(fault),
-        _ => Ok(()),
+    let look = move || {
+        let found = state_dir::examine(&path).and_then(|()| state_dir::require_mount(&path));
+        match fault_of_state_dir(found) {
+            Err(fault) if fault.absent => Err(fault),
+            _ => Ok(()),
+        }
     };
     attempted(vec![(place, boxed(look))], NAME_PATIENCE).pop()
 }
@@ -198,6 +201,7 @@ mod tests {
     use super::super::tests::{lines, parsed};
     use super::*;
     use std::fs::File;
+    use std::path::Path;
     use zgate_control::ToolError;
 
     const TARGET: &str = "[iscsi]\nlisten = [\"127.0.0.1:3260\"]\n\

@@ -10,6 +10,7 @@ use crate::iscsi::tests::gate::hold_open;
 use crate::nfs::tcp::tests::gateway_with;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use zgate_config::Config;
 use zgate_control::{Discovery, Tool, ToolError};
 
 /// A pool with one zvol.
@@ -71,24 +72,52 @@ impl Tool for TwoPools {
     }
 }
 
-#[test]
-fn a_zvol_that_does_not_open_keeps_the_state_from_nobody() {
-    let dir = tempfile::tempdir().unwrap();
-    let gateway = gateway_with(dir.path(), "");
-    let disk = dir.path().join("disk");
-    std::fs::File::create(&disk).unwrap().set_len(1 << 20).unwrap();
+/// A search for the datasets of a pool with one zvol.
+fn with_one_zvol() -> Arc<Reconciler> {
     let tool: Arc<dyn Tool> = Arc::new(OneZvol);
-    let follow = Reconciler::with(Discovery::new(Arc::clone(&tool)), Discovery::new(tool));
-    let text = "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.test:a\"\n\
-        [[target.volumes]]\ndataset = \"tank/vm/*\"\ndirect = \"never\"\n";
-    let config = zgate_config::parse(text, std::path::Path::new("x")).unwrap();
-    let prepared = follow.prepare(&config).unwrap();
+    Reconciler::with(Discovery::new(Arc::clone(&tool)), Discovery::new(tool))
+}
+
+/// Serves the targets of a configuration, as a start does.
+fn serve_targets(follow: &Reconciler, gateway: &Gateway, config: &Config) {
+    let prepared = follow.prepare(config).unwrap();
     let iscsi = &gateway.shared.iscsi;
     let targets = Catalog::default();
     let catalog =
         targets.next(&prepared.block, &iscsi.home, &iscsi.volumes, Opening::Reload).unwrap();
     iscsi.replace_rules(Rules { catalog, discovery: None });
     follow.adopt(prepared);
+}
+
+/// A disk of the API behind this target.
+fn granted_disk(target: &str) -> GrantedDisk {
+    GrantedDisk {
+        guid: 8,
+        name: "tank/k8s/b".parse().unwrap(),
+        device: "/nosuch/zvol".into(),
+        target: target.to_owned(),
+        grants: Vec::new(),
+        unit: toml::from_str("dataset = \"tank/k8s/b\"\n").unwrap(),
+    }
+}
+
+fn has_target(gateway: &Gateway, name: &str) -> bool {
+    let rules = gateway.shared.iscsi.rules();
+    rules.catalog.targets.keys().any(|target| target.as_str() == name)
+}
+
+#[test]
+fn a_zvol_that_does_not_open_keeps_the_state_from_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = gateway_with(dir.path(), "");
+    let disk = dir.path().join("disk");
+    std::fs::File::create(&disk).unwrap().set_len(1 << 20).unwrap();
+    let follow = with_one_zvol();
+    let text = "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.test:a\"\n\
+        [[target.volumes]]\ndataset = \"tank/vm/*\"\ndirect = \"never\"\n";
+    let config = zgate_config::parse(text, std::path::Path::new("x")).unwrap();
+    let iscsi = &gateway.shared.iscsi;
+    serve_targets(&follow, &gateway, &config);
     // It was found under another name, which its device still has.
     let template = config.targets[0].volumes[0].clone();
     let (name, device) = ("tank/vm/before".parse().unwrap(), disk.clone());
@@ -109,37 +138,21 @@ fn a_zvol_that_does_not_open_keeps_the_state_from_nobody() {
 fn numbers_that_cannot_be_read_keep_no_access_from_being_withdrawn() {
     let dir = tempfile::tempdir().unwrap();
     let gateway = gateway_with(dir.path(), "");
-    let tool: Arc<dyn Tool> = Arc::new(OneZvol);
-    let follow = Reconciler::with(Discovery::new(Arc::clone(&tool)), Discovery::new(tool));
+    let follow = with_one_zvol();
     let (target, disk) = ("iqn.2026-11.test:a", "iqn.2026-11.test:k8s:8");
     let text = format!(
         "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{target}\"\n\
          [[target.volumes]]\ndataset = \"tank/vm/*\"\ndirect = \"never\"\n"
     );
     let config = zgate_config::parse(&text, std::path::Path::new("x")).unwrap();
-    let prepared = follow.prepare(&config).unwrap();
     let iscsi = &gateway.shared.iscsi;
-    let catalog = Catalog::default();
-    let catalog =
-        catalog.next(&prepared.block, &iscsi.home, &iscsi.volumes, Opening::Reload).unwrap();
-    iscsi.replace_rules(Rules { catalog, discovery: None });
-    follow.adopt(prepared);
-    let granted = GrantedDisk {
-        guid: 8,
-        name: "tank/k8s/b".parse().unwrap(),
-        device: "/nosuch/zvol".into(),
-        target: disk.to_owned(),
-        grants: Vec::new(),
-        unit: toml::from_str("dataset = \"tank/k8s/b\"\n").unwrap(),
-    };
+    serve_targets(&follow, &gateway, &config);
+    let granted = granted_disk(disk);
     iscsi.replace_granted(std::slice::from_ref(&granted));
     // What was in effect before: the zvol is new, and access to the disk is withdrawn.
     follow.state().shown.volumes.clear();
     follow.state().shown.granted = vec![(granted, true)];
-    let has = |name: &str| {
-        let rules = iscsi.rules();
-        rules.catalog.targets.keys().any(|target| target.as_str() == name)
-    };
+    let has = |name| has_target(&gateway, name);
     assert!(has(target) && has(disk));
     let numbers = iscsi.home.state_dir.luns_path(target);
     std::fs::create_dir(&numbers).unwrap();
@@ -158,8 +171,7 @@ fn numbers_that_cannot_be_read_keep_no_access_from_being_withdrawn() {
 fn exports_that_cannot_be_replaced_keep_no_access_from_being_withdrawn() {
     let dir = tempfile::tempdir().unwrap();
     let gateway = gateway_with(dir.path(), "");
-    let tool: Arc<dyn Tool> = Arc::new(OneZvol);
-    let follow = Reconciler::with(Discovery::new(Arc::clone(&tool)), Discovery::new(tool));
+    let follow = with_one_zvol();
     let (path, disk) = (dir.path().display(), "iqn.2026-11.test:k8s:8");
     let text = format!(
         "[[export]]\npath = \"{path}\"\npseudo = \"/a\"\n[[export]]\npath = \"{path}\"\n\
@@ -169,23 +181,13 @@ fn exports_that_cannot_be_replaced_keep_no_access_from_being_withdrawn() {
     // A check would refuse it.
     config.exports[1].pseudo = "/a/b".to_owned();
     follow.adopt(follow.prepare(&config).unwrap());
-    let granted = GrantedDisk {
-        guid: 8,
-        name: "tank/k8s/b".parse().unwrap(),
-        device: "/nosuch/zvol".into(),
-        target: disk.to_owned(),
-        grants: Vec::new(),
-        unit: toml::from_str("dataset = \"tank/k8s/b\"\n").unwrap(),
-    };
+    let granted = granted_disk(disk);
     let iscsi = &gateway.shared.iscsi;
     iscsi.replace_granted(std::slice::from_ref(&granted));
     // What was in effect before: the exports are new, and access to the disk is withdrawn.
     follow.state().shown.exports.clear();
     follow.state().shown.granted = vec![(granted, true)];
-    let has_disk = || {
-        let rules = iscsi.rules();
-        rules.catalog.targets.keys().any(|target| target.as_str() == disk)
-    };
+    let has_disk = || has_target(&gateway, disk);
     assert!(has_disk());
     for _ in 0..2 {
         let said = follow.scan_but_zvols(&gateway).unwrap_err().to_string();
