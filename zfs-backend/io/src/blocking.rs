@@ -1,6 +1,6 @@
 //! Reads, writes and syncs that wait for the disk, on the calling thread.
 
-use crate::engine::WriteSync;
+use crate::write_method::WriteSync;
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;

@@ -9,9 +9,8 @@ use crate::store_name::StoreName;
 use crate::stores::{OWN, Stores};
 use crate::uring::{self, Lent, Request};
 use crate::workers::{MAX_QUEUED, MAX_WORKERS, WorkerKind, Workers};
-use crate::write_method::{WriteMethod, WriteMode};
+use crate::write_method::{WriteMethod, WriteMode, WriteSync, writes_by_ring};
 use bytes::Bytes;
-use rustix::io::ReadWriteFlags;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -38,28 +37,6 @@ pub enum EngineKind {
     Uring,
     /// A pool of threads with preadv2/pwritev2.
     Threads,
-}
-
-/// Required stability of a write before it is complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteSync {
-    /// In the kernel's cache.
-    None,
-    /// Data, and the metadata needed to find it (RWF_DSYNC).
-    Data,
-    /// Data and all metadata (RWF_SYNC).
-    Full,
-}
-
-impl WriteSync {
-    /// Returns the flags of pwritev2(2).
-    pub(crate) fn flags(self) -> ReadWriteFlags {
-        match self {
-            Self::None => ReadWriteFlags::empty(),
-            Self::Data => ReadWriteFlags::DSYNC,
-            Self::Full => ReadWriteFlags::SYNC,
-        }
-    }
 }
 
 /// Number of engines of the process so far.
@@ -469,14 +446,13 @@ impl IoEngine {
     ) -> io::Result<T> {
         self.inner.data.run((self.store, self.demand), None, work).await
     }
-}
 
-/// Returns whether a write is one for the ring. A plain write to the page cache
-/// is not: on file systems without NOWAIT writes, io_uring passes it to a kernel
-/// worker, which takes three times as long as our own (77 against 26 µs for 4
-/// KiB on ext4).
-fn writes_by_ring(method: WriteMethod, sync: WriteSync) -> bool {
-    sync != WriteSync::None || method == WriteMethod::Direct
+    /// Runs a call that may take long on a data worker without waiting for it. It waits
+    /// for a worker as long as the store takes: the caller must bound the number of such
+    /// calls.
+    pub fn detach_long(&self, work: impl FnOnce() + Send + 'static) {
+        self.inner.data.detach(self.store, work);
+    }
 }
 
 /// Error for a request whose ring has gone; happens only when a runtime ends.

@@ -47,9 +47,9 @@ mod workers;
 mod write_method;
 
 pub use cached::{forget_pages, is_resident};
-pub use engine::{EngineChoice, EngineKind, IoEngine, WriteSync};
+pub use engine::{EngineChoice, EngineKind, IoEngine};
 pub use pipes::{FilledPipe, Pipes, max_pipes};
 pub use set_id::SetIdBits;
 pub use store_name::StoreName;
 pub use workers::on_a_worker;
-pub use write_method::{WriteMethod, WriteMode};
+pub use write_method::{WriteMethod, WriteMode, WriteSync};
