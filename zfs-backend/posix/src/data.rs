@@ -149,6 +149,14 @@ pub(crate) async fn write(
     if data.is_empty() {
         return Ok((0, stability));
     }
+    let (stability, unstable) = match stability {
+        Stability::Unstable => match file.begin_unstable() {
+            // The file may not wait for a COMMIT, so it is to need none.
+            None => (Stability::FileSync, None),
+            begun => (Stability::Unstable, begun),
+        },
+        Stability::DataSync | Stability::FileSync => (stability, None),
+    };
     let sync = match stability {
         Stability::Unstable => WriteSync::None,
         Stability::DataSync => WriteSync::Data,
@@ -157,6 +165,7 @@ pub(crate) async fn write(
     if sync == WriteSync::None {
         let written = engine.write_from((&fd, mode), offset, data, sync).await;
         file.entry.mark_modified();
+        drop(unstable);
         return Ok((written.or_store()?, stability));
     }
     let syncs = file.entry.syncs();
@@ -178,16 +187,24 @@ pub(crate) async fn write(
     Ok((written, stability))
 }
 
+/// Returns the descriptor that a COMMIT syncs: that of the writes, which is told of all their
+/// losses; another one where nothing has been written by now.
+fn committed_by(file: &PosixFile) -> StoreResult<Arc<OwnedFd>> {
+    file.entry.cached_writer().map_or_else(|| file.any(), |writer| Ok(writer.fd))
+}
+
 /// Brings all earlier writes to stable storage, data and times, because the
 /// change number is derived from the times.
 pub(crate) async fn commit(file: &PosixFile) -> StoreResult<()> {
-    let fd = file.any()?;
+    let fd = committed_by(file)?;
     let syncs = file.entry.syncs();
     syncs.group.check()?;
     let sync = async |_| {
+        let before = file.entry.writes.ended();
         let report = syncs.reports.begin();
         let synced = file.entry.mount.engine.sync(&fd, false).await.or_store();
         let synced = file.losses().note(synced);
+        file.committed(before, synced);
         let others = report.end(synced.err());
         match synced {
             Ok(()) => others.settled().await,
@@ -195,4 +212,157 @@ pub(crate) async fn commit(file: &PosixFile) -> StoreResult<()> {
         }
     };
     syncs.group.join([()], sync).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::Writer;
+    use crate::options::PosixOptions;
+    use crate::store::PosixStore;
+    use crate::unsynced::LEAST_UNSYNCED_FILES;
+    use zgate_io::{EngineChoice, credentials};
+    use zgate_store::file_store::{CreateMode, OpenAccess, OpenFile};
+    use zgate_store::{FileStore, NodeHandle, SetAttr};
+
+    /// A store on a disk, with room for the least number of unsynced files.
+    struct OnDisk {
+        store: Arc<PosixStore>,
+        _dir: tempfile::TempDir,
+    }
+
+    impl OnDisk {
+        /// `None` where the tests are built in memory or on ZFS, which need no such room.
+        fn new() -> Option<Self> {
+            let program = std::env::current_exe().unwrap();
+            let dir = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+            let engine = IoEngine::new(EngineChoice::Threads, 1).unwrap();
+            let options = PosixOptions::new(engine, BufferPool::new(1 << 20));
+            let options = PosixOptions { fd_cache_entries: 1, ..options };
+            let store = PosixStore::open(dir.path(), options).unwrap();
+            let is_told_once = store.tree.root.mount.names.how.reports_losses_once();
+            is_told_once.then_some(Self { store, _dir: dir })
+        }
+
+        fn create(&self, name: &str) -> (NodeHandle, OpenFile) {
+            let (me, root) = (credentials::process_identity(), self.store.root());
+            let attrs = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+            let tree = &self.store.tree;
+            let made = tree.create_file(me, &root, name.as_bytes(), CreateMode::Guarded, &attrs);
+            let made = made.unwrap();
+            (made.node.handle, made.open.unwrap())
+        }
+
+        fn open(&self, node: &NodeHandle, write: bool) -> OpenFile {
+            let access = OpenAccess { read: true, write, stateless: true, read_by_execute: false };
+            self.store.tree.open(credentials::process_identity(), node, access).unwrap()
+        }
+
+        /// Handles of the files that are kept.
+        fn unsynced(&self) -> Vec<NodeHandle> {
+            self.store.tree.unsynced.all().iter().map(|entry| entry.handle).collect()
+        }
+    }
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    }
+
+    /// Writes a byte; returns the stability that it has.
+    fn write_one(file: &OpenFile, stability: Stability) -> Stability {
+        let file = PosixFile::of(file).unwrap();
+        let written = block_on(write(file, 0, Bytes::from_static(b"x"), stability));
+        let (count, stability) = written.unwrap();
+        assert_eq!(count, 1);
+        stability
+    }
+
+    /// Over NFSv3 no client has a file open between a WRITE and its COMMIT.
+    #[test]
+    fn a_file_outlasts_the_cache_from_its_unstable_write_to_its_commit() {
+        let Some(disk) = OnDisk::new() else { return };
+        let (node, file) = disk.create("f");
+        assert_eq!(write_one(&file, Stability::DataSync), Stability::DataSync);
+        assert!(disk.unsynced().is_empty());
+        assert_eq!(write_one(&file, Stability::Unstable), Stability::Unstable);
+        drop(file);
+        let written = disk.store.tree.cached(&node).unwrap().cached_writer().unwrap().fd;
+        disk.store.tree.cache.clear();
+        assert_eq!(disk.unsynced(), [node]);
+        // The descriptor that wrote syncs.
+        let file = disk.open(&node, true);
+        let writer = PosixFile::of(&file).unwrap().writer().unwrap();
+        assert!(Arc::ptr_eq(&writer, &written));
+        block_on(commit(PosixFile::of(&file).unwrap())).unwrap();
+        assert!(disk.unsynced().is_empty());
+    }
+
+    /// Without the right to read, a gateway that is not root writes by a descriptor that
+    /// cannot read; a COMMIT without the right to write opens another one.
+    #[test]
+    fn a_commit_that_may_only_read_syncs_the_descriptor_of_the_writes() {
+        let Some(disk) = OnDisk::new() else { return };
+        let (node, file) = disk.create("f");
+        let entry = Arc::clone(&PosixFile::of(&file).unwrap().entry);
+        let writer = entry.cached_writer().unwrap();
+        entry.keep_writer(Writer { reads: false, ..writer.clone() });
+        let file = disk.open(&node, false);
+        let file = PosixFile::of(&file).unwrap();
+        assert!(!Arc::ptr_eq(&file.any().unwrap(), &writer.fd));
+        assert!(Arc::ptr_eq(&committed_by(file).unwrap(), &writer.fd));
+    }
+
+    #[test]
+    fn a_copy_is_an_unstable_write() {
+        let Some(disk) = OnDisk::new() else { return };
+        let ((_, from), (node, to)) = (disk.create("from"), disk.create("to"));
+        write_one(&from, Stability::FileSync);
+        assert_eq!(block_on(disk.store.copy_range(&from, 0, &to, 0, 1)), Ok(1));
+        assert_eq!(disk.unsynced(), [node]);
+        block_on(commit(PosixFile::of(&to).unwrap())).unwrap();
+        assert!(disk.unsynced().is_empty());
+    }
+
+    #[test]
+    fn without_room_a_write_syncs_itself() {
+        let Some(disk) = OnDisk::new() else { return };
+        let names = (0..LEAST_UNSYNCED_FILES).map(|number| format!("f{number}"));
+        let files: Vec<_> = names.map(|name| disk.create(&name).1).collect();
+        let begin = |file| PosixFile::of(file).unwrap().begin_unstable();
+        let running: Vec<_> = files.iter().map(begin).collect();
+        assert!(running.iter().all(Option::is_some));
+        let (node, late) = disk.create("late");
+        assert_eq!(write_one(&late, Stability::Unstable), Stability::FileSync);
+        let copied = block_on(disk.store.copy_range(&late, 0, &late, 4096, 1));
+        assert_eq!(copied, Ok(1), "it is synced as well");
+        assert!(!disk.unsynced().contains(&node));
+        drop(running);
+        disk.store.release();
+        assert!(disk.unsynced().is_empty());
+        assert_eq!(write_one(&late, Stability::Unstable), Stability::Unstable);
+    }
+
+    #[test]
+    fn the_first_file_is_synced_to_make_room() {
+        let Some(disk) = OnDisk::new() else { return };
+        let files = ["first", "second", "third"].map(|name| disk.create(name));
+        for (_, file) in &files {
+            write_one(file, Stability::Unstable);
+        }
+        // The one worker takes its jobs in turn.
+        block_on(disk.store.engine().run_long(|| ())).unwrap();
+        assert_eq!(disk.unsynced().len(), 2);
+        assert!(!disk.unsynced().contains(&files[0].0));
+    }
+
+    #[test]
+    fn a_removed_file_is_not_kept() {
+        let Some(disk) = OnDisk::new() else { return };
+        let (_, file) = disk.create("f");
+        write_one(&file, Stability::Unstable);
+        drop(file);
+        let (me, root) = (credentials::process_identity(), disk.store.root());
+        disk.store.tree.remove(me, &root, b"f", None).unwrap();
+        assert!(disk.unsynced().is_empty());
+    }
 }

@@ -2,7 +2,8 @@
 //! other parts of the process always find some free.
 //!
 //! Cached objects and files that clients have open draw on one budget. When it
-//! is used up, unused cached objects are closed; if there are none, the request
+//! is used up, unused cached objects are closed, and files with unstable writes are
+//! synced, so that they can be closed next; if none could be closed, the request
 //! for a descriptor fails with [`StoreError::OutOfResources`] and the client
 //! retries. Descriptors that live for one or two system calls are not counted:
 //! each worker thread has a few at most.
@@ -15,9 +16,10 @@ use zgate_store::{StoreError, StoreResult};
 /// Number of objects closed when a descriptor is needed and none is left.
 const RECLAIMED_AT_ONCE: usize = 32;
 
-/// A cache of objects with descriptors.
+/// A table of objects with descriptors.
 pub(crate) trait Reclaim: Send + Sync {
-    /// Closes at most `most` unused objects; returns their number.
+    /// Closes at most `most` unused objects, or prepares that; returns the number of those
+    /// that are closed.
     fn let_go_of_idle(&self, most: usize) -> usize;
 }
 

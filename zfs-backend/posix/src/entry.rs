@@ -10,6 +10,7 @@ use crate::listing::{LISTING_LIFE, Listable, Listing};
 use crate::mounts::Mount;
 use crate::reports::Reports;
 use crate::syscall;
+use crate::unsynced::Writes;
 use rustix::fs::{OFlags, Statx};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -45,6 +46,8 @@ pub(crate) struct Entry {
     reader: Mutex<Option<Arc<OwnedFd>>>,
     writer: Mutex<Option<Writer>>,
     past_cache: Mutex<PastCache>,
+    /// Unstable writes of the file.
+    pub(crate) writes: Writes,
     /// Syncs of the file; created on first use.
     syncs: OnceLock<Box<Syncs>>,
     /// Claim on `fd`, then the claims on the other descriptors.
@@ -147,6 +150,7 @@ impl Entry {
             reader: Mutex::default(),
             writer: Mutex::default(),
             past_cache: Mutex::default(),
+            writes: Writes::default(),
             syncs: OnceLock::new(),
             claim,
             claims: Mutex::default(),

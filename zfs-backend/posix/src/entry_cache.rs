@@ -2,7 +2,8 @@
 //!
 //! An entry that is evicted while in use stays findable until its last use
 //! ends, so that there is never more than one entry, and one change number, per
-//! object.
+//! object. A file with unstable writes is in use until they are synced
+//! (`unsynced`).
 
 use crate::descriptors::Reclaim;
 use crate::entry::Entry;

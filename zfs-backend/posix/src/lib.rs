@@ -12,7 +12,8 @@
 //!
 //! One file per group of operations: `lookup`, `create`, `names`, `setattr`,
 //! `readdir`, `open_file`, `data`, `direct`, `ranges`, `xattr`, `acl`,
-//! `statfs`, `stable`; shared code is in `tree`.
+//! `statfs`, `stable`; shared code is in `tree`. `unsynced` keeps files with
+//! unstable writes until their data is synced.
 
 mod acl;
 mod acl_codec;
@@ -51,6 +52,7 @@ mod statfs;
 mod store;
 mod syscall;
 mod tree;
+mod unsynced;
 mod xattr;
 
 pub use descriptors::DescriptorBudget;

@@ -61,9 +61,14 @@ impl Losses {
         synced
     }
 
+    /// Changes the number where nobody will be told of a loss.
+    pub(crate) fn renew(&self) {
+        self.0.fetch_max(next(), Ordering::AcqRel);
+    }
+
     /// Counts a loss.
     pub(crate) fn count(&self, error: StoreError) {
-        self.0.fetch_max(next(), Ordering::AcqRel);
+        self.renew();
         warn_seldom!(
             %error,
             "data could not be written to stable storage; clients of the export send uncommitted \

@@ -12,6 +12,7 @@ use crate::snapshot_mounts;
 use crate::store::PosixStore;
 use crate::syscall::{self, PATH_FLAGS};
 use crate::tree::{Tree, in_tree_handle};
+use crate::unsynced::Unsynced;
 use crate::xattr;
 use rustix::fs::{Mode, Statx};
 use rustix::process::{Resource, getrlimit};
@@ -79,14 +80,19 @@ impl PosixStore {
         let root = Arc::new(Entry::new(handle, fd, mount, seen, &modifications, claim));
         let traits = store_traits(&root, magic)?;
         report(path, &traits, &root.mount, &options);
-        let cache = Arc::new(EntryCache::new(cache_capacity(options.fd_cache_entries)));
+        let capacity = cache_capacity(options.fd_cache_entries);
+        let cache = Arc::new(EntryCache::new(capacity));
         let reclaimed: Weak<EntryCache> = Arc::downgrade(&cache);
+        descriptors.reclaim_from(reclaimed);
+        let unsynced = Unsynced::new(capacity.min(descriptors.limit()), options.losses.clone());
+        let reclaimed: Weak<Unsynced<Entry>> = Arc::downgrade(&unsynced);
         descriptors.reclaim_from(reclaimed);
         let tree = Tree {
             root,
             root_path,
             mounts,
             cache,
+            unsynced,
             descriptors,
             known_names: NameTable::default(),
             codec,

@@ -4,6 +4,7 @@ use crate::entry::{Entry, Writer};
 use crate::losses::Losses;
 use crate::syscall;
 use crate::tree::Tree;
+use crate::unsynced::UnstableWrite;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -75,6 +76,21 @@ impl PosixFile {
     /// Returns the loss counter of its store.
     pub(crate) fn losses(&self) -> &Losses {
         &self.tree.losses
+    }
+
+    /// Begins a change of its data that a COMMIT syncs. `None` if no more files may wait
+    /// for that: the change must sync itself.
+    pub(crate) fn begin_unstable(&self) -> Option<UnstableWrite<'_>> {
+        if !self.entry.mount.names.how.reports_losses_once() {
+            return Some(UnstableWrite::unrecorded());
+        }
+        self.tree.unsynced.begin(&self.entry)
+    }
+
+    /// Records the result of a COMMIT, whose sync began when `before` unstable writes had
+    /// ended.
+    pub(crate) fn committed(&self, before: u64, result: StoreResult<()>) {
+        self.tree.unsynced.synced(&self.entry, before, result);
     }
 
     /// Returns whether queries of it need no network: attributes and pages in

@@ -1,7 +1,9 @@
 //! Operations on ranges of open files: space, holes, copies, hints. They may
 //! take long and run on data workers.
 
+use crate::data;
 use crate::errno::{OrStoreError, store_error};
+use crate::open_file::PosixFile;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use std::num::NonZeroU64;
@@ -14,6 +16,39 @@ use zgate_store::{StoreError, StoreResult};
 const COPY_CHUNK_BYTES: usize = 1 << 20;
 /// Bytes requested from copy_file_range at once.
 const KERNEL_COPY_BYTES: u64 = 1 << 30;
+
+/// Runs a change of a range of an open file on a data worker: ALLOCATE, DEALLOCATE, COPY and
+/// CLONE, the latter two from a range of `source`. Some file systems do not clear set-id bits
+/// for all of them. The change is unstable, like a write, unless there is no room for that.
+pub(crate) async fn change<T: Send + 'static>(
+    file: &PosixFile,
+    source: Option<&PosixFile>,
+    work: impl FnOnce(&OwnedFd) -> StoreResult<T> + Send + 'static,
+) -> StoreResult<T> {
+    let (fd, set_id) = (file.writer().ok_or(StoreError::AccessDenied)?, file.set_id);
+    let unstable = file.begin_unstable();
+    let change = move || {
+        set_id.clear(&fd).or_store()?;
+        set_id.during(&fd, || work(&fd)).or_store()?
+    };
+    let own = &file.entry.mount.engine;
+    // Between two pools it may wait for either of them.
+    let both = source.map(|source| own.between(&source.entry.mount.engine));
+    let result = both.as_ref().unwrap_or(own).run_long(change).await;
+    let result = result.or_store().and_then(|changed| changed);
+    file.entry.mark_modified();
+    if let Err(StoreError::Io) = result {
+        // Write-back of the range, which may precede the operation, may
+        // have failed.
+        file.losses().count(StoreError::Io);
+    }
+    let must_sync = unstable.is_none();
+    drop(unstable);
+    if must_sync && result.is_ok() {
+        data::commit(file).await?;
+    }
+    result
+}
 
 /// Reserves space.
 pub(crate) fn allocate(fd: &OwnedFd, offset: u64, len: u64) -> StoreResult<()> {

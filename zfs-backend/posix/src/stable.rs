@@ -7,6 +7,7 @@ use crate::mounts::Mount;
 use crate::name_sync::{NameSync, Names, Object, Step, rounds};
 use crate::syscall;
 use crate::tree::Tree;
+use crate::unsynced::{Syncable, Writes};
 use futures_util::future::join_all;
 use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
@@ -132,6 +133,29 @@ impl Tree {
             report.end(synced.err());
         }
         synced
+    }
+}
+
+impl Syncable for Entry {
+    fn handle(&self) -> &NodeHandle {
+        &self.handle
+    }
+
+    fn writes(&self) -> &Writes {
+        &self.writes
+    }
+
+    fn detach(self: Arc<Self>, work: impl FnOnce(Arc<Self>) + Send + 'static) {
+        let engine = self.mount.engine.clone();
+        engine.detach_long(move || work(self));
+    }
+
+    fn sync(&self, told: impl FnOnce(StoreResult<()>)) {
+        // COMMITs that run meanwhile wait for it: it may be told of their loss.
+        let report = self.syncs().reports.begin();
+        let synced = sync(self);
+        told(synced);
+        report.end(synced.err());
     }
 }
 

@@ -149,40 +149,17 @@ impl PosixStore {
     ) -> StoreResult<T> {
         engine.run_long(work).await.or_store()?
     }
-
-    /// Runs a change of a range of an open file on a data worker: ALLOCATE,
-    /// DEALLOCATE, COPY and CLONE, the latter two from a range of `source`. Some
-    /// file systems do not clear set-id bits for all of them.
-    async fn change_range<T: Send + 'static>(
-        &self,
-        file: &PosixFile,
-        source: Option<&PosixFile>,
-        work: impl FnOnce(&OwnedFd) -> StoreResult<T> + Send + 'static,
-    ) -> StoreResult<T> {
-        let (fd, set_id) = (file.writer().ok_or(StoreError::AccessDenied)?, file.set_id);
-        let change = move || {
-            set_id.clear(&fd).or_store()?;
-            set_id.during(&fd, || work(&fd)).or_store()?
-        };
-        let own = &file.entry.mount.engine;
-        // Between two pools it may wait for either of them.
-        let both = source.map(|source| own.between(&source.entry.mount.engine));
-        let result = self.long(both.as_ref().unwrap_or(own), change).await;
-        file.entry.mark_modified();
-        if let Err(StoreError::Io) = result {
-            // Write-back of the range, which may precede the operation, may
-            // have failed.
-            self.tree.losses.count(StoreError::Io);
-        }
-        result
-    }
 }
 
 impl Drop for PosixStore {
     /// Closes cached objects on a worker, because there may be many.
     fn drop(&mut self) {
         let tree = Arc::clone(&self.tree);
-        let close = move || tree.release();
+        // Without a sync, which a disk may take long over, also when the process ends.
+        let close = move || {
+            tree.unsynced.abandon();
+            tree.release();
+        };
         if on_a_worker() { close() } else { self.engine().detach(close) }
     }
 }
@@ -440,14 +417,14 @@ impl FileStore for PosixStore {
     fn allocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let file = PosixFile::of(file)?;
-            self.change_range(file, None, move |fd| ranges::allocate(fd, offset, len)).await
+            ranges::change(file, None, move |fd| ranges::allocate(fd, offset, len)).await
         })
     }
 
     fn deallocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let file = PosixFile::of(file)?;
-            self.change_range(file, None, move |fd| ranges::deallocate(fd, offset, len)).await
+            ranges::change(file, None, move |fd| ranges::deallocate(fd, offset, len)).await
         })
     }
 
@@ -471,7 +448,7 @@ impl FileStore for PosixStore {
             let (from, to) = (PosixFile::of(from)?, PosixFile::of(to)?);
             let source = from.reader().ok_or(StoreError::AccessDenied)?;
             let copy = move |fd: &OwnedFd| ranges::copy(&source, from_offset, fd, to_offset, len);
-            self.change_range(to, Some(from), copy).await
+            ranges::change(to, Some(from), copy).await
         })
     }
 
@@ -487,7 +464,7 @@ impl FileStore for PosixStore {
             let (from, to) = (PosixFile::of(from)?, PosixFile::of(to)?);
             let source = from.reader().ok_or(StoreError::AccessDenied)?;
             let clone = move |fd: &OwnedFd| ranges::clone(&source, from_offset, fd, to_offset, len);
-            self.change_range(to, Some(from), clone).await
+            ranges::change(to, Some(from), clone).await
         })
     }
 

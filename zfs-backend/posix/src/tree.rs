@@ -12,6 +12,7 @@ use crate::mounts::{Mount, MountTable, is_below};
 use crate::name::Name;
 use crate::name_table::NameTable;
 use crate::syscall;
+use crate::unsynced::Unsynced;
 use rustix::fs::Statx;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
@@ -35,6 +36,8 @@ pub(crate) struct Tree {
     pub(crate) root_path: Vec<u8>,
     pub(crate) mounts: MountTable,
     pub(crate) cache: Arc<EntryCache>,
+    /// Files with unstable writes: they stay findable when they have left the cache.
+    pub(crate) unsynced: Arc<Unsynced<Entry>>,
     /// Budget of descriptors of this store and others.
     pub(crate) descriptors: Arc<DescriptorBudget>,
     pub(crate) known_names: NameTable,
@@ -144,8 +147,11 @@ impl Tree {
         (entry, new)
     }
 
-    /// Releases all cached objects.
+    /// Releases all cached objects. Files with unstable writes are synced first; those on
+    /// other storage than the root's follow a moment later.
     pub(crate) fn release(&self) {
+        let own = &self.root.mount.engine;
+        self.unsynced.sync_all(|file| file.mount.engine.shares_workers_with(own));
         self.cache.clear();
         self.mounts.release();
     }
@@ -153,7 +159,9 @@ impl Tree {
     /// Stops keeping an object that has lost its last name. Closing its
     /// descriptors may free its space.
     pub(crate) fn orphan(&self, node: &NodeHandle) {
-        if let Some(entry) = self.cache.orphan(node) {
+        // Its data is freed with it.
+        let unsynced = self.unsynced.forget(node);
+        if let Some(entry) = self.cache.orphan(node).or(unsynced) {
             close(&Arc::clone(&entry.mount), true, move || entry.drop_descriptors());
         }
     }

@@ -238,6 +238,44 @@ fn every_lost_write_is_counted_whoever_is_told() {
     run("umount", &["-l", small.to_str().unwrap()]);
 }
 
+/// Another program is told first, so that the kernel tells nobody who opens the file later.
+#[test]
+fn a_lost_write_is_counted_after_the_file_has_left_the_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = dir.path().join("small");
+    std::fs::create_dir(&small).unwrap();
+    if !run("mount", &["-t", "tmpfs", "-o", "size=8m", "none", small.to_str().unwrap()]) {
+        return;
+    }
+    if let Some(disk) = Disk::new(&small, 64 << 20, &EXT4, "loop") {
+        let_anyone_in(&disk);
+        let options = PosixOptions { fd_cache_entries: 64, ..options(HandleMode::Auto) };
+        let store = PosixStore::open(&disk.at, options).unwrap();
+        block_on(async {
+            let file = create(&*store, "f").await.unwrap();
+            let data = Bytes::from(vec![7; 16 << 20]);
+            store.write(&file.open, 0, data.clone(), Stability::Unstable).await.unwrap();
+            drop(file.open);
+            for number in 0..1000 {
+                create(&*store, &format!("n{number}")).await.unwrap();
+            }
+            let before = store.losses();
+            let other = std::fs::File::open(disk.at.join("f")).unwrap();
+            assert!(other.sync_all().is_err());
+            let open = store.open(&user(1234, 1234), &file.handle, READ_WRITE).await.unwrap();
+            assert!(store.commit(&open).await.is_err());
+            let commit = store.losses();
+            assert_ne!(commit, before);
+            // Nobody asks for this sync.
+            store.write(&open, 0, data, Stability::Unstable).await.unwrap();
+            drop(open);
+            store.release();
+            assert_ne!(store.losses(), commit);
+        });
+    }
+    run("umount", &["-l", small.to_str().unwrap()]);
+}
+
 #[test]
 fn a_quota_is_not_a_full_disk() {
     let dir = tempfile::tempdir().unwrap();
