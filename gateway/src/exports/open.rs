@@ -142,9 +142,8 @@ impl Opener {
         for (export, store) in &served {
             now.add(export.number(), export, store);
             let store = self.limited(export, store.files());
-            let is_alone = !sharing.contains_key(&export.pseudo_path);
-            let delegations = export.delegations && is_alone;
-            let export = Export { delegations, ..protocol_export(export, &hosts, store) };
+            let shares_files = sharing.contains_key(&export.pseudo_path);
+            let export = Export { shares_files, ..protocol_export(export, &hosts, store) };
             present.push(Arc::new(export));
         }
         items.extend(self.hosts.absent(&names));
@@ -180,11 +179,11 @@ impl Opener {
         let mut known = self.sharing.lock().unwrap_or_else(PoisonError::into_inner);
         for (export, other) in &found {
             if how.attempts_all() || !known.contains_key(export) {
-                tracing::warn!(
+                tracing::info!(
                     export,
                     other,
-                    "two exports share files: they give no delegations, and do not see each \
-                     other's locks; export the files once, or let one client use one export"
+                    "two exports share files: locks, share reservations and delegations of the \
+                     clients of both conflict"
                 );
             }
         }
@@ -260,6 +259,7 @@ fn protocol_export(
         delegations: export.delegations,
         delegated_times: export.delegated_times,
         reserved_port_only: export.reserved_port_only,
+        shares_files: false,
     }
 }
 
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn exports_that_share_files_give_no_delegations() {
+    fn exports_that_share_files_know_it() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["a/deep", "b", "c"] {
             std::fs::create_dir_all(dir.path().join(name)).unwrap();
@@ -364,13 +364,21 @@ mod tests {
         let opener = opener(Path::new("/no-such-pool/state"));
         let opened = opener.open(&exports, 1, &OpenStores::default(), Opening::Start).unwrap();
         assert!(opened.absent.is_empty());
-        let given: BTreeMap<&str, bool> = opened
+        let exports: BTreeMap<&str, &Export> = opened
             .namespace
             .exports()
-            .map(|export| (export.pseudo_path.as_str(), export.delegations))
+            .map(|export| (export.pseudo_path.as_str(), &**export))
             .collect();
-        let expected =
-            [("/a", false), ("/a-deep", false), ("/b", false), ("/link", false), ("/c", true)];
-        assert_eq!(given, BTreeMap::from(expected));
+        assert!(exports.values().all(|export| export.delegations));
+        let sharing = exports.iter().filter(|(_, export)| export.shares_files);
+        let sharing: Vec<&str> = sharing.map(|(path, _)| *path).collect();
+        assert_eq!(sharing, ["/a", "/a-deep", "/b", "/link"]);
+        // The files are the same to the protocols.
+        let identity = |path: &str| {
+            let store = &exports[path].store;
+            store.identity(&store.root()).unwrap()
+        };
+        assert_eq!(identity("/b"), identity("/link"));
+        assert_ne!(identity("/b"), identity("/c"));
     }
 }

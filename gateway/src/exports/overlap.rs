@@ -1,7 +1,8 @@
 //! Exports that share files, because their directories are equal or lie in each
-//! other. Each export has delegations, locks and share reservations of its own: a
-//! change through one recalls nothing of the other. So none of them gives
-//! delegations.
+//! other. Opens, locks and delegations of their clients conflict, since the state of
+//! a file is found by its identity; but a name that changes in one of them must be
+//! looked up, even where this export or other clients could hold no delegation of
+//! the file.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

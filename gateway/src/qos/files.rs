@@ -61,6 +61,10 @@ impl FileStore for LimitedFiles {
         self.store.fsid()
     }
 
+    fn identity(&self, node: &NodeHandle) -> Option<NodeHandle> {
+        self.store.identity(node)
+    }
+
     fn losses(&self) -> u64 {
         self.store.losses()
     }

@@ -299,6 +299,11 @@ pub trait FileStore: Send + Sync {
     /// Returns abilities and limits.
     fn traits(&self) -> StoreTraits;
 
+    /// Returns the identity of the object that a handle names: the same for the
+    /// handles of all stores that serve this object, and another one for each other
+    /// object. `None` if this store cannot have issued the handle. Asks no storage.
+    fn identity(&self, node: &NodeHandle) -> Option<NodeHandle>;
+
     /// Reads the current attributes. [`StoreError::Stale`] if the object is
     /// gone.
     fn getattr<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, Attr>;

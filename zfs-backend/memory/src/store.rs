@@ -148,6 +148,11 @@ impl FileStore for MemoryStore {
         self.shared.fsid
     }
 
+    fn identity(&self, node: &NodeHandle) -> Option<NodeHandle> {
+        // It names the file system, too.
+        Some(*node)
+    }
+
     fn getattr<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, Attr> {
         self.run(FileOp::GetAttr, |tree| tree.getattr(node))
     }

@@ -9,6 +9,9 @@
 //! Numbers are little-endian. A signed handle proves that this store issued it
 //! for an object below its root; the gateway keeps the key in its state
 //! directory, so that handles stay valid over restarts.
+//!
+//! The identity of an object is its handle without what differs between stores:
+//! the signature and the generation.
 
 use siphasher::sip::SipHasher24;
 use zgate_io::file_handle::KernelHandle;
@@ -50,6 +53,7 @@ pub(crate) enum Parsed {
 }
 
 /// Encodes, decodes and verifies handles.
+#[derive(Clone, Copy)]
 pub(crate) struct HandleCodec {
     secret: Option<SipHasher24>,
     generation: u64,
@@ -64,12 +68,11 @@ impl HandleCodec {
 
     /// Wraps a kernel handle; `None` if it is too long.
     pub(crate) fn kernel(&self, key: u64, handle: &KernelHandle) -> Option<NodeHandle> {
+        let Some(secret) = self.secret else { return unsigned(key, handle) };
         let mut raw = Vec::with_capacity(48);
-        raw.push(if self.secret.is_some() { TAG_SIGNED } else { TAG_KERNEL });
+        raw.push(TAG_SIGNED);
         raw.extend_from_slice(&key.to_le_bytes());
-        if let Some(secret) = self.secret {
-            raw.extend_from_slice(&signature(secret, key, handle).to_le_bytes());
-        }
+        raw.extend_from_slice(&signature(secret, key, handle).to_le_bytes());
         raw.extend_from_slice(&handle.handle_type.to_le_bytes());
         raw.extend_from_slice(handle.as_bytes());
         NodeHandle::new(&raw)
@@ -83,6 +86,15 @@ impl HandleCodec {
             raw.extend_from_slice(&number.to_le_bytes());
         }
         NodeHandle::new(&raw).ok_or(StoreError::Io)
+    }
+
+    /// Returns the identity of the object of a handle, see
+    /// [`zgate_store::FileStore::identity`].
+    pub(crate) fn identity(&self, node: &NodeHandle) -> Option<NodeHandle> {
+        match self.parse(node).ok()? {
+            Parsed::Kernel { key, handle, .. } => unsigned(key, &handle),
+            Parsed::InTree(object) => Self { secret: None, generation: 0 }.in_tree(object).ok(),
+        }
     }
 
     /// Decodes a handle.
@@ -119,12 +131,34 @@ impl HandleCodec {
     }
 }
 
+fn unsigned(key: u64, handle: &KernelHandle) -> Option<NodeHandle> {
+    let mut raw = Vec::with_capacity(48);
+    raw.push(TAG_KERNEL);
+    raw.extend_from_slice(&key.to_le_bytes());
+    raw.extend_from_slice(&handle.handle_type.to_le_bytes());
+    raw.extend_from_slice(handle.as_bytes());
+    NodeHandle::new(&raw)
+}
+
 fn signature(secret: SipHasher24, key: u64, handle: &KernelHandle) -> u64 {
     let mut message = Vec::with_capacity(48);
     message.extend_from_slice(&key.to_le_bytes());
     message.extend_from_slice(&handle.handle_type.to_le_bytes());
     message.extend_from_slice(handle.as_bytes());
     secret.hash(&message)
+}
+
+/// Identities of the objects of a store, also while the store is closed.
+#[derive(Clone, Copy)]
+pub struct Identities(pub(crate) HandleCodec);
+
+impl Identities {
+    /// Returns the identity of the object of a handle, see
+    /// [`zgate_store::FileStore::identity`].
+    #[must_use]
+    pub fn of(&self, node: &NodeHandle) -> Option<NodeHandle> {
+        self.0.identity(node)
+    }
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -184,6 +218,34 @@ mod tests {
             let object = InTreeHandle { device: 1, inode: 2, birth: 3 };
             let node = codec.in_tree(object).unwrap();
             assert!(matches!(codec.parse(&node), Ok(Parsed::InTree(found)) if found == object));
+        }
+    }
+
+    #[test]
+    fn an_object_has_one_identity_in_all_stores() {
+        let codecs = [
+            HandleCodec::new(Some([7; 16]), 1),
+            HandleCodec::new(Some([8; 16]), 2),
+            HandleCodec::new(None, 3),
+        ];
+        let another = KernelHandle::from_parts(1, &[1, 2, 3, 4, 5, 6, 7, 9]).unwrap();
+        let objects: [&dyn Fn(&HandleCodec) -> NodeHandle; 5] = [
+            &|codec| codec.kernel(42, &sample()).unwrap(),
+            &|codec| codec.kernel(43, &sample()).unwrap(),
+            &|codec| codec.kernel(42, &another).unwrap(),
+            &|codec| codec.in_tree(InTreeHandle { device: 1, inode: 2, birth: 3 }).unwrap(),
+            &|codec| codec.in_tree(InTreeHandle { device: 1, inode: 2, birth: 4 }).unwrap(),
+        ];
+        let mut known = Vec::new();
+        for object in objects {
+            let [one, other, unsigned] = codecs.map(|codec| codec.identity(&object(&codec)));
+            assert!(one.is_some() && one == other && one == unsigned);
+            assert!(!known.contains(&one));
+            known.push(one);
+        }
+        // Handles of another store, and unsigned ones, cannot be had from this one.
+        for handle in [codecs[1].kernel(42, &sample()), codecs[2].kernel(42, &sample())] {
+            assert_eq!(codecs[0].identity(&handle.unwrap()), None);
         }
     }
 

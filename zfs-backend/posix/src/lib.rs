@@ -57,6 +57,7 @@ mod xattr;
 
 pub use descriptors::DescriptorBudget;
 pub use direct::DirectIo;
+pub use handle::Identities;
 pub use losses::Losses;
 pub use options::{HandleMode, OpenError, PosixOptions};
 pub use store::PosixStore;

@@ -4,7 +4,7 @@ use crate::entry::Entry;
 use crate::entry_cache::EntryCache;
 use crate::errno::OrStoreError;
 use crate::file_systems::traits_of;
-use crate::handle::HandleCodec;
+use crate::handle::{HandleCodec, Identities};
 use crate::mounts::{self, Mount, MountPolicy, MountTable};
 use crate::name_table::NameTable;
 use crate::options::{HandleMode, OpenError, PosixOptions};
@@ -56,6 +56,12 @@ impl PosixStore {
             return Err(OpenError::OtherMount { path, dataset, found });
         }
         Self::assemble(&path, fd, options).map_err(unexaminable)
+    }
+
+    /// Returns the identities of its objects; they outlast the store.
+    #[must_use]
+    pub fn identities(&self) -> Identities {
+        Identities(self.tree.codec)
     }
 
     fn assemble(path: &Path, fd: OwnedFd, options: PosixOptions) -> StoreResult<Arc<Self>> {

@@ -173,6 +173,10 @@ impl FileStore for PosixStore {
         self.traits
     }
 
+    fn identity(&self, node: &NodeHandle) -> Option<NodeHandle> {
+        self.tree.codec.identity(node)
+    }
+
     fn fsid(&self) -> FsId {
         self.tree.root.mount.fsid
     }

@@ -115,8 +115,8 @@ fn mounted(facts: &ServerFacts, export: &ExportFacts) -> Vec<Verdict> {
     }
 }
 
-/// Checks that no file is reached through two exports. Those that the API makes
-/// are named after their parent.
+/// Names exports that share files, in case this is not intended. Those that the API
+/// makes are named after their parent.
 pub(super) fn shared_files(facts: &ServerFacts) -> Vec<Verdict> {
     let mut sources: Vec<(String, &Path)> = Vec::new();
     for export in &facts.exports {
@@ -137,12 +137,7 @@ pub(super) fn shared_files(facts: &ServerFacts) -> Vec<Verdict> {
     }
     let named: Vec<_> = sources.iter().map(|(name, path)| (name.as_str(), *path)).collect();
     let verdict = |(name, other): (&str, &str)| {
-        Verdict::warning(
-            format!("{name}: shares files with {other}"),
-            "both give no delegations, and neither sees locks and share reservations of the other: \
-             clients of different exports can lose each other's changes",
-            "export each file once, or let all clients of a file use the same export",
-        )
+        Verdict::ok(format!("{name}: shares files with {other}"))
     };
     zgate_gateway::sharing(&named).into_iter().map(verdict).collect()
 }

@@ -75,6 +75,10 @@ impl FileStore for DatasetStore {
         self.0.known().2
     }
 
+    fn identity(&self, node: &NodeHandle) -> Option<NodeHandle> {
+        self.0.identity(node)
+    }
+
     fn losses(&self) -> u64 {
         self.0.losses()
     }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, W
 use std::time::{Duration, Instant};
 use zgate_control::DatasetName;
 use zgate_io::IoEngine;
-use zgate_posix::{Losses, OpenError, PosixOptions, PosixStore};
+use zgate_posix::{Identities, Losses, OpenError, PosixOptions, PosixStore};
 use zgate_store::attr::FsId;
 use zgate_store::file_store::{OpenAccess, OpenFile, StoreTraits};
 use zgate_store::{Caller, FileStore, NodeHandle, StoreError, StoreResult};
@@ -40,6 +40,7 @@ pub(crate) struct DatasetTree {
     root: NodeHandle,
     traits: StoreTraits,
     fsid: FsId,
+    identities: Identities,
     options: PosixOptions,
     /// Name that its mount must have; it changes with a rename.
     name: Mutex<Option<String>>,
@@ -132,6 +133,7 @@ impl DatasetTree {
             root: store.root(),
             traits: store.traits(),
             fsid: store.fsid(),
+            identities: store.identities(),
             name: Mutex::new(options.dataset.clone()),
             displaced: AtomicBool::new(false),
             options,
@@ -388,6 +390,12 @@ impl DatasetTree {
     /// Returns the properties known without the file system.
     pub(super) fn known(&self) -> (NodeHandle, StoreTraits, FsId) {
         (self.root, self.traits, self.fsid)
+    }
+
+    /// Returns the identity of the object of a handle, see
+    /// [`FileStore::identity`].
+    pub(super) fn identity(&self, node: &NodeHandle) -> Option<NodeHandle> {
+        self.identities.of(node)
     }
 
     /// Registers a file opened for a client.

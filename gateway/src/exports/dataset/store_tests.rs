@@ -84,6 +84,7 @@ fn idle_stores_keep_nothing_and_come_back() {
     fixture.write(&file, "one").unwrap();
     assert!(fixture.kept() > 0);
     fixture.grow_idle();
+    assert!(fixture.files.identity(&node).is_some(), "known without its file system");
     assert_eq!((fixture.kept(), fixture.home.condition()), (0, "idle"));
     // The open file, a second open of the same object, and one with another
     // right.

@@ -58,6 +58,8 @@ pub struct Export {
     pub delegated_times: bool,
     /// Only clients that call from a port below 1024 have access.
     pub reserved_port_only: bool,
+    /// Some of its files may be served, and delegated, by another export as well.
+    pub shares_files: bool,
 }
 
 impl Export {

@@ -18,7 +18,7 @@ pub use export::{Export, ExportId};
 pub use fh::FileHandle;
 pub use flavor::{Flavor, Flavors};
 pub use ids::{IdMap, IdRange, IdView};
-pub use object::{FileKey, Object};
+pub use object::{FileId, FileKey, Object};
 pub use policy::{ClientRule, Entry, IdentitySource, Squash};
 pub use pseudo::{Namespace, PseudoId};
 pub use stable_names::StableNames;

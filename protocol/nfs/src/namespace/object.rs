@@ -26,15 +26,43 @@ impl Object {
     /// The key of the object's open, lock and delegation state.
     #[must_use]
     pub fn file_key(&self) -> FileKey {
-        FileKey { export: self.export.id, node: self.node }
+        FileKey::of(&self.export, &self.node)
     }
 }
 
-/// Identifies a file across all exports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// A file as clients of one export know it: what they hold of it is theirs through
+/// this export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileKey {
     /// The export.
     pub export: ExportId,
-    /// The object.
-    pub node: NodeHandle,
+    /// The file.
+    pub id: FileId,
+}
+
+impl FileKey {
+    /// The key of an object.
+    #[must_use]
+    pub fn of(export: &Export, node: &NodeHandle) -> Self {
+        Self { export: export.id, id: FileId::of(export, node) }
+    }
+}
+
+/// A file, whatever export it is reached through: what is held of it conflicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId {
+    /// Its identity among the files of all stores.
+    name: NodeHandle,
+    /// The export, if `name` is a handle that its store does not know.
+    within: Option<ExportId>,
+}
+
+impl FileId {
+    fn of(export: &Export, node: &NodeHandle) -> Self {
+        match export.store.identity(node) {
+            Some(name) => Self { name, within: None },
+            // Most likely made up: it must not stand for a file of another export.
+            None => Self { name: *node, within: Some(export.id) },
+        }
+    }
 }

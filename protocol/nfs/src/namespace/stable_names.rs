@@ -41,6 +41,10 @@ impl FileStore for StableNames {
         self.inner.traits()
     }
 
+    fn identity(&self, node: &NodeHandle) -> Option<NodeHandle> {
+        self.inner.identity(node)
+    }
+
     fn getattr<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, Attr> {
         self.inner.getattr(node)
     }

@@ -96,7 +96,7 @@ impl Cx<'_> {
         node: NodeHandle,
         what: Change,
     ) -> Result<ChangeGuard, Status> {
-        let (guard, export) = (&self.server.guard, object.export.id);
+        let (guard, export) = (&self.server.guard, &*object.export);
         let changing = match what {
             Change::Entries => ChangeGuard::uncounted(),
             _ => guard.begin_change(export, node),
@@ -141,7 +141,7 @@ impl Cx<'_> {
     /// [`Status::Jukebox`].
     pub async fn before_read(&self, object: &Object) -> Result<(), Status> {
         let guard = &self.server.guard;
-        if guard.idle() || guard.before_read(self.call, object.export.id, object.node).await {
+        if guard.idle() || guard.before_read(self.call, &object.export, object.node).await {
             Ok(())
         } else {
             Err(Status::Jukebox)

@@ -2,7 +2,7 @@
 //! delegations, share reservations and locks.
 
 use crate::changes::ChangeGuard;
-use crate::namespace::{Export, ExportId};
+use crate::namespace::Export;
 use crate::runtime::Call;
 use std::future::Future;
 use std::pin::Pin;
@@ -37,7 +37,7 @@ pub trait ConflictGuard: Send + Sync {
     /// Begins a change of `node`, which lasts until the returned value is
     /// dropped. To be called first, so that no delegation is granted in the
     /// meantime.
-    fn begin_change(&self, export: ExportId, node: NodeHandle) -> ChangeGuard;
+    fn begin_change(&self, export: &Export, node: NodeHandle) -> ChangeGuard;
 
     /// Checks for conflicts before `node` changes (including REMOVE, RENAME and
     /// LINK, RFC 8881 §10.4). Recalls conflicting delegations; `false` means
@@ -45,7 +45,7 @@ pub trait ConflictGuard: Send + Sync {
     fn before_change<'a>(
         &'a self,
         call: &'a Call,
-        export: ExportId,
+        export: &Export,
         node: NodeHandle,
         what: Change,
     ) -> BorrowingFuture<'a, bool>;
@@ -55,7 +55,7 @@ pub trait ConflictGuard: Send + Sync {
     fn before_read<'a>(
         &'a self,
         call: &'a Call,
-        export: ExportId,
+        export: &Export,
         node: NodeHandle,
     ) -> BorrowingFuture<'a, bool>;
 }
@@ -73,14 +73,14 @@ impl ConflictGuard for NoConflicts {
         Some(ChangeGuard::uncounted())
     }
 
-    fn begin_change(&self, _: ExportId, _: NodeHandle) -> ChangeGuard {
+    fn begin_change(&self, _: &Export, _: NodeHandle) -> ChangeGuard {
         ChangeGuard::uncounted()
     }
 
     fn before_change<'a>(
         &'a self,
         _: &'a Call,
-        _: ExportId,
+        _: &Export,
         _: NodeHandle,
         _: Change,
     ) -> BorrowingFuture<'a, bool> {
@@ -90,7 +90,7 @@ impl ConflictGuard for NoConflicts {
     fn before_read<'a>(
         &'a self,
         _: &'a Call,
-        _: ExportId,
+        _: &Export,
         _: NodeHandle,
     ) -> BorrowingFuture<'a, bool> {
         Box::pin(std::future::ready(true))

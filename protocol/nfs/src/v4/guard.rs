@@ -1,7 +1,7 @@
 //! Conflicts of NFSv3 calls with the state of NFSv4 clients.
 
 use crate::changes::ChangeGuard;
-use crate::namespace::{Export, ExportId, FileKey};
+use crate::namespace::{Export, FileKey};
 use crate::runtime::Call;
 use crate::v3::guard::{BorrowingFuture, Change, ConflictGuard};
 use crate::v4::server::Server;
@@ -87,28 +87,28 @@ impl ConflictGuard for StateGuard {
         }
     }
 
-    fn begin_change(&self, export: ExportId, node: NodeHandle) -> ChangeGuard {
+    fn begin_change(&self, export: &Export, node: NodeHandle) -> ChangeGuard {
         let Some(server) = self.server() else { return ChangeGuard::uncounted() };
         let now = server.runtime.now().seconds();
-        server.state.changes.begin(&FileKey { export, node }, None, now)
+        server.state.changes.begin(&FileKey::of(export, &node).id, None, now)
     }
 
     fn before_change<'a>(
         &'a self,
         _: &'a Call,
-        export: ExportId,
+        export: &Export,
         node: NodeHandle,
         what: Change,
     ) -> BorrowingFuture<'a, bool> {
-        Box::pin(self.free(FileKey { export, node }, Access::Change(what)))
+        Box::pin(self.free(FileKey::of(export, &node), Access::Change(what)))
     }
 
     fn before_read<'a>(
         &'a self,
         _: &'a Call,
-        export: ExportId,
+        export: &Export,
         node: NodeHandle,
     ) -> BorrowingFuture<'a, bool> {
-        Box::pin(self.free(FileKey { export, node }, Access::Read))
+        Box::pin(self.free(FileKey::of(export, &node), Access::Read))
     }
 }

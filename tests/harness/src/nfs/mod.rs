@@ -80,6 +80,7 @@ pub fn open_export(path: &str, store: Arc<dyn FileStore>) -> Export {
         delegations: true,
         delegated_times: true,
         reserved_port_only: false,
+        shares_files: false,
     }
 }
 
@@ -105,15 +106,17 @@ impl Harness {
     pub fn over(store_one: MemoryStore) -> Rc<Self> {
         let mut second = export("/dir/second", store(2));
         second.delegated_times = false;
+        let mut first = export("/export", store_one.clone());
         let mut read_only = export("/dir/ro", store_one.clone());
         read_only.read_only = true;
+        (first.shares_files, read_only.shares_files) = (true, true);
         let mut closed = export("/closed", store(3));
         closed.clients[0].networks = vec!["198.51.100.0/24".parse().unwrap()];
         let mut weak = export("/weak", store(4));
         weak.clients[0].flavors = [Flavor::None].into_iter().collect();
         let mut old = export("/old", store(5));
         old.versions.v4 = [true, false, false];
-        let exports = [export("/export", store_one.clone()), second, read_only, closed, weak, old];
+        let exports = [first, second, read_only, closed, weak, old];
         let exports: Vec<_> = exports.into_iter().map(Arc::new).collect();
         let (simulation, records) = (Simulation::new(), Arc::<RecordStore>::default());
         let server = serve(&simulation, &records, &exports, (1, GRACE as u32), NO_LIMITS);

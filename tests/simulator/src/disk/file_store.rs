@@ -36,6 +36,10 @@ impl FileStore for Disk {
         self.store.fsid()
     }
 
+    fn identity(&self, node: &NodeHandle) -> Option<NodeHandle> {
+        self.store.identity(node)
+    }
+
     fn losses(&self) -> u64 {
         let hidden =
             matches!(self.mutant, Some(Mutant::VerifierKeptAfterError | Mutant::SyncErrorHidden));

@@ -131,6 +131,36 @@ fn signed_handles_cannot_be_made_up() {
     assert_eq!(error_of(block_on(narrow.getattr(&wide.root()))), StoreError::BadHandle);
 }
 
+#[test]
+fn an_object_has_one_identity_in_two_stores() {
+    for mode in [HandleMode::Auto, HandleMode::InTree] {
+        let outer = tempfile::tempdir().unwrap();
+        let below = outer.path().join("export");
+        std::fs::create_dir(&below).unwrap();
+        for name in ["f", "g"] {
+            std::fs::write(below.join(name), b"x").unwrap();
+        }
+        let signed = |path: &Path, secret| {
+            let options = PosixOptions { handle_secret: Some(secret), ..options(mode) };
+            PosixStore::open(path, options).unwrap()
+        };
+        let (wide, narrow) = (signed(outer.path(), [1; 16]), signed(&below, [2; 16]));
+        block_on(async {
+            let export = wide.lookup(&root(), &wide.root(), b"export").await.unwrap().handle;
+            let file = wide.lookup(&root(), &export, b"f").await.unwrap().handle;
+            let same = narrow.lookup(&root(), &narrow.root(), b"f").await.unwrap().handle;
+            let other = narrow.lookup(&root(), &narrow.root(), b"g").await.unwrap().handle;
+            assert_ne!(file, same);
+            assert!(narrow.identity(&same).is_some());
+            assert_eq!(wide.identity(&file), narrow.identity(&same));
+            assert_eq!(wide.identity(&export), narrow.identity(&narrow.root()));
+            assert_ne!(narrow.identity(&other), narrow.identity(&same));
+            // A handle that the store did not issue stands for no object.
+            assert_eq!(narrow.identity(&file), None);
+        });
+    }
+}
+
 fn signed(path: &Path) -> Arc<PosixStore> {
     let options = PosixOptions { handle_secret: Some([3; 16]), ..options(HandleMode::Auto) };
     PosixStore::open(path, options).unwrap()

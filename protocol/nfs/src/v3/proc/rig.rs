@@ -50,25 +50,25 @@ impl ConflictGuard for Held {
     fn begin_change_of_name(&self, _: &Export) -> Option<ChangeGuard> {
         None
     }
-    fn begin_change(&self, _: ExportId, _: NodeHandle) -> ChangeGuard {
+    fn begin_change(&self, _: &Export, _: NodeHandle) -> ChangeGuard {
         ChangeGuard::uncounted()
     }
     fn before_change<'a>(
         &'a self,
         _: &'a Call,
-        e: ExportId,
+        e: &Export,
         n: NodeHandle,
         _: Change,
     ) -> BorrowingFuture<'a, bool> {
-        self.answer(e, n)
+        self.answer(e.id, n)
     }
     fn before_read<'a>(
         &'a self,
         _: &'a Call,
-        e: ExportId,
+        e: &Export,
         n: NodeHandle,
     ) -> BorrowingFuture<'a, bool> {
-        self.answer(e, n)
+        self.answer(e.id, n)
     }
 }
 
@@ -107,6 +107,7 @@ pub(crate) fn an_export() -> Export {
         tcp: true,
         rdma: true,
         reserved_port_only: false,
+        shares_files: false,
         delegations: true,
         delegated_times: false,
     }

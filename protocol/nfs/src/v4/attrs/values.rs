@@ -148,7 +148,7 @@ impl AttributeValues {
             None => store.getattr(node).await?,
         };
         if asks_data(want) && attr.kind == FileKind::Regular {
-            let key = FileKey { export: export.id, node: *node };
+            let key = FileKey::of(export, node);
             let asks = (cx.calling_client(), cx.now.seconds(), &cx.holder_patience);
             if let Some(said) = cx.server.state.delegated_attributes(key, asks).await {
                 attr.size = said.size;

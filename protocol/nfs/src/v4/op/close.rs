@@ -39,7 +39,7 @@ fn close(cx: &Cx<'_>, stateid: Stateid) -> Result<Res, Status> {
     // Locks under the open are released with it (RFC 8881 §18.2.3 leaves the
     // choice to the server; clients that care unlock first).
     state.remove_open(&mut tables, key, now);
-    state.wake_waiters(&mut tables, &file);
+    state.wake_waiters(&mut tables, &file.id);
     if let Some(record) = tables.clients.get_mut(&client) {
         if cx.minor == 0 {
             if let Some(entry) = record.open_owners.get_mut(&owner) {

@@ -32,7 +32,7 @@ impl Rule for FreeStateid {
         check_seqid(cx.minor, stateid.seqid, seqid)?;
         let held = match kind {
             StateKind::Lock => tables.locks.get(&key).is_some_and(|lock| {
-                tables.files.get(&lock.file).is_some_and(|f| f.ranges.holds(&lock.owner))
+                tables.files.get(&lock.file.id).is_some_and(|f| f.ranges.holds(&lock.owner))
             }),
             StateKind::Open | StateKind::Delegation => true,
         };

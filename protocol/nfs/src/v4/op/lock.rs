@@ -109,7 +109,7 @@ fn first_lock(
         return Err(Status::BadStateid.into());
     }
     let name: OwnerName = Arc::from(owner.owner.0.as_slice());
-    let id = LockOwnerId { client, name: Arc::clone(&name) };
+    let id = LockOwnerId { client, export: file.export, name };
     if cx.minor == 0 {
         check_first_seqid(&tables, &id, lock_seqid)?;
     }
@@ -139,7 +139,7 @@ fn check_room(
     if is_new {
         client.room_for_owner()?;
     }
-    let known = tables.files.get(file).is_some_and(|file| file.lock_states.contains_key(id));
+    let known = tables.files.get(&file.id).is_some_and(|file| file.lock_states.contains_key(id));
     let made = tables.opens.get(&open).map_or(0, |open| open.locks.len());
     if !known && made >= MAX_LOCK_STATES_PER_OPEN {
         return Err(client.too_much());
@@ -156,7 +156,7 @@ fn check_room(
 /// file.
 pub(super) fn count_ranges(tables: &mut Tables, key: StateKey) {
     let Some(lock) = tables.locks.get_mut(&key) else { return };
-    let held = tables.files.get(&lock.file).map_or(0, |file| file.ranges.held_by(&lock.owner));
+    let held = tables.files.get(&lock.file.id).map_or(0, |file| file.ranges.held_by(&lock.owner));
     lock.ranges.set(held);
 }
 
@@ -232,14 +232,14 @@ fn grant(
     state.need_room(tables, owner.client, (Quota::Ranges, RANGES_PER_LOCK), now)?;
     let mut given_up = None;
     loop {
-        let ranges = &mut tables.files.entry(*file).or_default().ranges;
+        let ranges = &mut tables.files.entry(file.id).or_default().ranges;
         let Some(held) = ranges.conflict(&range, write, owner).cloned() else {
             if ranges.len() >= MAX_RANGES_PER_FILE {
                 let status = if cx.minor == 0 { Status::Resource } else { Status::Delay };
                 return Err(status.into());
             }
             State::check_settled(tables, file)?;
-            let ranges = &mut tables.files.entry(*file).or_default().ranges;
+            let ranges = &mut tables.files.entry(file.id).or_default().ranges;
             ranges.set(range, write, owner);
             return Ok(());
         };
@@ -252,7 +252,8 @@ fn grant(
             continue;
         }
         if args.kind.waits() && cx.minor > 0 {
-            State::add_waiter(tables, file, owner, (range, args.kind), now);
+            let fh = cx.current()?.handle().to_fh();
+            State::add_waiter(tables, (file.id, fh), owner, (range, args.kind), now);
         }
         return Err(denied(&held));
     }
@@ -266,7 +267,7 @@ fn enter_lock_state(
     id: &LockOwnerId,
     file: &FileKey,
 ) -> Result<StateKey, Status> {
-    let known = tables.files.get(file).and_then(|file| file.lock_states.get(id)).copied();
+    let known = tables.files.get(&file.id).and_then(|file| file.lock_states.get(id)).copied();
     let client = tables.clients.get_mut(&id.client).ok_or(Status::StaleClientid)?;
     let owner = client.lock_owners.entry(Arc::clone(&id.name)).or_insert_with(|| LockOwner {
         charge: Some(client.host.charge(Quota::Owners, 1)),
@@ -285,7 +286,7 @@ fn enter_lock_state(
     let record = tables.opens.get_mut(&open).ok_or(Status::BadStateid)?;
     record.locks.insert(key);
     state.index.publish(key, 1, &record.core);
-    tables.files.entry(*file).or_default().lock_states.insert(id.clone(), key);
+    tables.files.entry(file.id).or_default().lock_states.insert(id.clone(), key);
     let lock = LockState { key, seqid: 1, owner: id.clone(), open, file: *file, charge, ranges };
     tables.locks.insert(key, lock);
     Ok(key)

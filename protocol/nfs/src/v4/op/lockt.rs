@@ -6,7 +6,7 @@ use crate::namespace::FileKey;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
 use crate::v4::state::State;
-use crate::v4::tables::owner::LockOwnerId;
+use crate::v4::tables::owner::{LockOwnerId, OwnerName};
 use crate::v4::tables::ranges::Range;
 use std::sync::Arc;
 use zgate_nfs_wire::v4::Status;
@@ -30,7 +30,8 @@ impl Rule for Lockt {
         if state.grace.delays(cx.now.seconds()) {
             return Err(Status::Grace.into());
         }
-        let owner = LockOwnerId { client, name: Arc::from(args.owner.owner.0.as_slice()) };
+        let name: OwnerName = Arc::from(args.owner.owner.0.as_slice());
+        let owner = LockOwnerId { client, export: file.export, name };
         let attempt = || test(cx, &file, &range, args.kind.is_write(), &owner);
         state.when_settled(&file, attempt).await
     }
@@ -47,8 +48,8 @@ fn test(
     let state = &cx.server.state;
     let mut tables = state.lock();
     loop {
-        let held =
-            tables.files.get(file).and_then(|f| f.ranges.conflict(range, write, owner)).cloned();
+        let found = tables.files.get(&file.id);
+        let held = found.and_then(|found| found.ranges.conflict(range, write, owner)).cloned();
         let Some(held) = held else { return Ok(State::check_settled(&mut tables, file)?) };
         if !state.give_up_if_expired(&mut tables, held.owner.client, cx.now.seconds()) {
             return Err(denied(&held));

@@ -34,13 +34,13 @@ fn unlock(cx: &Cx<'_>, args: &Args, stateid: Stateid) -> Result<Res, Status> {
         return Err(Status::BadStateid);
     }
     let owner = tables.locks.get(&key).map(|lock| lock.owner.clone()).ok_or(Status::BadStateid)?;
-    if let Some(record) = tables.files.get_mut(&file) {
+    if let Some(record) = tables.files.get_mut(&file.id) {
         if record.ranges.len() >= MAX_RANGES_PER_FILE && record.ranges.splits(&range, &owner) {
             return Err(if cx.minor == 0 { Status::Resource } else { Status::Delay });
         }
         record.ranges.clear(&range, &owner);
     }
     super::lock::count_ranges(&mut tables, key);
-    state.wake_waiters(&mut tables, &file);
+    state.wake_waiters(&mut tables, &file.id);
     super::lock::bump(state, &mut tables, key).map(|stateid| Res { stateid })
 }

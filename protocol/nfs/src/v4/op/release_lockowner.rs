@@ -3,7 +3,7 @@
 use super::Rule;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
-use crate::v4::tables::owner::{LockOwnerId, OwnerName};
+use crate::v4::tables::owner::OwnerName;
 use std::sync::Arc;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::ReleaseLockowner;
@@ -16,19 +16,17 @@ impl Rule for ReleaseLockowner {
         let client = state.minor_zero_client(&mut tables, args.owner.clientid, cx.now.seconds())?;
         let name: OwnerName = Arc::from(args.owner.owner.0.as_slice());
         let Some(owner) = client.lock_owners.get(&name) else { return Ok(()) };
-        let keys = owner.states.clone();
-        let id = LockOwnerId { client: client.id, name: Arc::clone(&name) };
-        let holds = keys
-            .iter()
-            .filter_map(|key| tables.locks.get(key))
-            .any(|lock| tables.files.get(&lock.file).is_some_and(|file| file.ranges.holds(&id)));
+        let (id, keys) = (client.id, owner.states.clone());
+        let holds = keys.iter().filter_map(|key| tables.locks.get(key)).any(|lock| {
+            tables.files.get(&lock.file.id).is_some_and(|file| file.ranges.holds(&lock.owner))
+        });
         if holds {
             return Err(Status::LocksHeld.into());
         }
         for key in keys {
             state.remove_lock_state(&mut tables, key);
         }
-        if let Some(client) = tables.clients.get_mut(&id.client) {
+        if let Some(client) = tables.clients.get_mut(&id) {
             client.lock_owners.remove(&name);
         }
         Ok(())

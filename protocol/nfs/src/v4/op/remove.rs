@@ -54,8 +54,7 @@ pub(super) async fn recall_named(
     if node.attr.kind != FileKind::Regular {
         return Ok(ChangeGuard::uncounted());
     }
-    let key = FileKey { export: dir.export.id, node: node.handle };
-    cx.recall_for_change(&key)
+    cx.recall_for_change(&FileKey::of(&dir.export, &node.handle))
 }
 
 /// The status of a name operation on an object that is not a directory.

@@ -9,6 +9,7 @@ use crate::v4::request::Cx;
 use crate::v4::request::io::open_for_change;
 use crate::v4::state::shares::IoAccess;
 use crate::v4::tables::delegation::GrantTimes;
+use crate::v4::tables::owner::FileClient;
 use zgate_nfs_wire::v4::attr::{ACL, SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
 use zgate_nfs_wire::v4::op::Setattr;
 use zgate_nfs_wire::v4::op::setattr::Args;
@@ -91,8 +92,9 @@ async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
         || settable.applied.contains(TIME_DELEG_MODIFY);
     let mut who = object.who().clone();
     let change = if by_delegation {
-        let by = cx.session_client().map(|client| client.0);
-        let change = cx.server.state.changes.begin_under_state(&object.file_key(), by);
+        let file = object.file_key();
+        let by = cx.session_client().map(|client| FileClient::of(client, &file).number());
+        let change = cx.server.state.changes.begin_under_state(&file.id, by);
         who = settle_times(cx, &object, args.stateid, &mut settable).await?;
         change
     } else {

@@ -6,6 +6,7 @@ use crate::namespace::Object;
 use crate::v4::state::shares::IoAccess;
 use crate::v4::state::stateids::{check_seqid, is_special};
 use crate::v4::tables::index::{IoCore, IoHandle};
+use crate::v4::tables::owner::FileClient;
 use crate::v4::tables::pending_work::WorkGuard;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -116,11 +117,12 @@ pub async fn open_for_change(
     let resolved = cx.resolve_stateid(stateid)?;
     // In minor version 0 only the stateid identifies the client of the change.
     let named = || state.index.get(resolved.into()).map(|handle| handle.core.client);
-    let by = cx.session_client().or_else(named).map(|client| client.0);
+    let by = cx.session_client().or_else(named);
+    let by = by.map(|client| FileClient::of(client, &file).number());
     let changing = if is_special(resolved) {
-        state.changes.begin(&file, by, cx.now.seconds())
+        state.changes.begin(&file.id, by, cx.now.seconds())
     } else {
-        state.changes.begin_under_state(&file, by)
+        state.changes.begin_under_state(&file.id, by)
     };
     Ok((open_for_io(cx, object, stateid, access).await?, changing))
 }
@@ -139,7 +141,7 @@ fn find(cx: &Cx<'_>, object: &Object, stateid: Stateid) -> Result<Arc<IoHandle>,
         Some(_) => {}
         None => cx.runs_for(&handle.core.lease),
     }
-    if handle.core.file != object.file_key() {
+    if !handle.core.is_of(object) {
         return Err(Status::BadStateid);
     }
     check_seqid(cx.minor, stateid.seqid, handle.seqid())?;

@@ -49,8 +49,8 @@ struct Question {
 }
 
 impl State {
-    /// Asks the holder of a write delegation, if it is another client than the
-    /// caller. `None` if there is no such holder, or no answer in time.
+    /// Asks the holder of a write delegation, if it is not the caller's own. `None`
+    /// if there is no such holder, or no answer in time.
     pub async fn delegated_attributes(
         &self,
         file: FileKey,
@@ -88,12 +88,12 @@ impl State {
                     && !record.lease.expired(now_seconds, self.lease_seconds)
             })
         };
-        let state = tables.files.get(&file)?;
+        let state = tables.files.get(&file.id)?;
         let delegation = state
             .delegations
             .values()
             .filter_map(|key| tables.delegations.get(key))
-            .find(|d| d.write && Some(d.client) != caller && there(d.client))?;
+            .find(|d| d.write && !d.is_own(caller, &file) && there(d.client))?;
         let mut want = Bitmap::of(&[CHANGE, SIZE]);
         if delegation.attrs {
             want.set(TIME_DELEG_ACCESS);

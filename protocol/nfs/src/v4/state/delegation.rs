@@ -2,11 +2,12 @@
 
 use super::State;
 use crate::changes::ChangeGuard;
-use crate::namespace::{Export, FileKey, Object};
+use crate::namespace::{Export, FileHandle, FileKey, Object};
 use crate::v4::tables::Tables;
 use crate::v4::tables::delegation::{Delegation, GrantTimes};
 use crate::v4::tables::ids::StateKey;
 use crate::v4::tables::index::{Granted, IoCore};
+use crate::v4::tables::owner::FileClient;
 use crate::v4::tables::pending_work::PendingWork;
 use crate::v4::tables::quota::{Bound, Quota};
 use std::sync::Arc;
@@ -30,8 +31,9 @@ pub(crate) struct NewDelegation<'a> {
 }
 
 impl State {
-    /// Returns whether a delegation may be granted: no other client uses the
-    /// file in a way that would cause an immediate recall.
+    /// Returns whether a delegation may be granted: no other client, nor this one
+    /// through another export, uses the file in a way that would cause an immediate
+    /// recall.
     pub(crate) fn may_delegate(
         &self,
         tables: &Tables,
@@ -40,10 +42,11 @@ impl State {
         write: bool,
         now_seconds: u64,
     ) -> bool {
-        if self.changes.by_others(file, client.0, now_seconds) {
+        let holder = FileClient::of(client, file);
+        if self.changes.by_others(&file.id, holder.number(), now_seconds) {
             return false;
         }
-        let Some(state) = tables.files.get(file) else { return true };
+        let Some(state) = tables.files.get(&file.id) else { return true };
         let settled = state.unfinished.iter().all(PendingWork::is_over);
         if state.no_delegation_before > now_seconds || !settled {
             return false;
@@ -51,11 +54,11 @@ impl State {
         // A write delegation is the only one: the first tells.
         let first = state.delegations.values().next().and_then(|key| tables.delegations.get(key));
         if first.is_some_and(|first| first.write || write)
-            || state.delegations.contains_key(&client)
+            || state.delegations.contains_key(&holder)
         {
             return false;
         }
-        if write { state.opens.only_by(client) } else { state.opens.written_only_by(client) }
+        if write { state.opens.only_by(holder) } else { state.opens.written_only_by(holder) }
     }
 
     /// Grants a delegation.
@@ -81,11 +84,13 @@ impl State {
         client.delegations.insert(key);
         client.held.delegations += 1;
         client.lease.want_attention();
-        let core = Arc::new(IoCore::new(new.client, Arc::clone(&client.lease), file));
+        let place = (new.object.export.id, new.object.node);
+        let core = Arc::new(IoCore::new(new.client, Arc::clone(&client.lease), place));
         let granted = Granted { file: Arc::clone(new.opened), uid: new.object.who().uid };
         core.grant(true, new.write, &granted);
         self.index.publish(key, 1, &core);
-        tables.files.entry(file).or_default().delegations.insert(new.client, key);
+        let holder = FileClient::of(new.client, &file);
+        tables.files.entry(file.id).or_default().delegations.insert(holder, key);
         let delegation = Delegation {
             key,
             seqid: 1,
@@ -99,7 +104,7 @@ impl State {
             recalled_seconds: None,
             recall: Arc::default(),
             core,
-            fh: crate::namespace::FileHandle::Node(file.export, file.node).to_fh(),
+            fh: FileHandle::Node(file.export, new.object.node).to_fh(),
             charge,
         };
         tables.delegations.insert(key, delegation);
@@ -120,11 +125,12 @@ impl State {
             client.delegations.remove(&key);
             client.held.delegations -= 1;
         }
-        if let Some(file) = tables.files.get_mut(&delegation.file) {
-            file.delegations.remove(&delegation.client);
-            file.let_go(delegation.client);
+        let holder = delegation.holder();
+        if let Some(file) = tables.files.get_mut(&delegation.file.id) {
+            file.delegations.remove(&holder);
+            file.let_go(holder);
         }
-        tables.tidy_file(&delegation.file, now_seconds);
+        tables.tidy_file(&delegation.file.id, now_seconds);
     }
 
     /// Revokes a delegation that a client does not return; the client learns of
@@ -145,7 +151,8 @@ impl State {
 
     /// Recalls the delegations that conflict with an access: write delegations,
     /// and also read delegations if the access is a modification. Delegations
-    /// of `except` stay.
+    /// of `except` stay, unless it has them through another export than that of the
+    /// access.
     ///
     /// # Errors
     /// [`Status::Delay`] during a recall, or while state taken from other
@@ -173,7 +180,7 @@ impl State {
         except: Option<ClientId>,
         now_seconds: u64,
     ) -> Result<(), Status> {
-        let Some(state) = tables.files.get(file) else { return Ok(()) };
+        let Some(state) = tables.files.get(&file.id) else { return Ok(()) };
         if state.delegations.is_empty() && state.unfinished.is_empty() {
             return Ok(());
         }
@@ -181,7 +188,7 @@ impl State {
             .delegations
             .values()
             .filter_map(|key| tables.delegations.get(key))
-            .filter(|d| Some(d.client) != except && (modifies || d.write))
+            .filter(|d| !d.is_own(except, file) && (modifies || d.write))
             .map(|d| (d.key, d.client))
             .collect();
         let mut waiting = false;
@@ -203,7 +210,7 @@ impl State {
             return;
         }
         delegation.recalled_seconds = Some(now_seconds);
-        let file = delegation.file;
+        let file = delegation.file.id;
         tables.recalled.insert(key);
         let quiet_until = now_seconds + QUIET_SECONDS;
         if let Some(state) = tables.files.get_mut(&file)
@@ -226,8 +233,8 @@ impl State {
         caller: Option<ClientId>,
         now_seconds: u64,
     ) -> Result<ChangeGuard, Status> {
-        let by = caller.map(|client| client.0);
-        let changing = self.changes.begin(file, by, now_seconds);
+        let by = caller.map(|client| FileClient::of(client, file).number());
+        let changing = self.changes.begin(&file.id, by, now_seconds);
         self.recall_conflicting(file, true, caller, now_seconds)?;
         Ok(changing)
     }
@@ -236,7 +243,7 @@ impl State {
     /// protocol's access; starts the recall.
     pub fn foreign_access(&self, file: &FileKey, modifies: bool, now_seconds: u64) -> bool {
         let mut tables = self.lock();
-        let Some(state) = tables.files.get(file) else { return true };
+        let Some(state) = tables.files.get(&file.id) else { return true };
         let standing: Vec<(StateKey, ClientId)> = state
             .delegations
             .values()
@@ -268,20 +275,22 @@ impl State {
     /// Begins the change of a name that need not be looked up: no file is
     /// delegated, or there is no client except `caller`. Until it ends, no
     /// other client is granted a delegation of any file. `None` if the name
-    /// must be looked up, so that the file's delegations are recalled.
+    /// must be looked up, so that the file's delegations are recalled. Those of a file
+    /// that another export serves as well may be of that export, and of `caller`.
     pub(crate) fn begin_change_of_name(
         &self,
         export: &Export,
         caller: Option<ClientId>,
     ) -> Option<ChangeGuard> {
-        if !export.delegations {
+        if !export.delegations && !export.shares_files {
             return Some(ChangeGuard::uncounted());
         }
         // Before the check of the tables: a later request for a delegation
         // finds this change.
-        let changing = self.changes.begin_of_name(caller.map(|client| client.0));
+        let by = caller.map(|client| FileClient { export: export.id, client }.number());
+        let changing = self.changes.begin_of_name(by);
         let tables = self.lock();
-        let alone = || tables.clients.keys().all(|id| Some(*id) == caller);
+        let alone = || !export.shares_files && tables.clients.keys().all(|id| Some(*id) == caller);
         (tables.delegations.is_empty() || alone()).then_some(changing)
     }
 }

@@ -81,19 +81,15 @@ impl State {
             (None, Some(_)) => false,
             (_, None) => !new.is_absent(file.export),
         };
-        let (opens, delegations): (Vec<_>, Vec<_>) = tables
-            .files
-            .iter()
-            .filter(|(file, _)| vanished(file))
-            .map(|(_, state)| {
-                let delegations: Vec<_> = state.delegations.values().copied().collect();
-                (state.opens.keys().collect::<Vec<_>>(), delegations)
-            })
-            .unzip();
-        for key in opens.into_iter().flatten() {
+        // A file may be open through other exports as well: those opens stay.
+        let opens = tables.opens.values().filter(|open| vanished(&open.file));
+        let opens: Vec<_> = opens.map(|open| open.key).collect();
+        let delegations = tables.delegations.values().filter(|held| vanished(&held.file));
+        let delegations: Vec<_> = delegations.map(|held| held.key).collect();
+        for key in opens {
             self.remove_open(&mut tables, key, now_seconds);
         }
-        for key in delegations.into_iter().flatten() {
+        for key in delegations {
             self.remove_delegation(&mut tables, key, now_seconds);
         }
     }

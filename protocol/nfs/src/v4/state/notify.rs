@@ -2,30 +2,30 @@
 //! polls in any case.
 
 use super::State;
-use crate::namespace::{FileHandle, FileKey};
+use crate::namespace::FileId;
 use crate::v4::tables::Tables;
 use crate::v4::tables::file::Waiter;
 use crate::v4::tables::owner::LockOwnerId;
 use crate::v4::tables::quota::Quota;
 use crate::v4::tables::ranges::Range;
 use zgate_nfs_wire::v4::callback::CallbackOp;
-use zgate_nfs_wire::v4::{LockType, StateOwner};
+use zgate_nfs_wire::v4::{Fh, LockType, StateOwner};
 
 /// Most blocked locks per file.
 const MAX_WAITERS_PER_FILE: usize = 256;
 
 impl State {
     /// Adds a blocked lock. Without room it is not remembered, and its client is
-    /// not told.
+    /// not told. `fh`: the client's handle of the file.
     pub(crate) fn add_waiter(
         tables: &mut Tables,
-        file: &FileKey,
+        (file, fh): (FileId, Fh),
         owner: &LockOwnerId,
         (range, kind): (Range, LockType),
         now_seconds: u64,
     ) {
         let Some(client) = tables.clients.get(&owner.client) else { return };
-        let state = tables.files.entry(*file).or_default();
+        let state = tables.files.entry(file).or_default();
         state.waiters.retain(|w| w.owner != *owner || w.range != range);
         if state.waiters.len() >= MAX_WAITERS_PER_FILE {
             return;
@@ -35,15 +35,15 @@ impl State {
             owner: owner.clone(),
             range,
             kind,
-            fh: FileHandle::Node(file.export, file.node).to_fh(),
+            fh,
             since_seconds: now_seconds,
             charge,
         });
-        tables.waited_for.insert(*file);
+        tables.waited_for.insert(file);
     }
 
     /// Notifies every waiter whose lock is free now, once.
-    pub(crate) fn wake_waiters(&self, tables: &mut Tables, file: &FileKey) {
+    pub(crate) fn wake_waiters(&self, tables: &mut Tables, file: &FileId) {
         let Some(state) = tables.files.get_mut(file) else {
             tables.waited_for.remove(file);
             return;

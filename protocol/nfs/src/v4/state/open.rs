@@ -1,12 +1,12 @@
 //! Opens: adding, upgrading, downgrading and removing them.
 
 use super::State;
-use crate::namespace::FileKey;
+use crate::namespace::{FileKey, Object};
 use crate::v4::tables::Tables;
 use crate::v4::tables::ids::StateKey;
 use crate::v4::tables::index::{Granted, IoCore};
 use crate::v4::tables::open::Open;
-use crate::v4::tables::owner::{OpenOwner, OwnerName};
+use crate::v4::tables::owner::{FileClient, OpenOwner, OwnerName};
 use crate::v4::tables::quota::Quota;
 use crate::v4::tables::shares::Share;
 use std::collections::BTreeSet;
@@ -18,11 +18,11 @@ use zgate_store::file_store::OpenFile;
 pub(crate) struct NewOpen<'a> {
     pub client: ClientId,
     pub owner: &'a OwnerName,
+    pub object: &'a Object,
     pub file: FileKey,
     pub access: u32,
     pub deny: u32,
     pub opened: &'a OpenFile,
-    pub uid: u32,
 }
 
 /// Changes that an OPEN has made to the table.
@@ -63,7 +63,7 @@ impl State {
         owner: &OwnerName,
         file: &FileKey,
     ) -> Option<StateKey> {
-        tables.files.get(file)?.opens.of_owner(client, owner)
+        tables.files.get(&file.id)?.opens.of_owner(FileClient::of(client, file), owner)
     }
 
     /// Adds an open: upgrades the owner's open of the file, or creates one. The
@@ -81,7 +81,8 @@ impl State {
         let (read, write) = (new.access & 1 != 0, new.access & 2 != 0);
         // An upgrade by another user grants it what it asks for, and the first user
         // nothing.
-        let granted = Granted { file: Arc::clone(new.opened), uid: new.uid };
+        let granted = Granted { file: Arc::clone(new.opened), uid: new.object.who().uid };
+        let holder = FileClient::of(new.client, &new.file);
         tables.clients.get(&new.client).ok_or(Status::StaleClientid)?.may_hold_state()?;
         if let Some(key) = Self::open_of(tables, new.client, new.owner, &new.file)
             && let Some(open) = tables.opens.get_mut(&key)
@@ -89,8 +90,8 @@ impl State {
             let (before, upgraded) = (open.share(), Some(Rights::of(open)));
             open.access |= new.access;
             open.deny |= new.deny;
-            if let Some(file) = tables.files.get_mut(&new.file) {
-                file.opens.reshare(new.client, key, before, open.share());
+            if let Some(file) = tables.files.get_mut(&new.file.id) {
+                file.opens.reshare(holder, key, before, open.share());
             }
             open.history |= history_bit(new.access, new.deny);
             open.seqid = next_seqid(open.seqid);
@@ -114,12 +115,13 @@ impl State {
             .or_insert_with(|| OpenOwner { confirmed, ..OpenOwner::default() });
         owner.opens.insert(key);
         client.held.opens += 1;
-        let core = Arc::new(IoCore::new(new.client, Arc::clone(&client.lease), new.file));
+        let place = (new.object.export.id, new.object.node);
+        let core = Arc::new(IoCore::new(new.client, Arc::clone(&client.lease), place));
         core.grant(read, write, &granted);
         self.index.publish(key, 1, &core);
         let share = Share::new(new.access, new.deny);
-        let file = tables.files.entry(new.file).or_default();
-        file.opens.insert(new.client, new.owner, key, share);
+        let file = tables.files.entry(new.file.id).or_default();
+        file.opens.insert(holder, new.owner, key, share);
         let open = Open {
             key,
             seqid: 1,
@@ -160,9 +162,9 @@ impl State {
         (open.access, open.deny) = (rights.access, rights.deny);
         let running = open.core.restrict(open.access & 1 != 0, open.access & 2 != 0);
         self.index.publish(key, open.seqid, &open.core);
-        let (file, client, share) = (open.file, open.client, open.share());
-        if let Some(state) = tables.files.get_mut(&file) {
-            state.opens.reshare(client, key, before, share);
+        let (file, holder, share) = (open.file, open.holder(), open.share());
+        if let Some(state) = tables.files.get_mut(&file.id) {
+            state.opens.reshare(holder, key, before, share);
         }
         if let Some(running) = running {
             Self::await_before_giving(tables, file, running);
@@ -199,8 +201,8 @@ impl State {
         let before = open.share();
         open.access = access;
         open.deny = deny;
-        if let Some(file) = tables.files.get_mut(&open.file) {
-            file.opens.reshare(open.client, key, before, open.share());
+        if let Some(file) = tables.files.get_mut(&open.file.id) {
+            file.opens.reshare(open.holder(), key, before, open.share());
         }
         open.history &= allowed_history(access, deny);
         open.history |= history_bit(access, deny);
@@ -232,18 +234,19 @@ impl State {
                 owner.opens.remove(&key);
             }
         }
-        if let Some(file) = tables.files.get_mut(&open.file) {
-            file.opens.remove(open.client, &open.owner, key, open.share());
-            file.let_go(open.client);
+        let holder = open.holder();
+        if let Some(file) = tables.files.get_mut(&open.file.id) {
+            file.opens.remove(holder, &open.owner, key, open.share());
+            file.let_go(holder);
         }
-        tables.tidy_file(&open.file, now_seconds);
+        tables.tidy_file(&open.file.id, now_seconds);
     }
 
     /// Removes a lock stateid and releases its locks.
     pub(crate) fn remove_lock_state(&self, tables: &mut Tables, key: StateKey) {
         let Some(lock) = tables.locks.remove(&key) else { return };
         self.index.remove(key);
-        if let Some(file) = tables.files.get_mut(&lock.file) {
+        if let Some(file) = tables.files.get_mut(&lock.file.id) {
             file.ranges.clear_owner(&lock.owner);
             file.lock_states.remove(&lock.owner);
         }

@@ -217,8 +217,8 @@ impl State {
                 break;
             }
             let Some(delegation) = tables.delegations.get(key) else { continue };
-            let file = tables.files.get(&delegation.file);
-            if file.is_some_and(|file| file.opens.has(id)) {
+            let (file, holder) = (&delegation.file, delegation.holder());
+            if tables.files.get(&file.id).is_some_and(|file| file.opens.has(holder)) {
                 continue;
             }
             if delegation.recalled_seconds.is_some() {

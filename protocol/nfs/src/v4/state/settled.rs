@@ -15,7 +15,7 @@ impl State {
         if work.is_over() {
             return;
         }
-        let state = tables.files.entry(file).or_default();
+        let state = tables.files.entry(file.id).or_default();
         state.unfinished.retain(|other| !other.is_over());
         // A client's opens of one file all wait for the same removal.
         if !state.unfinished.iter().any(|other| other.is(&work)) {
@@ -31,7 +31,7 @@ impl State {
     /// the backend, or a client that lost it could still reclaim it after a
     /// restart (RFC 8881 §8.4.3).
     pub(crate) fn check_settled(tables: &mut Tables, file: &FileKey) -> Result<(), Status> {
-        let Some(state) = tables.files.get_mut(file) else { return Ok(()) };
+        let Some(state) = tables.files.get_mut(&file.id) else { return Ok(()) };
         if state.unfinished.is_empty() {
             return Ok(());
         }

@@ -4,6 +4,7 @@
 use super::State;
 use crate::namespace::FileKey;
 use crate::v4::tables::Tables;
+use crate::v4::tables::owner::FileClient;
 use crate::v4::tables::shares::Share;
 use zgate_nfs_wire::v4::Status;
 
@@ -50,8 +51,11 @@ impl State {
         let mut given_up = None;
         loop {
             let wanted = Share::new(access, deny);
-            let conflict = tables.files.get(file).and_then(|state| state.opens.conflict(wanted));
-            let Some(client) = conflict else { return Self::check_settled(tables, file) };
+            let state = tables.files.get(&file.id);
+            let conflict = state.and_then(|state| state.opens.conflict(wanted));
+            let Some(FileClient { client, .. }) = conflict else {
+                return Self::check_settled(tables, file);
+            };
             if !self.give_up_if_expired(tables, client, now_seconds) {
                 return Err(Status::ShareDenied);
             }

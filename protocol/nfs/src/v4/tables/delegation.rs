@@ -2,6 +2,7 @@
 
 use super::ids::StateKey;
 use super::index::IoCore;
+use super::owner::FileClient;
 use super::quota::Charge;
 use crate::namespace::FileKey;
 use std::sync::Arc;
@@ -45,6 +46,21 @@ pub struct Delegation {
     pub fh: Fh,
     /// Its part of its host's quota.
     pub charge: Charge,
+}
+
+impl Delegation {
+    /// The client, through the export of the file.
+    #[must_use]
+    pub fn holder(&self) -> FileClient {
+        FileClient::of(self.client, &self.file)
+    }
+
+    /// True if `client` holds it, and accesses the file through the same export: it
+    /// knows then that it changes what it has in its cache.
+    #[must_use]
+    pub fn is_own(&self, client: Option<ClientId>, file: &FileKey) -> bool {
+        Some(self.client) == client && self.file.export == file.export
+    }
 }
 
 /// Times at which a delegation was granted.

@@ -1,13 +1,14 @@
 //! Files with state.
 
 use super::ids::StateKey;
-use super::owner::LockOwnerId;
+use super::owner::{FileClient, LockOwnerId};
 use super::pending_work::PendingWork;
 use super::quota::Charge;
 use super::ranges::{Range, RangeTable};
 use super::shares::OpenIndex;
+use crate::namespace::ExportId;
 use std::collections::BTreeMap;
-use zgate_nfs_wire::v4::{ClientId, LockType};
+use zgate_nfs_wire::v4::LockType;
 
 /// A blocked lock whose client requested a notification.
 #[derive(Debug)]
@@ -31,13 +32,13 @@ pub struct Waiter {
 pub struct FileState {
     /// Its opens.
     pub opens: OpenIndex,
-    /// Its delegations; a client has at most one.
-    pub delegations: BTreeMap<ClientId, StateKey>,
+    /// Its delegations; a client has at most one through each export.
+    pub delegations: BTreeMap<FileClient, StateKey>,
     /// Clients that have it open or delegated, each with its part of its host's
     /// quota of files.
-    pub holders: BTreeMap<ClientId, Charge>,
-    /// Its part of the total number of files.
-    pub held: Option<Charge>,
+    pub holders: BTreeMap<FileClient, Charge>,
+    /// Its parts of the total number of files: each export opens it by itself.
+    pub held: BTreeMap<ExportId, Charge>,
     /// Byte-range locks.
     pub ranges: RangeTable<LockOwnerId>,
     /// Its lock stateids.
@@ -54,12 +55,14 @@ pub struct FileState {
 impl FileState {
     /// Releases a client's part of the quota of files, unless it still holds
     /// this one.
-    pub fn let_go(&mut self, client: ClientId) {
+    pub fn let_go(&mut self, client: FileClient) {
         if !self.opens.has(client) && !self.delegations.contains_key(&client) {
             self.holders.remove(&client);
         }
-        if self.holders.is_empty() {
-            self.held = None;
+        let export = client.export;
+        let next = self.holders.range(FileClient::first_of(export)..).next();
+        if next.is_none_or(|(holder, _)| holder.export != export) {
+            self.held.remove(&export);
         }
     }
 

@@ -4,12 +4,13 @@
 use super::ids::StateKey;
 use super::lease::Lease;
 use super::pending_work::{PendingWork, WorkGuard};
-use crate::namespace::FileKey;
+use crate::namespace::{ExportId, Object};
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zgate_nfs_wire::v4::ClientId;
+use zgate_store::NodeHandle;
 use zgate_store::file_store::OpenFile;
 
 /// A file that is open, and the user for whom; other users need access rights of
@@ -29,8 +30,10 @@ pub struct IoCore {
     pub client: ClientId,
     /// The client's lease.
     pub lease: Arc<Lease>,
+    /// The export.
+    export: ExportId,
     /// The file.
-    pub file: FileKey,
+    node: NodeHandle,
     read: Mutex<Option<Granted>>,
     write: Mutex<Changes>,
 }
@@ -48,9 +51,19 @@ struct Changes {
 impl IoCore {
     /// A core without open files.
     #[must_use]
-    pub fn new(client: ClientId, lease: Arc<Lease>, file: FileKey) -> Self {
+    pub fn new(
+        client: ClientId,
+        lease: Arc<Lease>,
+        (export, node): (ExportId, NodeHandle),
+    ) -> Self {
         let changes = Changes { file: None, guard: Some(WorkGuard::default()) };
-        Self { client, lease, file, read: Mutex::default(), write: Mutex::new(changes) }
+        Self { client, lease, export, node, read: Mutex::default(), write: Mutex::new(changes) }
+    }
+
+    /// True if it is of this object, by its handle.
+    #[must_use]
+    pub fn is_of(&self, object: &Object) -> bool {
+        self.export == object.export.id && self.node == object.node
     }
 
     fn changes(&self) -> MutexGuard<'_, Changes> {

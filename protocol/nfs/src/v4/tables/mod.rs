@@ -25,7 +25,7 @@ pub mod reply_memory;
 pub mod session;
 pub mod shares;
 
-use crate::namespace::FileKey;
+use crate::namespace::{FileId, FileKey};
 use crate::runtime::Call;
 use ahash::{HashMap, HashSet};
 use client::{Client, NameSlot, SoughtRoom};
@@ -34,7 +34,7 @@ use expired_stateids::ExpiredStateids;
 use file::FileState;
 use ids::StateKey;
 use open::{LockState, Open};
-use owner::OwnerName;
+use owner::{FileClient, OwnerName};
 use quota::{Bound, Quota};
 use removed_client::RemovedClient;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +48,7 @@ pub struct Tables {
     /// Records by the client's own name.
     pub by_name: HashMap<Vec<u8>, NameSlot>,
     /// Files with any state.
-    pub files: HashMap<FileKey, FileState>,
+    pub files: HashMap<FileId, FileState>,
     /// Opens.
     pub opens: HashMap<StateKey, Open>,
     /// Lock stateids.
@@ -62,9 +62,9 @@ pub struct Tables {
     /// Delegations being recalled.
     pub recalled: BTreeSet<StateKey>,
     /// Files with blocked locks.
-    pub waited_for: HashSet<FileKey>,
+    pub waited_for: HashSet<FileId>,
     /// Files to be checked for being idle, by second.
-    pub revisits: BTreeMap<u64, Vec<FileKey>>,
+    pub revisits: BTreeMap<u64, Vec<FileId>>,
     /// Owners of minor version 0 by the open each closed last. May name removed
     /// owners.
     pub last_closed: HashMap<StateKey, (ClientId, OwnerName)>,
@@ -117,36 +117,37 @@ impl Tables {
         if client.admits(call) { Ok(client) } else { Err(refused) }
     }
 
-    /// True if a client has the file open or delegated: no additional descriptors
-    /// are needed for others.
+    /// True if a client of the export has the file open or delegated: no additional
+    /// descriptors are needed for others.
     #[must_use]
     pub fn is_held(&self, file: &FileKey) -> bool {
-        self.files.get(file).is_some_and(|state| state.held.is_some())
+        self.files.get(&file.id).is_some_and(|state| state.held.contains_key(&file.export))
     }
 
     /// Charges the client's host for a file that the client is about to open or
-    /// to get a delegation for. A file held by other clients needs no
+    /// to get a delegation for. A file held by other clients of the export needs no
     /// additional descriptors: it may always be opened.
     ///
     /// # Errors
     /// As [`Client::room_for_state`].
     pub fn hold_file(&mut self, id: ClientId, file: &FileKey, bound: Bound) -> Result<(), Status> {
         let client = self.clients.get(&id).ok_or(Status::StaleClientid)?;
-        match self.files.get(file) {
-            Some(state) if state.holders.contains_key(&id) => return Ok(()),
-            Some(state) if state.held.is_some() => {}
+        let holder = FileClient::of(id, file);
+        match self.files.get(&file.id) {
+            Some(state) if state.holders.contains_key(&holder) => return Ok(()),
+            Some(state) if state.held.contains_key(&file.export) => {}
             _ => client.host_has_room(bound, Quota::Files, 1)?,
         }
         let own = client.host.charge_own(Quota::Files, 1);
         let total = || client.host.charge_total(Quota::Files, 1);
-        let state = self.files.entry(*file).or_default();
-        state.held.get_or_insert_with(total);
-        state.holders.insert(id, own);
+        let state = self.files.entry(file.id).or_default();
+        state.held.entry(file.export).or_insert_with(total);
+        state.holders.insert(holder, own);
         Ok(())
     }
 
     /// Drops a file's record when it has no state any more.
-    pub fn tidy_file(&mut self, file: &FileKey, now_seconds: u64) {
+    pub fn tidy_file(&mut self, file: &FileId, now_seconds: u64) {
         let Some(state) = self.files.get(file) else { return };
         if state.is_idle(now_seconds) {
             self.files.remove(file);

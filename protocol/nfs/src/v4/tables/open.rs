@@ -2,7 +2,7 @@
 
 use super::ids::StateKey;
 use super::index::IoCore;
-use super::owner::{LockOwnerId, OwnerName};
+use super::owner::{FileClient, LockOwnerId, OwnerName};
 use super::quota::Charge;
 use super::shares::Share;
 use crate::namespace::FileKey;
@@ -37,6 +37,12 @@ pub struct Open {
 }
 
 impl Open {
+    /// The client, through the export of the file.
+    #[must_use]
+    pub fn holder(&self) -> FileClient {
+        FileClient::of(self.client, &self.file)
+    }
+
     /// Its share bits.
     #[must_use]
     pub fn share(&self) -> Share {

@@ -225,7 +225,7 @@ impl HostAccount {
     }
 
     /// Charges the host only; the total was charged before. A file counts once
-    /// in the total, regardless of the number of hosts.
+    /// in the total for each export, regardless of the number of hosts.
     #[must_use]
     pub fn charge_own(self: &Arc<Self>, quota: Quota, amount: usize) -> Charge {
         self.charge_parts(quota, amount, Parts { own: true, total: false })

@@ -5,10 +5,9 @@
 //! over the opens.
 
 use super::ids::StateKey;
-use super::owner::OwnerName;
+use super::owner::{FileClient, OwnerName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use zgate_nfs_wire::v4::ClientId;
 
 /// Access and deny bits of an open: access 1 to 3, deny 0 to 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,7 +36,7 @@ impl Share {
 /// The opens of a file. `C` is the client: a parameter, so that a test can
 /// count comparisons.
 #[derive(Clone, Debug)]
-pub struct OpenIndex<C = ClientId> {
+pub struct OpenIndex<C = FileClient> {
     by_owner: BTreeMap<(C, OwnerName), StateKey>,
     /// At most 16 sets, none of them empty.
     by_share: BTreeMap<Share, BTreeSet<(C, StateKey)>>,
@@ -116,11 +115,6 @@ impl<C: Ord + Copy> OpenIndex<C> {
     pub fn has(&self, client: C) -> bool {
         let least: OwnerName = Arc::from([]);
         self.by_owner.range((client, least)..).next().is_some_and(|((c, _), _)| *c == client)
-    }
-
-    /// All opens.
-    pub fn keys(&self) -> impl Iterator<Item = StateKey> + '_ {
-        self.by_owner.values().copied()
     }
 
     /// Number of opens.

@@ -80,6 +80,24 @@ fn delegations_are_recalled_for_it() {
 }
 
 #[test]
+fn what_is_held_through_another_export_is_respected() {
+    for minor in 0..=2 {
+        let harness = Harness::new();
+        let (holder, other) = (harness.reachable("holder", minor), harness.client("other", 2));
+        let fh = other.file(&other.export(), "f", b"content");
+        let same = harness.root_of("/dir/ro");
+        let held = holder.open(&OpenRequest::name(&same, "f").access(1).deny(2)).unwrap();
+        assert_eq!(call(&other, READ, &fh), 0);
+        assert_eq!(call(&other, WRITE, &fh), JUKEBOX);
+        assert!(matches!(holder.callbacks()[..], [CallbackOp::Recall { .. }]));
+        holder.delegreturn(&held.fh, held.delegation()).unwrap();
+        assert_eq!(call(&other, WRITE, &fh), JUKEBOX, "denied");
+        holder.close(&held).unwrap();
+        assert_eq!(call(&other, WRITE, &fh), 0);
+    }
+}
+
+#[test]
 fn share_reservations_hold_until_the_lease_is_over() {
     for minor in 0..=2 {
         let harness = Harness::new();

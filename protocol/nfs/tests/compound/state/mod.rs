@@ -11,5 +11,6 @@ mod leases;
 mod locks;
 mod quotas;
 mod records;
+mod same_files;
 mod shares;
 mod stability;

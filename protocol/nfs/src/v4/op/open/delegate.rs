@@ -50,7 +50,7 @@ pub(super) async fn decide(
     let file = target.object.file_key();
     let now = cx.now.seconds();
     let changes = &cx.server.state.changes;
-    let begun = changes.begun(&file);
+    let begun = changes.begun(&file.id);
     if !cx.server.state.may_delegate(&cx.server.state.lock(), &file, client, write, now) {
         return none(CONTENTION);
     }
@@ -84,7 +84,7 @@ pub(super) async fn decide(
     let mut tables = cx.server.state.lock();
     // A delegation that is reclaimed too late may have been in the way of others.
     let too_late = reclaimed.is_some() && !cx.server.state.grace.active();
-    let unchanged = changes.begun(&file) == begun;
+    let unchanged = changes.begun(&file.id) == begun;
     if too_late || !unchanged || !cx.server.state.may_delegate(&tables, &file, client, write, now) {
         return none(CONTENTION);
     }

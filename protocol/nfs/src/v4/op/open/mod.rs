@@ -12,7 +12,7 @@ use crate::v4::request::sequenced::SeqOwner;
 use crate::v4::state::State;
 use crate::v4::state::open::{Entered, NewOpen};
 use crate::v4::state::shares::ACCESS_WRITE;
-use crate::v4::tables::owner::{OpenOwner, OwnerName};
+use crate::v4::tables::owner::{FileClient, OpenOwner, OwnerName};
 use crate::v4::tables::quota::Quota;
 use std::sync::Arc;
 use target::Target;
@@ -176,21 +176,22 @@ async fn open(
     let target = target::find(cx, args, client).await?;
     let object = &target.object;
     let access = args.access & 3;
+    let (state, file, now) = (&cx.server.state, object.file_key(), cx.now.seconds());
+    let by = Some(FileClient::of(client, &file).number());
     // The conflict check of an open for reading does not cover the truncation
     // of the file.
     let emptying = match target.truncate {
-        true => cx.server.state.changes.begin_under_state(&object.file_key(), Some(client.0)),
+        true => state.changes.begin_under_state(&file.id, by),
         false => ChangeGuard::uncounted(),
     };
     if !target.created {
         let modifies = takes_from_others(args, &target);
-        let (state, file, now) = (&cx.server.state, object.file_key(), cx.now.seconds());
         let attempt = || Ok(state.recall_conflicting(&file, modifies, Some(client), now)?);
         state.when_settled(&file, attempt).await?;
     }
     let opened = open_in_store(&target, args, access).await?;
     let attempt = || Ok(remember(cx, args, client, owner, &target, &opened)?);
-    let entered = cx.server.state.when_settled(&object.file_key(), attempt).await?;
+    let entered = state.when_settled(&file, attempt).await?;
     let stateid = entered.stateid;
     if args.claim.is_reclaim() {
         cx.server.state.confirm_reclaiming(client, owner);
@@ -300,11 +301,11 @@ fn remember(
     let new = NewOpen {
         client,
         owner,
+        object: &target.object,
         file,
         access,
         deny: args.deny,
         opened,
-        uid: target.object.who().uid,
     };
     state.enter_open(&mut tables, &new)
 }
