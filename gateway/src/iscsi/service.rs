@@ -12,6 +12,7 @@ use super::luns::volumes::Volumes;
 use super::session::{ConnectionHandle, LiveSession};
 use super::settings::{IscsiSettings, Portal, TargetSettings, Timeouts};
 use super::stats::Stats;
+use crate::exports::granted::AwaitedTargets;
 use crate::exports::limits::UNKNOWN_PATIENCE;
 use crate::exports::open::Opening;
 use crate::net::accept::is_local;
@@ -58,6 +59,8 @@ pub(crate) struct IscsiService {
     /// may wait for storage that hangs.
     following: Mutex<()>,
     rules: RwLock<Arc<Rules>>,
+    /// Targets of disks of the API that are not known yet.
+    pub(super) awaited: RwLock<Arc<AwaitedTargets>>,
     directory: Mutex<Directory>,
     sessions: Mutex<HashMap<Tsih, Arc<LiveSession>>>,
     portals: OnceLock<Vec<Portal>>,
@@ -88,6 +91,7 @@ impl IscsiService {
             changing: Mutex::new(()),
             following: Mutex::new(()),
             rules: RwLock::new(Arc::new(Rules { catalog, discovery: settings.discovery.clone() })),
+            awaited: RwLock::default(),
             directory: Mutex::new(Directory::new(settings.max_sessions)),
             sessions: Mutex::default(),
             portals: OnceLock::new(),
@@ -496,9 +500,9 @@ impl IscsiService {
 }
 
 impl Rules {
-    /// Returns the login rules.
-    pub(crate) fn access(&self) -> Access<'_> {
-        Access { catalog: &self.catalog, discovery: self.discovery.as_ref() }
+    /// Returns the login rules, with targets that may come.
+    pub(crate) fn access<'a>(&'a self, awaited: &'a AwaitedTargets) -> Access<'a> {
+        Access { catalog: &self.catalog, discovery: self.discovery.as_ref(), awaited }
     }
 }
 
