@@ -14,8 +14,8 @@
 use crate::exports::limits::{NAME_PATIENCE, RELOAD_PATIENCE};
 use std::time::Duration;
 use zgate_iscsi::limits::{
-    BHS_BYTES, MAX_AHS_BYTES, MAX_COMMAND_WINDOW, MAX_IMMEDIATE_TASKS, MAX_PING_BYTES,
-    MAX_TASK_MANAGEMENT, MAX_TEXT_BYTES,
+    BHS_BYTES, FUNCTION_DATA_TIMEOUT, MAX_AHS_BYTES, MAX_COMMAND_WINDOW, MAX_IMMEDIATE_TASKS,
+    MAX_PING_BYTES, MAX_TASK_MANAGEMENT, MAX_TEXT_BYTES,
 };
 
 /// Time limit of a login.
@@ -114,6 +114,8 @@ pub(crate) const SHOWN_CHARACTERS: usize = 223;
 const _: () = assert!(HEAD_BYTES < PLACED_BYTES && PLACED_BYTES < STREAM_BYTES);
 const _: () = assert!(MAX_RUNNING_BYTES as u64 >= zgate_scsi::limits::MAX_TRANSFER_BYTES);
 const _: () = assert!(DATA_PATIENCE.as_secs() < 5, "a ping of Linux");
+const _: () =
+    assert!(FUNCTION_DATA_TIMEOUT.as_secs() + FUNCTION_TIMEOUT.as_secs() < 30, "a reset of Linux");
 const _: () = assert!(LOGIN_SETTLE_TIMEOUT.as_secs() < LOGIN_TIMEOUT.as_secs());
 const _: () = assert!(FUNCTION_TIMEOUT.as_secs() < PING_AFTER.as_secs() + PING_TIMEOUT.as_secs());
 const _: () = assert!(crate::qos::limits::MAX_WAIT.as_secs() < FUNCTION_TIMEOUT.as_secs());

@@ -54,6 +54,10 @@ pub const MAX_COMMAND_WINDOW: u32 = 1024;
 pub const MAX_IMMEDIATE_TASKS: usize = 32;
 /// Most task management functions unfinished in one session at once.
 pub const MAX_TASK_MANAGEMENT: usize = 32;
+/// Time for which a task management function waits for the solicited data of the tasks that it
+/// ends (RFC 7143 §4.2.3.3 b). Linux sends none after the function, and waits 30 s for its
+/// response.
+pub const FUNCTION_DATA_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most text exchanges open on one connection: RFC 7143 §11.10 allows one.
 pub const MAX_TEXT_EXCHANGES: usize = 1;
 /// Largest MaxBurstLength and FirstBurstLength that are negotiated, in bytes.

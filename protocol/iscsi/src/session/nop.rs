@@ -89,6 +89,7 @@ impl Session {
         for task in self.tasks.values_mut() {
             task.quiet_since = None;
         }
+        self.functions.iter_mut().for_each(|function| function.resume_after_hold(held));
         self.expiry = self.expiry.map(|at| at.after(held));
     }
 
