@@ -133,8 +133,7 @@ const _: () = assert!(
 const _: () = assert!(RESERVED_BYTES < MAX_QUEUED_BYTES);
 const _: () =
     assert!(MAX_PING_BYTES <= RESERVED_DATA_BYTES && MAX_TEXT_BYTES <= RESERVED_DATA_BYTES);
-const _: () =
-    assert!(zgate_iscsi::iser::limits::MAX_DATA_BYTES as usize <= RESERVED_DATA_BYTES);
+const _: () = assert!(zgate_iscsi::iser::limits::MAX_DATA_BYTES as usize <= RESERVED_DATA_BYTES);
 const _: () =
     assert!((MAX_IMMEDIATE_TASKS + MAX_TASK_MANAGEMENT + 1) * 2 * BHS_BYTES <= RESERVED_BYTES);
 const _: () = assert!(RESERVED_HEADER_BYTES <= 1 << 20);

@@ -277,10 +277,10 @@ impl Reconciler {
             datasets.extend(answers.datasets);
             made.extend(answers.made);
         }
+        let untold = self.untold(&pools, listed.as_ref());
         // Last: while a pool is being exported, the pool is listed but some or
         // all of its datasets are not. If the pool's root can be opened
         // afterwards, datasets that were not listed do not exist.
-        let untold = self.untold(&pools, listed.as_ref());
         let is_listed =
             |pool: &PoolName| listed.as_ref().is_some_and(|all| all.contains(pool.as_str()));
         pools.retain(|pool| is_listed(pool) && !late.contains(pool) && self.is_open(pool));

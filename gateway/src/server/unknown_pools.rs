@@ -120,8 +120,8 @@ mod tests {
             let first = prepared.outcome.awaited.clone();
             follow.adopt(prepared);
             let waits = |awaited: &AwaitedTargets| {
-                ["late", "gone"]
-                    .map(|of| awaited.may_include(&format!("iqn.2026-11.test:{of}:{:016x}", 7)))
+                let target = |of: &str| format!("iqn.2026-11.test:{of}:0000000000000007");
+                ["late", "gone"].map(|of| awaited.may_include(&target(of)))
             };
             let shown = || waits(&gateway.shared.iscsi.awaited_targets());
             assert_eq!(waits(&first), [true, true], "{program}");

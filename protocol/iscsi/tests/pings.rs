@@ -83,8 +83,7 @@ fn pings_before_their_turn_hold_little_and_the_others_are_rejected_in_theirs() {
 fn what_came_without_its_data_is_rejected_and_may_come_again() {
     let mut harness = Harness::new(&[]);
     let handle = harness.links[0].handle;
-    let makes: [fn(bool, Sn) -> Bhs; 2] =
-        [|immediate, cmd_sn| ping(1, immediate, cmd_sn), text];
+    let makes: [fn(bool, Sn) -> Bhs; 2] = [|immediate, cmd_sn| ping(1, immediate, cmd_sn), text];
     for (immediate, reason) in
         [(true, RejectReason::TOO_MANY_IMMEDIATE), (false, RejectReason::LONG_OPERATION)]
     {

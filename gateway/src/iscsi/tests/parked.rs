@@ -7,9 +7,7 @@ use crate::iscsi::limits::{MAX_RUNNING_BYTES, RESERVED_DATA_BYTES};
 use bytes::Bytes;
 use std::time::Duration;
 use zgate_scsi::limits::MAX_TRANSFER_BYTES;
-use zgate_test_initiator::pdu::{
-    Itt, Opcode, Reject, RejectReason, TaskFunction, TaskResult,
-};
+use zgate_test_initiator::pdu::{Itt, Opcode, Reject, RejectReason, TaskFunction, TaskResult};
 use zgate_test_initiator::{Lun, read16, write16};
 
 const LUN: Lun = Lun(0);
