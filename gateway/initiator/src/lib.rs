@@ -207,6 +207,24 @@ impl Session {
         }
     }
 
+    /// Waits for a PDU that is neither a response to a command nor to a function. Those that
+    /// come before it are dropped.
+    ///
+    /// # Errors
+    /// The connection's error.
+    pub fn other(&mut self) -> io::Result<Frame> {
+        loop {
+            while let Some(notice) = self.initiator.poll_notice() {
+                if let Notice::Other(frame) = notice {
+                    return Ok(frame);
+                }
+            }
+            self.flush()?;
+            let frame = self.stream.receive()?;
+            self.initiator.handle_pdu(frame);
+        }
+    }
+
     /// Runs one command. A unit attention is consumed, and the command
     /// repeated.
     ///

@@ -2,6 +2,7 @@
 //! access are served, to these nodes alone.
 
 use super::settings::{DatasetRef, ExportSettings, export};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use zgate_config::{
@@ -33,6 +34,28 @@ pub(crate) struct GrantedDisk {
     pub unit: VolumesConfig,
 }
 
+/// Digits of a guid in the name of a target.
+const GUID_DIGITS: usize = 16;
+
+/// Targets that disks of the API may have which nobody knows, because their pools have
+/// not told them: the beginnings of their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AwaitedTargets(BTreeSet<String>);
+
+impl AwaitedTargets {
+    /// Returns the targets of the disks below these parents.
+    pub(crate) fn below<'a>(parents: impl Iterator<Item = &'a ParentPlan>) -> Self {
+        Self(parents.filter_map(|parent| parent.config.target.clone()).collect())
+    }
+
+    /// Returns whether a target has the name of such a disk, in normal form.
+    pub(crate) fn may_include(&self, target: &str) -> bool {
+        let Some((prefix, guid)) = target.rsplit_once(':') else { return false };
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        guid.len() == GUID_DIGITS && guid.bytes().all(is_digit) && self.0.contains(prefix)
+    }
+}
+
 impl ParentPlan {
     /// Reads a parent of the configuration.
     ///
@@ -62,8 +85,8 @@ impl ParentPlan {
     /// Returns the target of a block device. A volume that is deleted and made
     /// again has another one, so that no host takes it for the former.
     pub(crate) fn target(&self, volume: &VolumeRecord) -> Option<String> {
-        let prefix = self.config.target.as_ref()?;
-        Some(format!("{prefix}:{:016x}", volume.guid))
+        let (prefix, width) = (self.config.target.as_ref()?, GUID_DIGITS);
+        Some(format!("{prefix}:{:0width$x}", volume.guid))
     }
 
     /// Returns the export of a file system to which a node has access.

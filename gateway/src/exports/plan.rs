@@ -2,7 +2,7 @@
 //! existing datasets.
 
 use super::absent::{AbsentItem, AbsentKind, Fault};
-use super::granted::{GrantedDisk, ParentPlan};
+use super::granted::{AwaitedTargets, GrantedDisk, ParentPlan};
 use super::settings::{DatasetRef, ExportSet, ExportSettings};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
@@ -60,6 +60,8 @@ pub(crate) struct Inventory<'a> {
     /// Volumes that the API made.
     pub made: &'a [VolumeRecord],
     pub pools: &'a BTreeSet<PoolName>,
+    /// Pools of which nobody knows what they have.
+    pub untold: &'a BTreeSet<PoolName>,
     /// Set while a pool has not told its datasets yet.
     pub incomplete: bool,
     pub now: Instant,
@@ -91,6 +93,8 @@ pub(crate) struct Outcome {
     pub volumes: Vec<Volume>,
     /// Disks that the API made and gave nodes access to.
     pub granted: Vec<GrantedDisk>,
+    /// Targets that further disks of the API may have.
+    pub awaited: AwaitedTargets,
     /// Guids of those of these zvols and disks that have no device yet, as for a moment
     /// after the import of their pool. Initiators may know them.
     pub missing: BTreeSet<u64>,
@@ -228,15 +232,17 @@ impl Plan {
         memory.served = served;
         let mut missing = BTreeSet::new();
         let (volumes, pending) = self.volumes(memory, inventory, &mut missing);
-        let (granted, awaited) = self.granted(memory, inventory, &mut missing);
+        let (granted, awaits_device) = self.granted(memory, inventory, &mut missing);
         let has_device = |guid: u64| !missing.contains(&guid);
         let found = volumes.iter().filter(|volume| has_device(volume.guid));
         memory.volumes = found.map(|volume| (volume.guid, volume.clone())).collect();
         let found = granted.iter().filter(|disk| has_device(disk.guid));
         memory.granted = found.map(|disk| (disk.guid, disk.clone())).collect();
-        let pending = pending || awaited;
+        let pending = pending || awaits_device;
         let exports = ExportSet { incomplete: inventory.incomplete, ..self.arrange(memory) };
-        Outcome { exports, volumes, granted, missing, pending }
+        let is_untold = |parent: &&ParentPlan| inventory.untold.contains(&parent.dataset.pool());
+        let awaited = AwaitedTargets::below(self.parents.iter().filter(is_untold));
+        Outcome { exports, volumes, granted, awaited, missing, pending }
     }
 
     /// Adds the exports of file systems that the API made. Their keys follow

@@ -27,7 +27,7 @@ fn datasets(lines: &[&str]) -> Vec<Dataset> {
 /// Returns an inventory without datasets, of pools that have all answered.
 fn inventory(now: Instant) -> Inventory<'static> {
     const NONE: &BTreeSet<PoolName> = &BTreeSet::new();
-    Inventory { datasets: &[], made: &[], pools: NONE, incomplete: false, now }
+    Inventory { datasets: &[], made: &[], pools: NONE, untold: NONE, incomplete: false, now }
 }
 
 struct Fixture {

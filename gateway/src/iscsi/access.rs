@@ -2,6 +2,7 @@
 //! authentication required.
 
 use super::luns::catalog::{Catalog, Target};
+use crate::exports::granted::AwaitedTargets;
 use std::net::IpAddr;
 use zgate_iscsi::access::{AccessPolicy, Admission, AuthRequirement, Grant, Peer};
 use zgate_iscsi::auth::{ChapAccount, ChapAlgorithm, ChapPolicy};
@@ -11,6 +12,8 @@ use zgate_iscsi::names::IscsiName;
 pub(crate) struct Access<'a> {
     pub catalog: &'a Catalog,
     pub discovery: Option<&'a ChapAccount>,
+    /// Targets that may come, with disks of the API that are not known yet.
+    pub awaited: &'a AwaitedTargets,
 }
 
 /// Returns whether the target's rules take an initiator from both addresses for one host,
@@ -45,7 +48,13 @@ fn chap(initiator: &ChapAccount, target: Option<&ChapAccount>) -> AuthRequiremen
 
 impl AccessPolicy for Access<'_> {
     fn admit(&self, target: &IscsiName, peer: &Peer) -> Admission {
-        let Some(target) = self.catalog.targets.get(target) else { return Admission::NotFound };
+        let Some(target) = self.catalog.targets.get(target) else {
+            // RFC 7143 §11.13.5: initiators try again after the one, and give up after the other.
+            return match self.awaited.may_include(target.as_str()) {
+                true => Admission::Unavailable,
+                false => Admission::NotFound,
+            };
+        };
         let Some(rule) = target.rule(&peer.initiator, peer.address) else {
             return Admission::Refused;
         };

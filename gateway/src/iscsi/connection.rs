@@ -35,7 +35,8 @@ pub(crate) type Finished = Option<(TaskTag, Completion)>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Intake {
     Nothing,
-    /// Those without data: they need no memory beyond the reserve of the connection.
+    /// Those without data, and pings and texts: they need no memory beyond the reserve of the
+    /// connection.
     WithoutData,
     All,
 }
@@ -234,13 +235,22 @@ impl InitiatorConnection {
         self.running.count(&self.block.stats);
     }
 
+    /// Warns that data of the initiator is thrown away from now on.
+    pub(crate) fn warn_of_discards(&self) {
+        tracing::warn!(
+            initiator = %self.admitted.live.key.initiator,
+            "writes are answered with TASK SET FULL, long pings and texts with a Reject: there is \
+             no memory for their data; see server.buffers, or whether storage hangs"
+        );
+    }
+
     /// Returns the transport of its data.
     pub(crate) fn carrier(&self) -> data_path::Transport {
         carrier(self.admitted.login.transport)
     }
 
     /// Returns what may be read, with `unsent_bytes` queued for the peer. Requests are while
-    /// as many commands run as may, and those without data while there is no memory: the
+    /// as many commands run as may, and all but unasked data while there is no memory: the
     /// initiator must be able to abort commands, to ping and to log out when storage hangs.
     /// Commands that come then are parked.
     pub(crate) fn intake(&self, unsent_bytes: usize) -> Intake {

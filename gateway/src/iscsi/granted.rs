@@ -7,7 +7,7 @@ use super::luns::numbers::identity;
 use super::luns::volumes::Opened;
 use super::service::{IscsiService, Rules};
 use super::settings::{InitiatorRule, IscsiSettings, TargetSettings};
-use crate::exports::granted::GrantedDisk;
+use crate::exports::granted::{AwaitedTargets, GrantedDisk};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 use zgate_config::{Cidr, NamePattern};
@@ -107,6 +107,21 @@ impl IscsiService {
         let all = wanted.iter().map(|(name, settings)| (name, &settings.luns[0]));
         let closed = all.filter(|(name, lun)| is_closed(rules.catalog.targets.get(*name), lun));
         self.volumes.open_found(&self.home, &closed.collect::<Vec<_>>())
+    }
+
+    /// Sets the targets that disks of the API may have which are not known yet: initiators
+    /// are told to try again. To be called after [`Self::replace_granted`].
+    pub(crate) fn await_targets(&self, targets: &AwaitedTargets) {
+        let mut awaited = self.awaited.write().unwrap_or_else(PoisonError::into_inner);
+        *awaited = Arc::new(targets.clone());
+    }
+
+    /// Returns these targets; none once they have been waited for long enough.
+    pub(crate) fn awaited_targets(&self) -> Arc<AwaitedTargets> {
+        match self.awaits_pools() {
+            true => Arc::clone(&self.awaited.read().unwrap_or_else(PoisonError::into_inner)),
+            false => Arc::default(),
+        }
     }
 
     /// Returns the initiators that are logged in to a target.

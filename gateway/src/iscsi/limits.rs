@@ -6,13 +6,16 @@
 //! connection [`MAX_RUNNING_BYTES`] that commands read or write and
 //! [`MAX_QUEUED_BYTES`] in the transmit queue. All sessions and NFS together:
 //! the memory quota (`server.buffers`), and beyond it the oldest write of each
-//! session, one command of each connection, [`RESERVED_BYTES`] of answers, and the
-//! headers of a session's command window ([`RESERVED_HEADER_BYTES`]).
+//! session, one command of each connection, [`RESERVED_BYTES`] of answers and
+//! [`RESERVED_DATA_BYTES`] of a ping or a text, and for each session the headers of
+//! its command window ([`RESERVED_HEADER_BYTES`]) and `MAX_EARLY_BYTES` of pings and
+//! texts that wait in it.
 
 use crate::exports::limits::{NAME_PATIENCE, RELOAD_PATIENCE};
 use std::time::Duration;
 use zgate_iscsi::limits::{
-    BHS_BYTES, MAX_AHS_BYTES, MAX_COMMAND_WINDOW, MAX_IMMEDIATE_TASKS, MAX_TASK_MANAGEMENT,
+    BHS_BYTES, FUNCTION_DATA_TIMEOUT, MAX_AHS_BYTES, MAX_COMMAND_WINDOW, MAX_IMMEDIATE_TASKS,
+    MAX_PING_BYTES, MAX_TASK_MANAGEMENT, MAX_TEXT_BYTES,
 };
 
 /// Time limit of a login.
@@ -64,6 +67,9 @@ pub(crate) const MAX_QUEUED_BYTES: usize = 16 << 20;
 /// Bytes that the peer has not read up to which PDUs without data are read although the
 /// memory quota is used up: room for answers to pings, functions and a logout.
 pub(crate) const RESERVED_BYTES: usize = 64 << 10;
+/// Bytes of data of a ping, a text or the like up to which it is read then: more is of no
+/// use. Longer data waits like that of a write.
+pub(crate) const RESERVED_DATA_BYTES: usize = 64 << 10;
 /// Bytes of the headers of all commands that one session may send then, beyond the quota:
 /// the command window does not move without memory.
 pub(crate) const RESERVED_HEADER_BYTES: usize =
@@ -80,9 +86,9 @@ pub(crate) const FUNCTION_TIMEOUT: Duration = Duration::from_secs(20);
 /// Shorter than an initiator's own limit: Linux waits 15 s for a login.
 pub(crate) const LOGIN_SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for which the data of a write waits for memory unread, with all that follows it. Then
-/// it is thrown away, and the write answered with TASK SET FULL, until there is memory: what
-/// follows may be an abort, or a ping. Linux waits 5 s for the answer to a ping, and 15 s for
-/// that to an abort.
+/// it is thrown away, and the write answered with TASK SET FULL, a long ping or text with a
+/// Reject, until there is memory: what follows may be an abort, or a ping. Linux waits 5 s for
+/// the answer to a ping, and 15 s for that to an abort.
 pub(crate) const DATA_PATIENCE: Duration = Duration::from_secs(3);
 /// Time limit for a closing connection to read its queue.
 pub(crate) const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -108,6 +114,8 @@ pub(crate) const SHOWN_CHARACTERS: usize = 223;
 const _: () = assert!(HEAD_BYTES < PLACED_BYTES && PLACED_BYTES < STREAM_BYTES);
 const _: () = assert!(MAX_RUNNING_BYTES as u64 >= zgate_scsi::limits::MAX_TRANSFER_BYTES);
 const _: () = assert!(DATA_PATIENCE.as_secs() < 5, "a ping of Linux");
+const _: () =
+    assert!(FUNCTION_DATA_TIMEOUT.as_secs() + FUNCTION_TIMEOUT.as_secs() < 30, "a reset of Linux");
 const _: () = assert!(LOGIN_SETTLE_TIMEOUT.as_secs() < LOGIN_TIMEOUT.as_secs());
 const _: () = assert!(FUNCTION_TIMEOUT.as_secs() < PING_AFTER.as_secs() + PING_TIMEOUT.as_secs());
 const _: () = assert!(crate::qos::limits::MAX_WAIT.as_secs() < FUNCTION_TIMEOUT.as_secs());
@@ -123,6 +131,9 @@ const _: () = assert!(
 );
 
 const _: () = assert!(RESERVED_BYTES < MAX_QUEUED_BYTES);
+const _: () =
+    assert!(MAX_PING_BYTES <= RESERVED_DATA_BYTES && MAX_TEXT_BYTES <= RESERVED_DATA_BYTES);
+const _: () = assert!(zgate_iscsi::iser::limits::MAX_DATA_BYTES as usize <= RESERVED_DATA_BYTES);
 const _: () =
     assert!((MAX_IMMEDIATE_TASKS + MAX_TASK_MANAGEMENT + 1) * 2 * BHS_BYTES <= RESERVED_BYTES);
 const _: () = assert!(RESERVED_HEADER_BYTES <= 1 << 20);

@@ -174,8 +174,10 @@ fn offer(block: &IscsiService, frame: &Frame, transport: Transport) -> Offer {
 }
 
 fn step(block: &IscsiService, login: &mut Login, frame: &Frame) {
+    // First: when a target comes, it is no longer awaited afterwards.
+    let awaited = block.awaited_targets();
     let rules = block.rules();
-    let access = rules.access();
+    let access = rules.access(&awaited);
     let mut entropy = block.entropy();
     let window_of = |tsih| block.session(tsih).map(|live| live.with(|session| session.window()));
     let mut directory = block.directory();

@@ -2,7 +2,7 @@
 //! directly into an aligned pool buffer, from which storage writes; small ones
 //! stay in the receive buffer, which their PDUs share.
 
-use super::limits::{HEAD_BYTES, PLACED_BYTES, ROOM_BYTES, STREAM_BYTES};
+use super::limits::{HEAD_BYTES, PLACED_BYTES, RESERVED_DATA_BYTES, ROOM_BYTES, STREAM_BYTES};
 use crate::net::stream::read_some;
 use bytes::BytesMut;
 use std::io;
@@ -89,35 +89,19 @@ impl Receiver {
         self.chunk.split_to(len)
     }
 
-    /// Returns the header of the PDU whose data comes next, if none of it has been taken and
-    /// it would need memory.
-    fn before_data(&self) -> Option<&Bhs> {
-        if self.placed.is_some() || self.decoder.is_discarding() {
-            return None;
-        }
-        match self.decoder.wants() {
-            Want::Data { header, taken: 0, .. } if !has_memory(header) => Some(header),
-            _ => None,
-        }
-    }
-
     /// Returns whether the next bytes are the data of a PDU, of which none has been taken,
     /// and which would need memory.
     pub(crate) fn is_before_data(&self) -> bool {
-        self.before_data().is_some()
+        if self.placed.is_some() || self.decoder.is_discarding() {
+            return false;
+        }
+        matches!(self.decoder.wants(), Want::Data { header, taken: 0, .. } if !has_memory(header))
     }
 
-    /// Returns whether these bytes are data of a write, which can be thrown away: its session
-    /// refuses it.
-    pub(crate) fn is_before_write_data(&self) -> bool {
-        let opcode = self.before_data().map(Bhs::opcode);
-        opcode.is_some_and(|opcode| [Opcode::SCSI_COMMAND, Opcode::DATA_OUT].contains(&opcode))
-    }
-
-    /// Throws the data away before which [`Self::next`] has stopped, if it is of a write. The
-    /// PDU then comes without it. Returns whether it does.
-    pub(crate) fn discard_write_data(&mut self) -> bool {
-        let discards = self.is_before_write_data();
+    /// Throws the data away before which [`Self::next`] has stopped. The PDU then comes
+    /// without it, and its session refuses it. Returns whether there is such data.
+    pub(crate) fn discard_data(&mut self) -> bool {
+        let discards = self.is_before_data();
         if discards {
             self.decoder.discard_data();
         }
@@ -180,9 +164,13 @@ impl Receiver {
 }
 
 /// Returns whether there is memory for the data of a PDU: solicited data has it from its R2T
-/// on.
+/// on, a ping and a text have the reserve of the connection.
 fn has_memory(header: &Bhs) -> bool {
-    header.opcode() == Opcode::DATA_OUT && DataOut::parse(header).ttt != Ttt::NONE
+    match header.opcode() {
+        Opcode::SCSI_COMMAND => false,
+        Opcode::DATA_OUT => DataOut::parse(header).ttt != Ttt::NONE,
+        _ => header.data_bytes() <= RESERVED_DATA_BYTES,
+    }
 }
 
 #[cfg(test)]
@@ -237,7 +225,7 @@ mod tests {
         receiver.configure(Digests::default(), 1 << 20);
         let long = 4 * PLACED_BYTES;
         receive(&mut receiver, &pdu(long)[..1000]);
-        assert!(receiver.next(false).unwrap().is_none() && receiver.discard_write_data());
+        assert!(receiver.next(false).unwrap().is_none() && receiver.discard_data());
         assert!(receiver.next(false).unwrap().is_none());
         assert!(receiver.placed.is_none() && !receiver.is_before_data());
         assert_eq!((receiver.filled, receiver.decoder.buffered_bytes()), (0, 0));
@@ -247,32 +235,41 @@ mod tests {
         assert_eq!(frame.bhs.data_bytes(), long);
         assert_eq!(data_bytes(receiver.next(false).unwrap()), Some(0));
         // The next one waits again.
-        assert!(receiver.next(false).unwrap().is_none() && receiver.is_before_write_data());
+        assert!(receiver.next(false).unwrap().is_none() && receiver.is_before_data());
         assert_eq!(data_bytes(receiver.next(true).unwrap()), Some(4096));
     }
 
     #[test]
-    fn data_of_a_ping_is_kept_and_solicited_data_has_its_memory() {
+    fn solicited_data_pings_and_texts_have_their_memory() {
         let mut receiver = Receiver::new(BufferPool::new(0));
         receiver.configure(Digests::default(), 1 << 20);
-        let with_opcode = |opcode: Opcode, ttt: Ttt| {
-            let mut pdu = pdu(4096);
+        let with_opcode = |opcode: Opcode, ttt: Ttt, len: usize| {
+            let mut pdu = pdu(len);
             pdu[0] = opcode.0;
             pdu[20..24].copy_from_slice(&ttt.0.to_be_bytes());
             pdu
         };
-        let [ping, asked, unasked] = [
-            with_opcode(Opcode::NOP_OUT, Ttt::NONE),
-            with_opcode(Opcode::DATA_OUT, Ttt(7)),
-            with_opcode(Opcode::DATA_OUT, Ttt::NONE),
+        let (usual, most) = (4096, RESERVED_DATA_BYTES);
+        let with_memory = [
+            with_opcode(Opcode::DATA_OUT, Ttt(7), usual),
+            with_opcode(Opcode::NOP_OUT, Ttt::NONE, usual),
+            with_opcode(Opcode::TEXT_REQUEST, Ttt::NONE, usual),
         ];
-        receive(&mut receiver, &[asked, ping, unasked].concat());
-        assert_eq!(data_bytes(receiver.next(false).unwrap()), Some(4096), "asked for");
-        assert!(receiver.next(false).unwrap().is_none());
-        assert!(receiver.is_before_data() && !receiver.discard_write_data(), "a ping");
-        assert_eq!(data_bytes(receiver.next(true).unwrap()), Some(4096));
-        assert!(receiver.next(false).unwrap().is_none());
-        assert!(receiver.discard_write_data(), "unasked");
-        assert!(receiver.next(false).unwrap().unwrap().lacks_data());
+        receive(&mut receiver, &with_memory.concat());
+        for _ in with_memory {
+            assert_eq!(data_bytes(receiver.next(false).unwrap()), Some(usual));
+        }
+        receive(&mut receiver, &with_opcode(Opcode::NOP_OUT, Ttt::NONE, most)[..1000]);
+        assert!(receiver.next(false).unwrap().is_none() && !receiver.is_before_data());
+        let placed = receiver.placed.as_mut().unwrap();
+        placed.filled = placed.buffer.len();
+        assert_eq!(data_bytes(receiver.next(false).unwrap()), Some(most));
+        // Four bytes more, since there is no padding here.
+        for (opcode, len) in [(Opcode::DATA_OUT, usual), (Opcode::NOP_OUT, most + 4)] {
+            receive(&mut receiver, &with_opcode(opcode, Ttt::NONE, len));
+            assert!(receiver.next(false).unwrap().is_none(), "{opcode:?}");
+            assert!(receiver.discard_data(), "{opcode:?}");
+            assert!(receiver.next(false).unwrap().unwrap().lacks_data(), "{opcode:?}");
+        }
     }
 }

@@ -12,11 +12,12 @@ use super::luns::volumes::Volumes;
 use super::session::{ConnectionHandle, LiveSession};
 use super::settings::{IscsiSettings, Portal, TargetSettings, Timeouts};
 use super::stats::Stats;
+use crate::exports::granted::AwaitedTargets;
 use crate::exports::limits::UNKNOWN_PATIENCE;
 use crate::exports::open::Opening;
 use crate::net::accept::is_local;
 use crate::net::memory_quota::MemoryReservation;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
@@ -58,6 +59,8 @@ pub(crate) struct IscsiService {
     /// may wait for storage that hangs.
     following: Mutex<()>,
     rules: RwLock<Arc<Rules>>,
+    /// Targets of disks of the API that are not known yet.
+    pub(super) awaited: RwLock<Arc<AwaitedTargets>>,
     directory: Mutex<Directory>,
     sessions: Mutex<HashMap<Tsih, Arc<LiveSession>>>,
     portals: OnceLock<Vec<Portal>>,
@@ -88,6 +91,7 @@ impl IscsiService {
             changing: Mutex::new(()),
             following: Mutex::new(()),
             rules: RwLock::new(Arc::new(Rules { catalog, discovery: settings.discovery.clone() })),
+            awaited: RwLock::default(),
             directory: Mutex::new(Directory::new(settings.max_sessions)),
             sessions: Mutex::default(),
             portals: OnceLock::new(),
@@ -158,15 +162,16 @@ impl IscsiService {
             std::mem::replace(&mut *current, Arc::clone(&new))
         };
         self.renew_access_states(&new.catalog);
-        let is_in = |catalog: &Catalog, unit: &Arc<Unit>| {
-            catalog.units().any(|known| Arc::ptr_eq(known, unit))
+        let all = |catalog: &Catalog| -> HashSet<*const Unit> {
+            catalog.units().map(Arc::as_ptr).collect()
         };
-        for unit in new.catalog.units().filter(|unit| !is_in(&old.catalog, unit)) {
+        let (before, now) = (all(&old.catalog), all(&new.catalog));
+        for unit in new.catalog.units().filter(|unit| !before.contains(&Arc::as_ptr(unit))) {
             if let Some(background) = self.background.get() {
                 let _ = background.send(Arc::clone(unit));
             }
         }
-        for unit in old.catalog.units().filter(|unit| !is_in(&new.catalog, unit)) {
+        for unit in old.catalog.units().filter(|unit| !now.contains(&Arc::as_ptr(unit))) {
             unit.close();
             // No configured unit has this identity any more.
             if !new.catalog.has_identity(unit.naa)
@@ -473,7 +478,7 @@ impl IscsiService {
             })
             .collect();
         // One address may be used over TCP and over RDMA.
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         portals.retain(|portal| seen.insert(portal.clone()));
         let rules = self.rules();
         let wanted = |name: &IscsiName| match scope {
@@ -496,9 +501,9 @@ impl IscsiService {
 }
 
 impl Rules {
-    /// Returns the login rules.
-    pub(crate) fn access(&self) -> Access<'_> {
-        Access { catalog: &self.catalog, discovery: self.discovery.as_ref() }
+    /// Returns the login rules, with targets that may come.
+    pub(crate) fn access<'a>(&'a self, awaited: &'a AwaitedTargets) -> Access<'a> {
+        Access { catalog: &self.catalog, discovery: self.discovery.as_ref(), awaited }
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct Timeouts {
     pub function: Duration,
     /// Limit of a login.
     pub login: Duration,
-    /// Time for which data of a write waits for memory in front of what follows it.
+    /// Time for which data waits for memory in front of what follows it.
     pub data: Duration,
 }
 

@@ -35,7 +35,7 @@ struct TcpWire {
     sender: Sender,
     pieces: Vec<Payload>,
     core: Rc<Core>,
-    /// Time for which data of a write waits for memory.
+    /// Time for which data waits for memory.
     patience: Duration,
     /// Start of that time, until there is memory.
     waits_since: Option<Instant>,
@@ -109,8 +109,8 @@ impl LoginWire for TcpWire {
 }
 
 impl TcpWire {
-    /// Returns the next PDU of the kind that may be taken in, if it is complete. Where data of
-    /// a write has waited for memory long enough, a PDU with such data comes without it.
+    /// Returns the next PDU of the kind that may be taken in, if it is complete. Where data
+    /// has waited for memory long enough, its PDU comes without it.
     fn next_pdu(&mut self, intake: Intake) -> Result<Option<Frame>, FramingError> {
         if intake == Intake::All {
             self.waits_since = None;
@@ -118,7 +118,7 @@ impl TcpWire {
         }
         let next = self.receiver.next(false)?;
         let is_over = self.waits_since.is_some_and(|since| since.elapsed() >= self.patience);
-        if next.is_none() && is_over && self.receiver.discard_write_data() {
+        if next.is_none() && is_over && self.receiver.discard_data() {
             return self.receiver.next(false);
         }
         Ok(next)
@@ -126,7 +126,7 @@ impl TcpWire {
 }
 
 impl Wire for TcpWire {
-    /// `None`: data of a write has waited for memory long enough.
+    /// `None`: data has waited for memory long enough.
     type Event = Option<Ready>;
 
     async fn event(&mut self, intake: Intake) -> Result<Option<Ready>, ConnectionEnd> {
@@ -136,7 +136,7 @@ impl Wire for TcpWire {
             Intake::All => true,
         };
         let is_ready = ready(&self.stream, !self.sender.is_empty(), may_read);
-        if intake != Intake::WithoutData || !self.receiver.is_before_write_data() {
+        if intake != Intake::WithoutData || !self.receiver.is_before_data() {
             return Ok(Some(is_ready.await?));
         }
         let since = *self.waits_since.get_or_insert_with(Instant::now);
@@ -153,11 +153,7 @@ impl Wire for TcpWire {
         initiator: &mut InitiatorConnection,
     ) -> Result<bool, ConnectionEnd> {
         if event.is_none() {
-            tracing::warn!(
-                initiator = %initiator.admitted.live.key.initiator,
-                "writes are answered with TASK SET FULL: there is no memory for their data; see \
-                 server.buffers, or whether storage hangs"
-            );
+            initiator.warn_of_discards();
         }
         if event == Some(Ready::Read) {
             let got = received(self.receiver.fill(&self.stream))?;

@@ -152,6 +152,7 @@ impl LiveConfig {
             let outcome = &prepared.outcome;
             let disks = (outcome.volumes.as_slice(), outcome.granted.as_slice());
             let resizes = self.gateway.replace(&outcome.exports, &prepared.block, disks, force)?;
+            shared.iscsi.await_targets(&outcome.awaited);
             // Directly: the new rules count on the new lists, keys, users and tokens.
             shared.network.tls.replace(certificates);
             shared.nfs.kerberos.replace(kerberos);

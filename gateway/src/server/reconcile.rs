@@ -105,6 +105,8 @@ pub(super) struct Found {
     pools: BTreeSet<PoolName>,
     /// Pools that did not answer in time: what is found of them may be old.
     pub(super) late: BTreeSet<PoolName>,
+    /// Pools of which nobody knows what they have.
+    untold: BTreeSet<PoolName>,
     /// Set while a pool has never answered, for as long as clients wait for it.
     incomplete: bool,
 }
@@ -275,6 +277,7 @@ impl Reconciler {
             datasets.extend(answers.datasets);
             made.extend(answers.made);
         }
+        let untold = self.untold(&pools, listed.as_ref());
         // Last: while a pool is being exported, the pool is listed but some or
         // all of its datasets are not. If the pool's root can be opened
         // afterwards, datasets that were not listed do not exist.
@@ -282,7 +285,7 @@ impl Reconciler {
             |pool: &PoolName| listed.as_ref().is_some_and(|all| all.contains(pool.as_str()));
         pools.retain(|pool| is_listed(pool) && !late.contains(pool) && self.is_open(pool));
         let incomplete = incomplete && self.has_patience(plan, Instant::now());
-        Ok(Found { datasets, made, pools, late, incomplete })
+        Ok(Found { datasets, made, pools, late, untold, incomplete })
     }
 
     /// Asks a pool for its datasets. One that does not answer in time has those of
@@ -348,15 +351,6 @@ impl Reconciler {
         has_answered
     }
 
-    /// Lets the pause between questions to late pools pass.
-    #[cfg(test)]
-    pub(super) fn end_pause(&self) {
-        let now = Instant::now();
-        for last in self.answers().values_mut() {
-            last.patient_at = last.patient_at.map(|_| now);
-        }
-    }
-
     fn is_open(&self, pool: &PoolName) -> bool {
         let name = self.discovery.tool().run("zfs", &["list", "-H", "-o", "name", pool.as_str()]);
         name.is_ok()
@@ -401,8 +395,8 @@ fn ask(
 
 impl Found {
     pub(super) fn inventory(&self, now: Instant) -> Inventory<'_> {
-        let Self { datasets, made, pools, incomplete, .. } = self;
-        Inventory { datasets, made, pools, incomplete: *incomplete, now }
+        let Self { datasets, made, pools, untold, incomplete, .. } = self;
+        Inventory { datasets, made, pools, untold, incomplete: *incomplete, now }
     }
 }
 

@@ -89,6 +89,7 @@ impl Running {
             shared.nfs.kerberos.replace(kerberos);
             start_name_service(config, &shared.nfs)?;
             set_domain(config, &shared.nfs);
+            shared.iscsi.await_targets(&outcome.awaited);
             before_listening()?;
             // An address that another program uses ends the start before a client is served.
             api_listeners = awaited.listen_all("API", &config.api.listen, how)?;

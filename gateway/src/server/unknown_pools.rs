@@ -49,6 +49,19 @@ impl Reconciler {
         answers
     }
 
+    /// Returns those of these pools of which nobody knows what they have: they have never
+    /// answered, or are not among the imported ones, `listed`, as far as those are known.
+    pub(super) fn untold(
+        &self,
+        pools: &BTreeSet<PoolName>,
+        listed: Option<&BTreeSet<&str>>,
+    ) -> BTreeSet<PoolName> {
+        let answers = self.answers();
+        let has_told = |pool: &PoolName| answers.get(pool).is_some_and(|last| last.is_known);
+        let is_away = |pool: &PoolName| listed.is_some_and(|all| !all.contains(pool.as_str()));
+        pools.iter().filter(|&pool| is_away(pool) || !has_told(pool)).cloned().collect()
+    }
+
     /// Returns whether clients wait for a pool that has never answered, and have done so
     /// for long enough.
     pub(super) fn gives_up(&self, now: Instant) -> bool {
@@ -65,6 +78,7 @@ impl Reconciler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exports::granted::AwaitedTargets;
     use crate::exports::open::Opening;
     use crate::nfs::tcp::tests::gateway_with;
     use std::sync::Arc;
@@ -86,6 +100,40 @@ mod tests {
                 return Err(ToolError::TimedOut { command: program.to_owned(), seconds: 30 });
             }
             self.model.run(program, arguments)
+        }
+    }
+
+    #[test]
+    fn logins_to_disks_of_the_api_are_put_off_until_their_pools_have_told_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let gateway = gateway_with(dir.path(), "");
+        let config = "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n\
+            [[volumes.parent]]\ndataset = \"tank/k8s\"\ntarget = \"iqn.2026-11.test:late\"\n\
+            [[volumes.parent]]\ndataset = \"gone/k8s\"\ntarget = \"iqn.2026-11.test:gone\"\n";
+        let config = zgate_config::parse(config, std::path::Path::new("x")).unwrap();
+        for program in ["zfs", "zpool"] {
+            let model = Model::with(&["tank", "tank/k8s"]);
+            let tool = Arc::new(Late { model, program, is_late: AtomicBool::new(true) });
+            let discovery = || Discovery::new(Arc::<Late>::clone(&tool));
+            let follow = Reconciler::with(discovery(), discovery());
+            let prepared = follow.prepare(&config).unwrap();
+            let first = prepared.outcome.awaited.clone();
+            follow.adopt(prepared);
+            let waits = |awaited: &AwaitedTargets| {
+                let target = |of: &str| format!("iqn.2026-11.test:{of}:0000000000000007");
+                ["late", "gone"].map(|of| awaited.may_include(&target(of)))
+            };
+            let shown = || waits(&gateway.shared.iscsi.awaited_targets());
+            assert_eq!(waits(&first), [true, true], "{program}");
+            follow.scan(&gateway).unwrap();
+            assert_eq!(shown(), [true, true], "{program}");
+            tool.is_late.store(false, Ordering::Relaxed);
+            follow.scan(&gateway).unwrap();
+            assert_eq!(shown(), [false, true], "{program}: the other pool is not imported");
+            // What is known by now is not taken for unknown.
+            tool.is_late.store(true, Ordering::Relaxed);
+            let _ = follow.scan(&gateway);
+            assert_eq!(shown(), [false, true], "{program}");
         }
     }
 

@@ -329,6 +329,7 @@ impl Reconciler {
             tracing::info!(disks = shown.granted.len(), "disks of the API have changed");
             gateway.shared.iscsi.replace_granted(&outcome.granted);
         }
+        gateway.shared.iscsi.await_targets(&outcome.awaited);
         let mut state = self.state();
         let before = std::mem::replace(&mut state.shown, shown);
         // The next search tries again.

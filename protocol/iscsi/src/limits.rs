@@ -54,6 +54,10 @@ pub const MAX_COMMAND_WINDOW: u32 = 1024;
 pub const MAX_IMMEDIATE_TASKS: usize = 32;
 /// Most task management functions unfinished in one session at once.
 pub const MAX_TASK_MANAGEMENT: usize = 32;
+/// Time for which a task management function waits for the solicited data of the tasks that it
+/// ends (RFC 7143 §4.2.3.3 b). Linux sends none after the function, and waits 30 s for its
+/// response.
+pub const FUNCTION_DATA_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most text exchanges open on one connection: RFC 7143 §11.10 allows one.
 pub const MAX_TEXT_EXCHANGES: usize = 1;
 /// Largest MaxBurstLength and FirstBurstLength that are negotiated, in bytes.
@@ -92,12 +96,16 @@ pub const MAX_UNSOLICITED_ANSWERS: usize = 512;
 pub const MAX_WAITING_RESENT: usize = 512;
 /// Longest data of a NOP-Out that is echoed, in bytes.
 pub const MAX_PING_BYTES: usize = 32 << 10;
+/// Most data of pings and texts of one session that wait for their CmdSN, in bytes. Beyond
+/// it they wait without their data, and are rejected in their turn.
+pub const MAX_EARLY_BYTES: usize = 256 << 10;
 /// Length of a CHAP challenge sent, in bytes (RFC 7143 §12.1.3 allows 1..1024).
 pub const CHAP_CHALLENGE_BYTES: usize = 32;
 
 const _: () = assert!(MAX_DISCOVERY_SESSIONS_PER_HOST < MAX_DISCOVERY_SESSIONS);
 const _: () = assert!(MAX_DISCOVERY_SESSIONS < 0x1000, "session handles have 16 bits");
 const _: () = assert!(MAX_AHS_BYTES >= 8 + MAX_CDB_BYTES && MAX_AHS_BYTES <= 255 * 4);
+const _: () = assert!(MAX_EARLY_BYTES >= MAX_TEXT_BYTES && MAX_EARLY_BYTES >= MAX_PING_BYTES);
 const _: () = assert!(MAX_TEXT_BYTES >= 8192 && MAX_TEXT_ANSWER_BYTES >= MAX_TEXT_BYTES);
 const _: () = assert!(MAX_BURST_BYTES >= MIN_SEGMENT_BYTES && MAX_BURST_BYTES < 1 << 24);
 const _: () = assert!(DEFAULT_RECV_SEGMENT_BYTES <= MAX_DATA_SEGMENT_BYTES);

@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use std::time::Duration;
 use zgate_iscsi::initiator::Notice;
+use zgate_iscsi::limits::FUNCTION_DATA_TIMEOUT;
 use zgate_iscsi::pdu::*;
 use zgate_iscsi::serial::Sn;
 use zgate_iscsi::session::*;
@@ -182,6 +183,33 @@ fn a_reset_follows_the_order_of_the_rfc() {
     harness.initiator().send(pong.encode(Bytes::new()));
     harness.run();
     assert_eq!(result(&mut harness), Some(TaskResult::COMPLETE), "e");
+}
+
+/// Linux sends no data for the tasks of a logical unit that it resets.
+#[test]
+fn a_reset_goes_on_without_data_that_does_not_come() {
+    let mut harness = Harness::new(&[("ImmediateData", "No")]);
+    harness.initiator().automatic = false;
+    harness.initiator().command(LUN, &[0x2a], 0, pattern(4096));
+    harness.run();
+    let Some(Notice::Other(r2t)) = harness.notices(0).pop() else { panic!("R2T") };
+    function(&mut harness, TaskFunction::LUN_RESET, LUN);
+    // While nothing was read, nothing could come.
+    let moment = Duration::from_millis(1);
+    harness.now = harness.now.after(FUNCTION_DATA_TIMEOUT);
+    harness.session.resume_after_hold(FUNCTION_DATA_TIMEOUT, harness.now);
+    harness.pass_time(FUNCTION_DATA_TIMEOUT - moment);
+    assert!(harness.events.is_empty(), "its data may be under way");
+    assert_eq!(harness.session.poll_timeout(), Some(harness.now.after(moment)));
+    harness.pass_time(moment);
+    let Some(Event::Function { tag, affected, .. }) = harness.events.pop() else { panic!("asked") };
+    assert!(affected.is_empty());
+    harness.session.function_done(tag, TaskResult::COMPLETE);
+    harness.run();
+    assert_eq!(result(&mut harness), Some(TaskResult::COMPLETE));
+    harness.initiator().answer(R2t::parse(&r2t.bhs));
+    harness.run();
+    assert!(harness.commands.is_empty() && harness.session.task_count() == 0, "late data");
 }
 
 #[test]

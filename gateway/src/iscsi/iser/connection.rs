@@ -51,18 +51,28 @@ pub(crate) async fn serve(
         arrival.request.reject(Vec::new()).await;
         return;
     };
-    match IserWire::accept(arrival, Rc::clone(&core)).await {
+    match IserWire::accept(arrival, Rc::clone(&core), block.timeouts.data).await {
         Ok(wire) => full_feature::serve(wire, &connection, (slot, ticket), &block, &core).await,
         Err(error) => warn_seldom!(peer = %from, %error, "cannot establish an iSER connection"),
     }
 }
 
 impl Wire for IserWire {
-    type Event = EndpointEvent<Reading>;
+    /// `None`: data has waited for memory long enough.
+    type Event = Option<EndpointEvent<Reading>>;
 
-    async fn event(&mut self, _intake: Intake) -> Result<Self::Event, ConnectionEnd> {
+    async fn event(&mut self, intake: Intake) -> Result<Self::Event, ConnectionEnd> {
         self.had_room = self.endpoint.sending_bytes() < MAX_QUEUED_BYTES;
-        self.next_event().await
+        if intake != Intake::WithoutData || !self.held.front().is_some_and(needs_memory) {
+            return self.next_event().await.map(Some);
+        }
+        let since = *self.waits_since.get_or_insert_with(tokio::time::Instant::now);
+        let over = since + self.patience;
+        tokio::select! {
+            biased;
+            event = self.next_event() => event.map(Some),
+            () = tokio::time::sleep_until(over) => Ok(None),
+        }
     }
 
     /// Handles all events that arrived together, so that progress is made once.
@@ -71,6 +81,10 @@ impl Wire for IserWire {
         event: Self::Event,
         initiator: &mut InitiatorConnection,
     ) -> Result<bool, ConnectionEnd> {
+        let Some(event) = event else {
+            initiator.warn_of_discards();
+            return Ok(true);
+        };
         self.core.busy_poll.traffic();
         let mut may_advance = self.take_in(event, initiator);
         while let Some(event) = self.endpoint.next_at_hand() {
@@ -84,11 +98,16 @@ impl Wire for IserWire {
         initiator: &mut InitiatorConnection,
         intake: Intake,
     ) -> Result<bool, ConnectionEnd> {
-        if intake != Intake::All && self.held.front().is_some_and(has_data) {
+        if intake == Intake::All {
+            self.waits_since = None;
+        }
+        let is_over = self.waits_since.is_some_and(|since| since.elapsed() >= self.patience);
+        let waits = intake != Intake::All && self.held.front().is_some_and(needs_memory);
+        if waits && !is_over {
             return Ok(false);
         }
         match self.held.pop_front() {
-            Some(arrived) => self.message(arrived, initiator).map(|()| true),
+            Some(arrived) => self.message(arrived, !waits, initiator).map(|()| true),
             None => Ok(false),
         }
     }
@@ -151,10 +170,11 @@ impl IserWire {
         true
     }
 
-    /// Processes a message.
+    /// Processes a message. Unless `keeps_data`, its data is thrown away.
     fn message(
         &mut self,
         arrived: Arrived,
+        keeps_data: bool,
         initiator: &mut InitiatorConnection,
     ) -> Result<(), ConnectionEnd> {
         let received = &initiator.block.stats.received_bytes;
@@ -179,7 +199,10 @@ impl IserWire {
         };
         let parts = Parts::of(&message);
         // Post the receive before any answer: the initiator relies on it.
-        let (frame, copied) = self.frame(arrived, parts, more_follows);
+        let (frame, copied) = match keeps_data {
+            true => self.frame(arrived, parts, more_follows),
+            false => (self.frame_without_data(arrived, parts), 0),
+        };
         count_copied(initiator, copied);
         if frame.bhs.opcode() == Opcode::SCSI_COMMAND {
             let immediate = frame.data.first().cloned().unwrap_or_default();
@@ -237,9 +260,13 @@ impl IserWire {
     }
 }
 
-/// Returns whether a message carries data.
-fn has_data(arrived: &Arrived) -> bool {
-    Message::decode(arrived.bytes()).is_ok_and(|message| !message.data.is_empty())
+/// Returns whether a message carries data of a write that was not asked for. A ping or a text
+/// has the reserve of the connection.
+fn needs_memory(arrived: &Arrived) -> bool {
+    Message::decode(arrived.bytes()).is_ok_and(|message| {
+        let is_write = [Opcode::SCSI_COMMAND, Opcode::DATA_OUT].contains(&message.bhs.opcode());
+        is_write && !message.data.is_empty()
+    })
 }
 
 /// Counts write data that was copied in memory.

@@ -12,6 +12,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
+use std::time::Duration;
+use tokio::time::Instant;
 use zgate_fabric::endpoint::{Message as Arrived, receives};
 use zgate_fabric::{Endpoint, EndpointEvent, QueueOptions, SendPart, Setup};
 use zgate_iscsi::iser::limits::{HEADER_BYTES, RECEIVE_BYTES, SPARE_RECEIVES};
@@ -57,6 +59,10 @@ pub(super) struct IserWire {
     /// Messages that wait for room for their commands. Their receives are not
     /// posted again before that.
     pub(super) held: VecDeque<Arrived>,
+    /// Time for which data waits for memory.
+    pub(super) patience: Duration,
+    /// Start of that time, until there is memory.
+    pub(super) waits_since: Option<Instant>,
     /// Set if there was room for commands before the last events.
     pub(super) had_room: bool,
     /// Reason for the end of the connection, once the messages before it have
@@ -68,11 +74,15 @@ pub(super) struct IserWire {
 }
 
 impl IserWire {
-    /// Accepts an initiator.
+    /// Accepts an initiator, whose data waits for memory for `patience`.
     ///
     /// # Errors
     /// The fabric's error.
-    pub(super) async fn accept(arrival: RdmaArrival, core: Rc<Core>) -> io::Result<Self> {
+    pub(super) async fn accept(
+        arrival: RdmaArrival,
+        core: Rc<Core>,
+        patience: Duration,
+    ) -> io::Result<Self> {
         let RdmaArrival { request, can_invalidate, local, .. } = arrival;
         let local = request.local_address().unwrap_or(local);
         let own = PrivateData::decode(request.private_data()).answer(can_invalidate);
@@ -88,6 +98,8 @@ impl IserWire {
             // Login responses are Sends, whatever is negotiated.
             target: Target::new(false, true),
             held: VecDeque::new(),
+            patience,
+            waits_since: None,
             had_room: true,
             ended: None,
             local,
@@ -149,6 +161,13 @@ impl IserWire {
         buffer.copy_from_slice(source);
         self.give_back(arrived);
         (Frame::new(bhs, ahs, vec![buffer.into_bytes()]), len)
+    }
+
+    /// Extracts the PDU of a message whose data is thrown away. The receive is posted again.
+    pub(super) fn frame_without_data(&mut self, arrived: Arrived, parts: Parts) -> Frame {
+        self.give_back(arrived);
+        let Parts { bhs, ahs, .. } = parts;
+        Frame { bhs, ahs, data: Vec::new(), data_digest_ok: true }
     }
 
     /// Returns a buffer for a read.

@@ -2,7 +2,7 @@
 //! served as soon as they can be.
 
 use super::{Fixture, TARGET};
-use crate::exports::granted::GrantedDisk;
+use crate::exports::granted::{AwaitedTargets, GrantedDisk, ParentPlan};
 use crate::iscsi::luns::catalog::Target;
 use crate::iscsi::settings::{IscsiSettings, TargetSettings};
 use std::collections::BTreeSet;
@@ -11,10 +11,14 @@ use std::sync::Arc;
 use zgate_config::LunConfig;
 use zgate_control::volume::Grant;
 use zgate_iscsi::names::IscsiName;
+use zgate_test_initiator::{LoginScript, Session};
 
 const NUMBER: u16 = 7;
 const DISK: &str = "iqn.2026-11.test.zgate:k8s:7";
 const INITIATOR: &str = "iqn.2026-11.test.zgate:node";
+/// Beginning of the targets of a parent, and one with the guid of a zvol.
+const PREFIX: &str = "iqn.2026-11.test.zgate:k8s";
+const AWAITED: &str = "iqn.2026-11.test.zgate:k8s:00000000000000af";
 
 fn target(fixture: &Fixture, name: &str) -> Arc<Target> {
     let rules = fixture.gateway.shared.iscsi.rules();
@@ -64,24 +68,29 @@ fn a_zvol_that_cannot_be_opened_at_first_is_served_later() {
     assert_eq!(target(&fixture, TARGET).settings.luns.len(), 2);
 }
 
-#[test]
-fn a_disk_of_the_api_that_cannot_be_opened_at_first_is_served_later() {
-    let fixture = Fixture::start();
-    let (iscsi, path) = (&fixture.gateway.shared.iscsi, late(&fixture));
+/// A disk of the API to which [`INITIATOR`] has access.
+fn granted_disk(target: &str, device: &Path) -> GrantedDisk {
     let grant = Grant {
         node: "node".to_owned(),
         addresses: Vec::new(),
         initiator: Some(INITIATOR.to_owned()),
         read_only: false,
     };
-    let disk = GrantedDisk {
+    GrantedDisk {
         guid: 7,
         name: "tank/k8s/a".parse().unwrap(),
-        device: path.clone(),
-        target: DISK.to_owned(),
+        device: device.to_owned(),
+        target: target.to_owned(),
         grants: vec![grant],
         unit: toml::from_str("dataset = \"tank/k8s/a\"\ndirect = \"never\"\n").unwrap(),
-    };
+    }
+}
+
+#[test]
+fn a_disk_of_the_api_that_cannot_be_opened_at_first_is_served_later() {
+    let fixture = Fixture::start();
+    let (iscsi, path) = (&fixture.gateway.shared.iscsi, late(&fixture));
+    let disk = granted_disk(DISK, &path);
     for _ in 0..2 {
         iscsi.replace_granted(std::slice::from_ref(&disk));
         assert_eq!(target(&fixture, DISK).absent.len(), 1);
@@ -95,4 +104,38 @@ fn a_disk_of_the_api_that_cannot_be_opened_at_first_is_served_later() {
     assert!(Arc::ptr_eq(&unit, &target(&fixture, DISK).units[&0]));
     iscsi.replace_granted(&[]);
     assert!(!iscsi.serves(DISK) && iscsi.absent().is_empty());
+}
+
+#[test]
+fn a_login_to_a_disk_whose_pool_has_not_answered_is_put_off_and_no_other() {
+    let fixture = Fixture::start();
+    let (iscsi, path) = (&fixture.gateway.shared.iscsi, late(&fixture));
+    let login = |target: &str| {
+        Session::login(fixture.tcp, &LoginScript::normal(INITIATOR, target)).map(drop)
+    };
+    let refused = |target: &str| login(target).unwrap_err().to_string();
+    assert_eq!(refused(AWAITED), "login refused: 0203", "all pools have answered");
+    let parent = format!("dataset = \"tank/k8s\"\ntarget = \"{PREFIX}\"\n");
+    let parents = [ParentPlan::of(&toml::from_str(&parent).unwrap()).unwrap()];
+    iscsi.await_targets(&AwaitedTargets::below(parents.iter()));
+    for name in [AWAITED.to_owned(), AWAITED.to_uppercase()] {
+        assert_eq!(refused(&name), "login refused: 0301", "{name}");
+    }
+    let others = [
+        PREFIX.to_owned(),
+        AWAITED.replace("k8s", "vm"),
+        AWAITED.replace("0af", "0ag"),
+        format!("{AWAITED}0"),
+    ];
+    for name in others {
+        assert_eq!(refused(&name), "login refused: 0203", "{name}");
+    }
+    // It is served as soon as it is known.
+    make(&path);
+    iscsi.replace_granted(&[granted_disk(AWAITED, &path)]);
+    login(AWAITED).unwrap();
+    iscsi.await_targets(&AwaitedTargets::default());
+    login(AWAITED).unwrap();
+    iscsi.replace_granted(&[]);
+    assert_eq!(refused(AWAITED), "login refused: 0203", "it is gone");
 }

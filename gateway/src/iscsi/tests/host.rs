@@ -5,8 +5,9 @@ use bytes::Bytes;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
+use zgate_iscsi::initiator::Initiator;
 use zgate_iscsi::names::Tsih;
-use zgate_test_initiator::pdu::{Itt, TaskFunction, TaskResult};
+use zgate_test_initiator::pdu::{Frame, Itt, NopOut, TaskFunction, TaskResult, Ttt};
 use zgate_test_initiator::{Isid, LoginScript, Lun, Session, read16, write16};
 use zgate_test_iser::client::{Client, as_linux};
 
@@ -147,6 +148,28 @@ impl Host {
             Self::Rdma(client) => {
                 let itt = client.function(function, LUN, of).unwrap();
                 client.function_result(itt).unwrap()
+            }
+        }
+    }
+
+    /// Sends a ping with so much data, and returns what comes back.
+    pub(super) fn ping(&mut self, len: usize) -> Frame {
+        let ping = |numbers: &mut Initiator| {
+            let (itt, cmd_sn, exp_stat_sn) = (numbers.tag(), numbers.cmd_sn, numbers.exp_stat_sn);
+            let ttt = Ttt::NONE;
+            let ping = NopOut { immediate: true, lun: LUN, itt, ttt, cmd_sn, exp_stat_sn };
+            ping.encode(Bytes::from(vec![5; len]))
+        };
+        match self {
+            Self::Tcp(session) => {
+                let ping = ping(&mut session.initiator);
+                session.initiator.send(ping);
+                session.other().unwrap()
+            }
+            Self::Rdma(client) => {
+                let ping = ping(client.numbers());
+                client.send(ping).unwrap();
+                client.other().unwrap()
             }
         }
     }

@@ -3,11 +3,11 @@
 
 use super::host::{BLOCK, Host};
 use super::{Fixture, Over, Timeouts, block};
-use crate::iscsi::limits::MAX_RUNNING_BYTES;
+use crate::iscsi::limits::{MAX_RUNNING_BYTES, RESERVED_DATA_BYTES};
 use bytes::Bytes;
 use std::time::Duration;
 use zgate_scsi::limits::MAX_TRANSFER_BYTES;
-use zgate_test_initiator::pdu::{Itt, TaskFunction, TaskResult};
+use zgate_test_initiator::pdu::{Itt, Opcode, Reject, RejectReason, TaskFunction, TaskResult};
 use zgate_test_initiator::{Lun, read16, write16};
 
 const LUN: Lun = Lun(0);
@@ -37,18 +37,23 @@ fn hanging() -> (Fixture, Host) {
 
 /// Starts a read of one block that counts as the longest transfer.
 fn start_read(host: &mut Host) -> Itt {
-    let Host::Tcp(session) = host else { unreachable!("the hosts of this test use TCP") };
-    let itt = session.start(LUN, &read16(0, 1), MAX_TRANSFER_BYTES as u32, Bytes::new());
-    session.flush().unwrap();
-    itt
+    let (cdb, most) = (read16(0, 1), MAX_TRANSFER_BYTES as u32);
+    match host {
+        Host::Tcp(session) => {
+            let itt = session.start(LUN, &cdb, most, Bytes::new());
+            session.flush().unwrap();
+            itt
+        }
+        Host::Rdma(client) => client.start(LUN, &cdb, most, &[]).unwrap(),
+    }
 }
 
 /// A gateway whose disk hangs in a read that takes all memory, a host of it, and the read.
-fn hanging_without_memory() -> (Fixture, Host, Itt) {
+fn hanging_without_memory(over: Over) -> (Fixture, Host, Itt) {
     // One command counts for more.
     let memory = MAX_TRANSFER_BYTES as usize / 2;
     let fixture = Fixture::with_memory(at_once(), memory);
-    let mut host = fixture.host(Over::Tcp, "one");
+    let mut host = fixture.host(over, "one");
     fixture.gate.hold_reads();
     let running = start_read(&mut host);
     fixture.until("the read hangs", || fixture.gate.held_reads() == 1);
@@ -72,7 +77,7 @@ fn what_waits_behind_a_disk_that_hangs_can_be_aborted() {
 
 #[test]
 fn what_waits_without_memory_can_be_aborted() {
-    let (fixture, mut host, running) = hanging_without_memory();
+    let (fixture, mut host, running) = hanging_without_memory(Over::Tcp);
     let (unwanted, wanted) = (start_read(&mut host), start_read(&mut host));
     let aborted = host.function(TaskFunction::ABORT_TASK, unwanted);
     assert_eq!(aborted, TaskResult::COMPLETE, "it has not begun");
@@ -85,16 +90,33 @@ fn what_waits_without_memory_can_be_aborted() {
 
 #[test]
 fn what_is_behind_data_without_memory_is_heard_and_the_write_can_be_repeated() {
-    let (fixture, mut host, running) = hanging_without_memory();
-    host.start_write(LBA, &block(7, 0));
-    let aborted = host.function(TaskFunction::ABORT_TASK, running);
-    assert_eq!(aborted, TaskResult::REJECTED, "it is heard, and the storage still reads");
-    let again = host.start_write(LBA, &block(7, 0));
-    assert_eq!(host.wait(again).status, TASK_SET_FULL);
-    fixture.gate.open();
-    assert_eq!(host.read(LBA)[0], 0, "nothing was written");
-    assert_eq!(host.write(LBA, &block(7, 1)).status, 0);
-    assert_eq!(host.read(LBA), block(7, 1));
+    for over in [Over::Tcp, Over::Rdma] {
+        let (fixture, mut host, running) = hanging_without_memory(over);
+        host.start_write(LBA, &block(7, 0));
+        let aborted = host.function(TaskFunction::ABORT_TASK, running);
+        assert_eq!(aborted, TaskResult::REJECTED, "{over:?}: heard, and the storage still reads");
+        let again = host.start_write(LBA, &block(7, 0));
+        assert_eq!(host.wait(again).status, TASK_SET_FULL, "{over:?}");
+        fixture.gate.open();
+        assert_eq!(host.read(LBA)[0], 0, "{over:?}: nothing was written");
+        assert_eq!(host.write(LBA, &block(7, 1)).status, 0, "{over:?}");
+        assert_eq!(host.read(LBA), block(7, 1), "{over:?}");
+    }
+}
+
+#[test]
+fn pings_with_data_are_answered_without_memory() {
+    for over in [Over::Tcp, Over::Rdma] {
+        let (fixture, mut host, _) = hanging_without_memory(over);
+        assert_eq!(host.ping(4096).bhs.opcode(), Opcode::NOP_IN, "{over:?}");
+        if over == Over::Tcp {
+            // One that no memory is reserved for is not waited for for long.
+            let refused = host.ping(RESERVED_DATA_BYTES + 4).bhs;
+            assert_eq!(refused.opcode(), Opcode::REJECT);
+            assert_eq!(Reject::parse(&refused).reason, RejectReason::TOO_MANY_IMMEDIATE);
+        }
+        assert_eq!(fixture.gate.held_reads(), 1, "{over:?}: the read still hangs");
+    }
 }
 
 /// The initiator goes away while its commands wait for room: nothing of them begins.

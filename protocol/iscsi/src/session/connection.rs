@@ -42,9 +42,12 @@ pub(crate) struct Retained {
 }
 
 impl Retained {
-    /// Bytes of retained data.
+    /// Bytes of retained data: those that the task read, or those of the PDU.
     pub(crate) fn data_bytes(&self) -> u64 {
-        self.read.as_ref().map_or(0, |log| payload_bytes(&log.data))
+        match &self.read {
+            Some(log) => payload_bytes(&log.data),
+            None => self.pdu.data_bytes() as u64,
+        }
     }
 }
 

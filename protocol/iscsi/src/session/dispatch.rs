@@ -5,8 +5,10 @@ use super::Session;
 use super::connection::ConnState;
 use super::events::{CloseReason, ConnHandle, Event};
 use super::window::{Delivery, OutOfOrder};
+use crate::limits::MAX_EARLY_BYTES;
 use crate::pdu::{Frame, Itt, Opcode, Reject, RejectReason, ScsiCommand, TaskRequest, TextRequest};
 use crate::time::Timestamp;
+use bytes::Bytes;
 
 impl Session {
     /// Handles a PDU received on a connection.
@@ -82,8 +84,21 @@ impl Session {
                 let task = self.scsi_command(handle, frame, false);
                 self.window.keep(sn, task.map_or(OutOfOrder::Void, OutOfOrder::Command));
             }
-            Delivery::Later => self.window.keep(sn, OutOfOrder::Pdu(handle, Box::new(frame))),
+            Delivery::Later => self.keep_early(handle, frame),
         }
+    }
+
+    /// Keeps a PDU that is no SCSI command until its CmdSN is the next one. Its data is
+    /// copied, since a part of a receive buffer would keep the whole one; where such data
+    /// exceeds its bound, the PDU waits without it.
+    fn keep_early(&mut self, handle: ConnHandle, mut frame: Frame) {
+        let bytes = frame.data_bytes();
+        let is_kept = bytes > 0 && self.window.early_bytes() + bytes <= MAX_EARLY_BYTES;
+        frame.data = match is_kept {
+            true => vec![Bytes::copy_from_slice(&frame.contiguous_data())],
+            false => Vec::new(),
+        };
+        self.window.keep(frame.bhs.sn(), OutOfOrder::Pdu(handle, Box::new(frame)));
     }
 
     /// Executes the PDUs whose CmdSN has become the next one.
@@ -120,6 +135,17 @@ impl Session {
             Opcode::LOGOUT_REQUEST => self.logout_request(handle, &frame),
             _ => self.nop_out(handle, &frame),
         }
+    }
+
+    /// Rejects a PDU for whose data there was no memory: the initiator may send it again.
+    /// RFC 7143 §4.2.2.1 has immediate PDUs rejected for want of resources, and §11.17.1
+    /// others.
+    pub(super) fn reject_without_data(&mut self, handle: ConnHandle, frame: &Frame) {
+        let reason = match frame.bhs.is_immediate() {
+            true => RejectReason::TOO_MANY_IMMEDIATE,
+            false => RejectReason::LONG_OPERATION,
+        };
+        self.reject(handle, frame, reason);
     }
 
     /// Answers a PDU with Reject.

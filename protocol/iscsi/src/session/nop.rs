@@ -17,13 +17,19 @@ impl Session {
         if pdu.itt == Itt::NONE {
             return;
         }
+        if frame.lacks_data() {
+            self.reject_without_data(handle, frame);
+            return;
+        }
         let most = MAX_PING_BYTES.min(self.control_data_bytes(handle));
         let Some(conn) = self.conn(handle) else { return };
-        let mut ping = frame.contiguous_data();
-        ping.truncate(most);
+        // A copy: a part of it would keep the whole receive buffer until the peer reads.
+        let ping = frame.contiguous_data();
+        let ping = Bytes::copy_from_slice(&ping[..ping.len().min(most)]);
         let stat_sn = conn.take_stat_sn();
         let answer = NopIn { lun: Lun(0), itt: pdu.itt, ttt: Ttt::NONE, stat_sn }.encode(ping);
         conn.send_status(stat_sn, pdu.itt, answer, None);
+        self.trim_retained();
     }
 
     /// Sends a ping, unless one is outstanding. The ping also requests the
@@ -83,6 +89,7 @@ impl Session {
         for task in self.tasks.values_mut() {
             task.quiet_since = None;
         }
+        self.functions.iter_mut().for_each(|function| function.resume_after_hold(held));
         self.expiry = self.expiry.map(|at| at.after(held));
     }
 

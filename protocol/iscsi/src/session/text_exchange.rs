@@ -14,6 +14,10 @@ use bytes::Bytes;
 
 impl Session {
     pub(super) fn text_request(&mut self, handle: ConnHandle, pdu: TextRequest, frame: &Frame) {
+        if frame.lacks_data() {
+            self.reject_without_data(handle, frame);
+            return;
+        }
         let serial = self.fresh_serial();
         let Some(conn) = self.conn(handle) else { return };
         if pdu.ttt == Ttt::NONE {
@@ -127,6 +131,8 @@ impl Session {
         let stat_sn = conn.take_stat_sn();
         let Some(exchange) = conn.text.as_mut() else { return };
         let chunk = exchange.rest.split_to(exchange.rest.len().min(most));
+        // A copy: a part of it would keep the whole answer until the peer reads.
+        let chunk = Bytes::copy_from_slice(&chunk);
         let continues = !exchange.rest.is_empty();
         // RFC 7143 §11.11.1: F only answers F.
         let is_final = exchange.is_final && !continues && exchange.gather.is_empty();
@@ -137,6 +143,7 @@ impl Session {
         }
         let pdu = TextResponse { is_final, continues, lun, itt, ttt, stat_sn }.encode(chunk);
         conn.send_status(stat_sn, itt, pdu, None);
+        self.trim_retained();
     }
 
     /// Closes a connection whose stream can no longer be decoded

@@ -86,6 +86,15 @@ impl Window {
         self.out_of_order.insert(sn.0, pdu);
     }
 
+    /// Bytes of data of the kept PDUs other than commands.
+    pub(crate) fn early_bytes(&self) -> usize {
+        let bytes = |pdu: &OutOfOrder| match pdu {
+            OutOfOrder::Pdu(_, frame) => frame.data_bytes(),
+            OutOfOrder::Command(_) | OutOfOrder::Void => 0,
+        };
+        self.out_of_order.values().map(bytes).sum()
+    }
+
     /// The PDU whose CmdSN is next, counted as received.
     pub(crate) fn pop_ready(&mut self) -> Option<OutOfOrder> {
         let pdu = self.out_of_order.remove(&self.expected.0)?;

@@ -2,13 +2,14 @@
 
 mod progress;
 
-use crate::limits::MAX_TASK_MANAGEMENT;
+use crate::limits::{FUNCTION_DATA_TIMEOUT, MAX_TASK_MANAGEMENT};
 use crate::pdu::{
     Frame, Itt, Lun, RejectReason, TaskFunction, TaskRequest, TaskResponse, TaskResult,
 };
 use crate::serial::Sn;
 use crate::session::{ConnHandle, Event, FunctionTag, Session, Task, TaskTag};
 use crate::time::Timestamp;
+use std::time::Duration;
 
 /// State of a function.
 #[derive(Debug)]
@@ -32,7 +33,8 @@ pub(crate) struct Function {
     request: TaskRequest,
     affected: Vec<TaskTag>,
     step: Step,
-    /// Time by which the aborted tasks must have ended.
+    /// Time by which the data under way must have come, then the aborted tasks have ended.
+    /// `None`: that data is no longer waited for.
     deadline: Option<Timestamp>,
 }
 
@@ -44,6 +46,18 @@ impl Function {
     /// True if the function waits for aborted tasks to end.
     fn awaits_tasks(&self) -> bool {
         matches!(self.step, Step::Announced | Step::Draining(_))
+    }
+
+    /// True if its deadline has passed.
+    fn is_late(&self, now: Timestamp) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// Goes on after a time in which no data was read.
+    pub(crate) fn resume_after_hold(&mut self, held: Duration) {
+        if matches!(self.step, Step::Gathering) {
+            self.deadline = self.deadline.map(|deadline| deadline.after(held));
+        }
     }
 
     /// True if the function ends this task.
@@ -143,8 +157,11 @@ impl Session {
         affected: Vec<TaskTag>,
     ) {
         let tag = FunctionTag(self.fresh_serial());
-        let aborts = matches!(step, Step::Draining(_));
-        let deadline = aborts.then(|| self.now.after(self.config.function_timeout));
+        let patience = match step {
+            Step::Gathering => FUNCTION_DATA_TIMEOUT,
+            _ => self.config.function_timeout,
+        };
+        let deadline = Some(self.now.after(patience));
         self.functions.push(Function { tag, conn, request, affected, step, deadline });
     }
 
@@ -216,17 +233,23 @@ impl Session {
         }
     }
 
-    /// Times at which functions that wait for tasks are given up.
+    /// Times at which functions no longer wait for data, or are given up.
     pub(crate) fn function_deadlines(&self) -> impl Iterator<Item = Timestamp> {
-        self.functions.iter().filter(|function| function.awaits_tasks()).filter_map(|f| f.deadline)
+        let waits = |function: &&Function| !matches!(function.step, Step::Fenced(..));
+        self.functions.iter().filter(waits).filter_map(|function| function.deadline)
     }
 
-    /// Rejects the functions whose tasks have not ended in time: the tasks may
-    /// still write, so that "complete" would be untrue (RFC 7143 §11.6.1).
+    /// Has functions wait no longer for data that has not come in time, and rejects those
+    /// whose tasks have not ended in time: the tasks may still write, so that "complete"
+    /// would be untrue (RFC 7143 §11.6.1).
     pub(crate) fn expire_functions(&mut self) {
         let now = self.now;
-        let is_late =
-            |f: &Function| f.awaits_tasks() && f.deadline.is_some_and(|deadline| deadline <= now);
+        for function in self.functions.iter_mut().filter(|function| function.is_late(now)) {
+            if matches!(function.step, Step::Gathering) {
+                function.deadline = None;
+            }
+        }
+        let is_late = |function: &Function| function.awaits_tasks() && function.is_late(now);
         while let Some(at) = self.functions.iter().position(is_late) {
             let function = self.functions.remove(at);
             self.task_response(function.conn, function.request.itt, TaskResult::REJECTED);
