@@ -17,7 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use zgate_nfs::namespace::{AbsentExport, Export, Namespace, StableNames};
+use zgate_nfs::namespace::{AbsentExport, Export, ExportId, Namespace, StableNames};
 use zgate_posix::PosixOptions;
 use zgate_store::FileStore;
 
@@ -282,21 +282,22 @@ fn absent_item(export: &ExportSettings, fault: Fault) -> AbsentItem {
     AbsentItem::new(kind, format!("export {}", export.pseudo_path), fault)
 }
 
-/// Informs the stores of datasets of their mount points.
+/// Informs the stores of datasets of their mount points. Returns also the exports of those that
+/// were away.
 pub(crate) fn place_datasets(
     exports: &[ExportSettings],
     stores: &OpenStores,
-) -> Vec<DatasetExport> {
+) -> (Vec<DatasetExport>, BTreeSet<ExportId>) {
     let followed = stores.followed();
-    let mut views = Vec::new();
+    let (mut views, mut returned) = (Vec::new(), BTreeSet::new());
     for export in exports {
         let Some(dataset) = &export.dataset else { continue };
         for (_, store) in followed.iter().filter(|(guid, _)| *guid == dataset.guid) {
             store.set_name(&dataset.name);
             if dataset.away {
                 store.hold(Duration::ZERO);
-            } else {
-                store.found_at(&export.path);
+            } else if store.found_at(&export.path) {
+                returned.insert(dataset.guid);
             }
             views.push(DatasetExport {
                 pseudo_path: export.pseudo_path.clone(),
@@ -305,7 +306,11 @@ pub(crate) fn place_datasets(
             });
         }
     }
-    views
+    let is_back = |export: &&ExportSettings| {
+        export.dataset.as_ref().is_some_and(|dataset| returned.contains(&dataset.guid))
+    };
+    let back = exports.iter().filter(is_back).map(ExportSettings::number).collect();
+    (views, back)
 }
 
 #[cfg(test)]
@@ -345,6 +350,35 @@ mod tests {
             Some(crate::exports::settings::DatasetRef { name, guid: 7, away: false });
         let opened = opener.open(&exports, 1, &OpenStores::default(), Opening::Start).unwrap();
         assert_eq!((opened.namespace.exports().count(), opened.absent.len()), (0, 1));
+    }
+
+    #[test]
+    fn a_rollback_concerns_all_exports_that_show_the_dataset() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().canonicalize().unwrap();
+        let mut text = String::new();
+        for name in ["above", "above/mounted/inside", "other"] {
+            std::fs::create_dir_all(top.join(name)).unwrap();
+            let (path, pseudo) = (top.join(name), name.replace('/', "-"));
+            text += &format!("[[export]]\npath = {path:?}\npseudo = \"/{pseudo}\"\n");
+        }
+        let exports = exports(&text);
+        let opener = opener(Path::new("/no-such-pool/state"));
+        let opened = opener.open(&exports, 1, &OpenStores::default(), Opening::Start).unwrap();
+        let text = format!("1 1 0:9 / {}/above/mounted rw - zfs tank/a rw\n", top.display());
+        let mounts = zgate_io::mountinfo::parse(text.as_bytes());
+        let losses = || -> Vec<u64> {
+            let exports = opened.namespace.exports();
+            exports.map(|export| export.store.losses()).collect()
+        };
+        let before = losses();
+        let replaced = |name: &str| opened.stores.content_replaced(&name.parse().unwrap(), &mounts);
+        assert!(replaced("tank/b").is_empty());
+        assert_eq!(losses(), before);
+        let concerned = ["/above", "/above-mounted-inside"].map(ExportId::from_pseudo_path);
+        assert_eq!(replaced("tank/a"), BTreeSet::from(concerned));
+        let changed = losses().iter().zip(&before).filter(|(now, then)| now > then).count();
+        assert_eq!(changed, 2, "their clients write again what they have not committed");
     }
 
     #[test]

@@ -7,11 +7,16 @@ use super::limits::OPEN_PATIENCE;
 use super::place::Place;
 use super::settings::{ExportSettings, next_step_for_directory};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
+use zgate_control::DatasetName;
+use zgate_io::mountinfo::MountLine;
 use zgate_nfs::namespace::ExportId;
 use zgate_posix::{DirectIo, Losses, OpenError, PosixOptions, PosixStore};
 use zgate_store::{FileStore, StoreError};
@@ -104,6 +109,40 @@ impl OpenStores {
             OpenStore::Dataset(_) => None,
         });
         fixed.collect()
+    }
+
+    /// Notes that the content of a dataset may have been replaced, in each store that shows it;
+    /// returns the numbers of their exports. `mounts`: the mount table.
+    pub(crate) fn content_replaced(
+        &self,
+        dataset: &DatasetName,
+        mounts: &[MountLine],
+    ) -> BTreeSet<ExportId> {
+        let name = dataset.as_str().as_bytes();
+        let points: Vec<&Path> = mounts
+            .iter()
+            .filter(|mount| mount.kind == b"zfs" && mount.source == name)
+            .map(|mount| Path::new(OsStr::from_bytes(&mount.point)))
+            .collect();
+        let is_below = |path: &Path| points.iter().any(|point| point.starts_with(path));
+        let is_around = |path: &Path| points.iter().any(|point| path.starts_with(point));
+        let mut replaced = BTreeSet::new();
+        for (key, store) in &self.0 {
+            match store {
+                OpenStore::Fixed(store, _) if is_below(store.path()) || is_around(store.path()) => {
+                    store.content_replaced();
+                }
+                OpenStore::Dataset(store)
+                    if store.is_named(dataset)
+                        || store.mounted_at().is_some_and(|path| is_below(&path)) =>
+                {
+                    store.content_replaced();
+                }
+                _ => continue,
+            }
+            replaced.insert(key.id);
+        }
+        replaced
     }
 
     /// Returns the places of paths.

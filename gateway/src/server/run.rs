@@ -51,6 +51,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc;
+use zgate_control::DatasetName;
+use zgate_io::mountinfo;
 use zgate_iscsi::login::Transport;
 use zgate_nfs::namespace::Namespace;
 use zgate_posix::PosixOptions;
@@ -139,7 +141,7 @@ impl Gateway {
         let opener = Opener::new(options, &settings.state_dir, &wake);
         let Opened { namespace, stores, absent } =
             opener.open(exports, 1, &OpenStores::default(), how)?;
-        let followed = place_datasets(exports, &stores);
+        let (followed, _) = place_datasets(exports, &stores);
         let home = UnitHome::new(engine, pool.clone(), Arc::clone(&state_dir), block)?;
         let files = Volumes::new(wake.clone());
         let block_service = Arc::new(IscsiService::new(block, home, files, how)?);
@@ -287,8 +289,12 @@ impl Gateway {
         self.opener.in_effect(exports);
         self.shared.absent.update(Source::Exports, absent);
         self.wake.wake();
-        let followed = place_datasets(exports, &now);
+        let (followed, mut back) = place_datasets(exports, &now);
+        let earlier = self.shared.nfs.v4.namespace();
+        let present = namespace.exports().map(|export| export.id);
+        back.extend(present.filter(|id| earlier.is_absent(*id)));
         self.shared.nfs.replace_exports(namespace, &self.shared.network.connections);
+        self.shared.nfs.v4.content_replaced(&back);
         let before = std::mem::replace(stores, now).followed();
         // Stores that are no longer exported are closed, even if requests still
         // use them.
@@ -338,6 +344,15 @@ impl Gateway {
     pub(super) fn export_paths(&self) -> BTreeSet<PathBuf> {
         let exports = self.exports.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         exports.iter().map(|export| export.path.clone()).collect()
+    }
+
+    /// Tells NFS clients that the content of a dataset may have been replaced, by a rollback: they
+    /// write again what they have not committed, and return their delegations.
+    pub(crate) fn content_replaced(&self, dataset: &DatasetName) {
+        // Without the table, the stores of the dataset alone are found, by its name.
+        let mounts = mountinfo::read().unwrap_or_default();
+        let exports = self.stores().content_replaced(dataset, &mounts);
+        self.shared.nfs.v4.content_replaced(&exports);
     }
 
     /// Closes cached objects of exported paths that no client has open.

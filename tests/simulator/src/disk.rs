@@ -12,9 +12,10 @@ use crate::trace::Trace;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use zgate_memory::{FileOp, MemoryStore, SimDisk};
+use zgate_memory::{FileOp, MemoryStore, SimDisk, Snapshot};
 use zgate_store::attr::FsId;
 use zgate_store::file_store::{NewNode, OpenAccess, OpenFile, ReadData, ReadHow, Stability};
 use zgate_store::{Caller, FileStore, NodeHandle, Payload, SetAttr, StoreError, StoreResult};
@@ -79,6 +80,9 @@ pub struct Disk {
     faults: Mutex<Faults>,
     /// Changes of names since the last sync.
     unsynced_names: Mutex<Vec<NameUndo>>,
+    /// The file system, as it was when the snapshot was taken.
+    snapshot: Mutex<Option<Snapshot>>,
+    rollbacks: AtomicU64,
     mutant: Option<Mutant>,
     /// Blocks before their latest write, for a planted fault.
     old_copies: Arc<Mutex<BTreeMap<u64, Bytes>>>,
@@ -108,6 +112,8 @@ impl Disk {
             dice: Mutex::new(Dice::new(seed, "disk")),
             faults: Mutex::default(),
             unsynced_names: Mutex::default(),
+            snapshot: Mutex::default(),
+            rollbacks: AtomicU64::new(0),
             mutant,
             old_copies: Arc::default(),
         })
@@ -209,6 +215,30 @@ impl Disk {
                  {names} changes of names are lost"
             ),
         );
+    }
+
+    /// Takes a snapshot of the file system.
+    pub fn take_snapshot(&self) {
+        *lock(&self.snapshot) = Some(self.store.snapshot());
+        self.history.snapshot_taken();
+    }
+
+    /// The file system, with the files of so many clients, goes back to the snapshot. Calls under
+    /// way have their effect behind that. `is_served`: a server runs.
+    pub fn roll_back(&self, clients: usize, is_served: bool) {
+        let Some(snapshot) = lock(&self.snapshot).take() else { return };
+        let changed = self.store.roll_back(&snapshot);
+        // The snapshot is on stable storage.
+        lock(&self.unsynced_names).clear();
+        self.rollbacks.fetch_add(1, Ordering::AcqRel);
+        self.history.rolled_back(clients, is_served);
+        self.trace.note("disk", format_args!("rollback: {changed} objects change"));
+    }
+
+    /// Rollbacks that the write verifier tells of.
+    fn told_rollbacks(&self) -> u64 {
+        let hidden = self.mutant == Some(Mutant::RollbackKeepsVerifier);
+        if hidden { 0 } else { self.rollbacks.load(Ordering::Acquire) }
     }
 
     fn lose_unsynced(&self) -> usize {

@@ -23,6 +23,7 @@ use gss::{GssCall, Kerberos};
 pub use operands::operand;
 use operands::{renewed, without_deny};
 use runtime::ServerRuntime;
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -332,6 +333,19 @@ impl Gateway {
         if self.is_away.swap(away, Ordering::AcqRel) != away {
             self.trace.note("server", format_args!("the export is away: {away}"));
             self.reload();
+        }
+    }
+
+    /// The export comes back with what it had at the snapshot. As in the gateway, clients are
+    /// told that what they have not committed may be gone, and return their delegations.
+    pub fn roll_back(&self, clients: usize) {
+        let instance = lock(&self.inside).1.clone();
+        self.disk.roll_back(clients, instance.is_some());
+        self.set_away(false);
+        if self.mutant != Some(Mutant::RollbackRecallsNothing)
+            && let Some(instance) = instance
+        {
+            instance.v4.content_replaced(&BTreeSet::from([self.export.id]));
         }
     }
 

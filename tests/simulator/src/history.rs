@@ -2,10 +2,12 @@
 //! and what follows from both.
 
 mod held;
+mod rollback;
 
 use crate::executor::{Executor, lock};
 use crate::invariant::{Invariant, Violation};
 use crate::trace::Trace;
+use rollback::Rollbacks;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -92,6 +94,7 @@ pub struct Expected {
     visible: u32,
     stable: u32,
     losses: u64,
+    rollbacks: u64,
     /// A loss may have kept a part of a version that was not stable.
     torn: bool,
     /// The fence of the block's writer, and the version that was read since.
@@ -119,6 +122,7 @@ struct Held {
 struct Inside {
     blocks: BTreeMap<Register, Versions>,
     losses: u64,
+    rollbacks: Rollbacks,
     names: BTreeMap<String, bool>,
     /// Versions of a block that are UNMAPs.
     unmapped: BTreeMap<Register, BTreeSet<u32>>,
@@ -151,6 +155,10 @@ struct Inside {
 impl Inside {
     /// Oldest version that a read may return.
     fn least(&self, expected: Expected) -> u32 {
+        if self.rollbacks.count != expected.rollbacks {
+            // It may be of before the rollback, or of behind it.
+            return 0;
+        }
         if self.losses == expected.losses { expected.visible } else { expected.stable }
     }
 }
@@ -250,14 +258,20 @@ impl History {
         let fenced = fence.and_then(|f| Some((f.number, *f.versions.get(&register)?)));
         let (visible, stable) = (versions.visible, versions.stable);
         let cached = inside.cached.get(&register).map(|cached| cached.version);
-        Expected { visible, stable, losses: inside.losses, torn: versions.torn, fenced, cached }
+        let (losses, rollbacks) = (inside.losses, inside.rollbacks.count);
+        Expected { visible, stable, losses, rollbacks, torn: versions.torn, fenced, cached }
     }
 
     /// Returns whether a loss explains the content. A version that makes a torn
     /// block whole may be acknowledged while it is read.
     fn explains(&self, register: Register, expected: Expected, content: &[u8]) -> bool {
-        let Expected { torn, stable, .. } = expected;
-        let now = lock(&self.inside).blocks.get(&register).copied().unwrap_or_default();
+        let Expected { torn, stable, rollbacks, .. } = expected;
+        let (now, count) = {
+            let inside = lock(&self.inside);
+            (inside.blocks.get(&register).copied().unwrap_or_default(), inside.rollbacks.count)
+        };
+        // A snapshot may have a torn block, too.
+        let (torn, stable) = if rollbacks == count { (torn, stable) } else { (true, 0) };
         let before = Versions { torn, stable, ..now };
         now.explains(register, content) || before.explains(register, content)
     }
@@ -292,12 +306,14 @@ impl History {
         // Zeros are zeros here, whatever they come from.
         self.check_fence(register, expected, register.version(content).unwrap_or(version));
         let mut inside = lock(&self.inside);
-        let lost = inside.losses != expected.losses;
-        let losses = inside.losses;
+        let rolled_back = inside.rollbacks.count != expected.rollbacks;
+        let lost = inside.losses != expected.losses || rolled_back;
+        let losses = inside.losses + inside.rollbacks.count;
         let least = inside.least(expected);
+        let is_gone = !rolled_back && inside.rollbacks.has_taken(register, version);
         let versions = inside.blocks.entry(register).or_default();
         let (sent, committed) = (versions.sent, versions.committed);
-        if version >= least && version <= sent {
+        if version >= least && version <= sent && !is_gone {
             if !lost {
                 versions.visible = versions.visible.max(version);
             }
@@ -309,10 +325,11 @@ impl History {
         } else {
             Invariant::NoOlderData
         };
+        let gone = if is_gone { ", which a rollback took away" } else { "" };
         self.fail(
             invariant,
             format!(
-                "{register:?} has version {version}; expected {least} to {sent} (stable: {})",
+                "{register:?} has version {version}{gone}; expected {least} to {sent} (stable: {})",
                 expected.stable
             ),
         );

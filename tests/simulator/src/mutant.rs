@@ -152,11 +152,15 @@ pub enum Mutant {
     StallKept,
     /// A connection whose certificate has been revoked goes on.
     RevokedServes,
+    /// The write verifier is the same behind a rollback to a snapshot.
+    RollbackKeepsVerifier,
+    /// Delegations are not recalled at a rollback to a snapshot.
+    RollbackRecallsNothing,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 71] = [
+    pub const ALL: [Self; 73] = [
         Self::CommitSyncsNothing,
         Self::StableWriteUnstable,
         Self::VerifierKeptAtStart,
@@ -228,6 +232,8 @@ impl Mutant {
         Self::InjectedBeforeTls,
         Self::StallKept,
         Self::RevokedServes,
+        Self::RollbackKeepsVerifier,
+        Self::RollbackRecallsNothing,
     ];
 
     /// Its name on the command line.
@@ -305,6 +311,8 @@ impl Mutant {
             Self::InjectedBeforeTls => "injected-before-tls",
             Self::StallKept => "stall-kept",
             Self::RevokedServes => "revoked-serves",
+            Self::RollbackKeepsVerifier => "rollback-keeps-verifier",
+            Self::RollbackRecallsNothing => "rollback-recalls-nothing",
         }
     }
 

@@ -292,6 +292,7 @@ impl Network {
 
     /// The server of this start is gone; its clients learn it when they send.
     pub fn server_ended(&self, server: u32) {
+        self.history.server_ended();
         let (mut ended, mut loaders) = (Vec::new(), 0);
         let mut inside = lock(&self.inside);
         inside.links.retain(|_, link| {

@@ -13,6 +13,8 @@ pub const WORKERS: u32 = 2;
 const LOADERS_ONCE_IN: u64 = 3;
 /// Clients have TLS in one seed of so many.
 const TLS_ONCE_IN: u64 = 6;
+/// There is a rollback to a snapshot in one seed of so many.
+const ROLLBACKS_ONCE_IN: u64 = 4;
 /// Names of each worker.
 pub const NAMES_PER_WORKER: u32 = 2;
 /// Byte ranges that clients lock.
@@ -22,6 +24,12 @@ const FAULT_SECONDS: u64 = 45;
 /// Time that a server has no way to its disk in its grace period, at least, and half of
 /// the longest one, in seconds.
 const IN_GRACE_SECONDS: u64 = 6;
+/// No rollback begins before this time, in seconds: nobody has done anything yet.
+const FIRST_ROLLBACK_SECONDS: u64 = 2;
+/// Longest time from a snapshot to the rollback, in seconds.
+const SNAPSHOT_AGE_SECONDS: u64 = 30;
+/// Longest time for which the export is away for a rollback, in seconds.
+const ROLLBACK_SECONDS: u64 = 4;
 /// A reply to the loader is cut before this byte; a header has a hundred.
 const LONGEST_CUT_BYTES: u64 = 1200;
 /// Longest pause of a client between two steps, in seconds.
@@ -175,6 +183,9 @@ pub enum Fault {
     CutReply { bytes: u32 },
     /// Nothing passes between the loader and the server.
     PartitionLoader { length: u64 },
+    /// A snapshot is taken. So much later the export is away for a while, and comes back with
+    /// what it had at the snapshot.
+    Rollback { after: u64, away: u64 },
     /// The server's certificate is replaced.
     ReplaceCertificate,
     /// A client's certificate is revoked; it has another one.
@@ -378,7 +389,7 @@ impl Plan {
             (1..).zip(faults).map(|(number, (at, fault))| PlannedFault { number, at, fault });
         let (loader, tls) = (None, None);
         let plan = Self { seed, faults: faults.collect(), clients, steps, hosts, loader, tls };
-        plan.with_loader(number).with_tls()
+        plan.with_loader(number).with_tls().with_rollback()
     }
 
     /// Adds a loader in one seed of three. What the others do stays as it is.
@@ -424,6 +435,23 @@ impl Plan {
             };
             self.faults.push(PlannedFault { number, at, fault });
         }
+        self.faults.sort_by_key(|planned| planned.at);
+        self
+    }
+
+    /// Adds a rollback in one seed of four. What everybody does stays as it is, and so do the
+    /// other faults.
+    fn with_rollback(mut self) -> Self {
+        let mut dice = Dice::new(self.seed, "rollback");
+        if !dice.once_in(ROLLBACKS_ONCE_IN) {
+            return self;
+        }
+        let latest = (FAULT_SECONDS - FIRST_ROLLBACK_SECONDS) * SECOND;
+        let begins = FIRST_ROLLBACK_SECONDS * SECOND + dice.below(latest);
+        let after = dice.below(begins.min(SNAPSHOT_AGE_SECONDS * SECOND));
+        let away = dice.spread(MILLISECOND, ROLLBACK_SECONDS * SECOND);
+        let (number, at) = (self.faults.len() as u32 + 1, begins - after);
+        self.faults.push(PlannedFault { number, at, fault: Fault::Rollback { after, away } });
         self.faults.sort_by_key(|planned| planned.at);
         self
     }
@@ -487,6 +515,24 @@ mod tests {
             let tls = plan.tls.unwrap();
             assert_eq!(tls.with_certificate.len(), plan.clients.len());
             assert!(!tls.is_mutual || tls.with_certificate.iter().all(|shows| *shows));
+        }
+    }
+
+    #[test]
+    fn a_rollback_comes_on_top_of_the_others() {
+        let is_rollback = |planned: &PlannedFault| matches!(planned.fault, Fault::Rollback { .. });
+        let plans: Vec<Plan> = (1..400).map(Plan::new).collect();
+        let with_one = plans.iter().filter(|plan| plan.faults.iter().any(is_rollback)).count();
+        assert!((50..150).contains(&with_one), "{with_one} of 399");
+        for plan in plans {
+            let numbers: BTreeSet<u32> = plan.fault_numbers().into_iter().collect();
+            assert_eq!(numbers.len(), plan.faults.len(), "a number names one fault");
+            let Some(planned) = plan.faults.iter().copied().find(is_rollback) else { continue };
+            let Fault::Rollback { after, away } = planned.fault else { continue };
+            let back = planned.at + after + away;
+            assert!(back < (FAULT_SECONDS + ROLLBACK_SECONDS) * SECOND, "{planned:?}");
+            let last = plan.fault_numbers().into_iter().max();
+            assert_eq!(last, Some(planned.number), "the others have the numbers of before");
         }
     }
 

@@ -378,6 +378,7 @@ impl Run {
                 Fault::Drain { down } => self.drain_and_restart(down),
                 Fault::ClockJump { seconds } => self.gateway.jump_wall_clock(seconds),
                 Fault::ExportAway { length } => self.export_away(length),
+                Fault::Rollback { after, away } => self.roll_back(after, away),
                 Fault::Takeover { late } => self.gateway.take_over(late),
                 Fault::TakeoverInGrace { down, late } => self.take_over_in_grace(down, late),
                 Fault::CutLoader => self.network.cut_client(LOADER),
@@ -421,6 +422,18 @@ impl Run {
         self.executor.spawn(Domain::Outside, async move {
             me.executor.sleep(nanos).await;
             me.gateway.set_away(false);
+        });
+    }
+
+    /// Takes a snapshot, and goes back to it so much later.
+    fn roll_back(self: &Arc<Self>, after: u64, away: u64) {
+        self.disk.take_snapshot();
+        let me = Arc::clone(self);
+        self.executor.spawn(Domain::Outside, async move {
+            me.executor.sleep(after).await;
+            me.gateway.set_away(true);
+            me.executor.sleep(away).await;
+            me.gateway.roll_back(me.plan.clients.len());
         });
     }
 

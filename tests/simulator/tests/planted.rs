@@ -64,6 +64,7 @@ fn planted_faults_are_found() {
         (Mutant::InjectedBeforeTls, 3),
         (Mutant::StallKept, 4),
         (Mutant::RevokedServes, 4),
+        (Mutant::RollbackKeepsVerifier, 4),
     ] {
         found(mutant, likely);
     }

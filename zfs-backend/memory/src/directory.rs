@@ -7,7 +7,7 @@ const FIRST_COOKIE: u64 = 3;
 
 /// Entries of a directory. Every entry gets a larger cookie than all before it,
 /// so that a resumed listing neither skips nor repeats an unchanged entry.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Directory {
     /// Parent directory; the root is its own parent.
     pub(crate) parent: u64,

@@ -19,7 +19,7 @@ pub(crate) const STICKY: u32 = 0o1000;
 const PREFERRED_IO_BYTES: u32 = 128 << 10;
 
 /// Content of an object.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Body {
     /// A regular file.
     Regular(FileData),
@@ -38,7 +38,7 @@ pub(crate) enum Body {
 }
 
 /// An object.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Inode {
     pub(crate) number: u64,
     /// Distinguishes objects that had the same number.

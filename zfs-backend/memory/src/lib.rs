@@ -28,4 +28,4 @@ mod xattr;
 pub use builder::{EPOCH_SECONDS, MemoryStoreBuilder};
 pub use disk::{DiskOp, SimDisk, SimDiskBuilder};
 pub use faults::{Faults, FileOp, Hold, When};
-pub use store::MemoryStore;
+pub use store::{MemoryStore, Snapshot};

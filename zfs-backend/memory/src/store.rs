@@ -3,9 +3,11 @@
 
 use crate::builder::MemoryStoreBuilder;
 use crate::faults::{Faults, FileOp};
+use crate::inode::Inode;
 use crate::open_file::MemoryFile;
 use crate::tree::Tree;
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zgate_store::attr::FsId;
@@ -26,6 +28,10 @@ use zgate_store::{
 pub struct MemoryStore {
     pub(crate) shared: Arc<Shared>,
 }
+
+/// A tree at one moment, by the numbers of its objects; see [`MemoryStore::snapshot`].
+#[derive(Clone, Debug)]
+pub struct Snapshot(BTreeMap<u64, Inode>);
 
 /// State shared by a store and its open files.
 pub(crate) struct Shared {
@@ -85,6 +91,21 @@ impl MemoryStore {
     pub fn crash(&self) -> usize {
         self.shared.crashes.fetch_add(1, Ordering::AcqRel);
         self.shared.tree().crash()
+    }
+
+    /// Takes a snapshot, as `zfs snapshot` does: of what readers see, whether it was synced or not.
+    /// A file that has no name any more is not in it.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot(self.shared.tree().snapshot())
+    }
+
+    /// Goes back to a snapshot of this store, as `zfs rollback` does to a mounted file system: its
+    /// objects have their handles, and are on stable storage. Open files stay open. What the
+    /// snapshot does not have is gone: handles and open files are stale. Returns the number of
+    /// objects that had changed since. [`FileStore::losses`] does not count it.
+    pub fn roll_back(&self, to: &Snapshot) -> usize {
+        self.shared.tree().roll_back(&to.0)
     }
 
     /// Returns the number of reads so far that allowed a span: data that is read from the
@@ -461,6 +482,33 @@ mod tests {
         assert!(after.change > before.change && after.used_bytes < before.used_bytes);
         assert!(s.lookup(&s.root(), "other").is_ok());
         assert_eq!(s.store.crash(), 0);
+    }
+
+    #[test]
+    fn a_rollback_brings_back_what_the_snapshot_has_and_nothing_else() {
+        let s = Fixture::new();
+        let ((node, file), (kept, _)) = (s.file("f"), s.file("kept"));
+        let removed = s.mkdir(&s.root(), "removed");
+        s.write(&file, 0, b"then").unwrap();
+        let snapshot = s.store.snapshot();
+        s.write_so(&file, 0, b"later", Stability::FileSync).unwrap();
+        s.remove(&s.root(), "removed").unwrap();
+        let (newer, open) = s.file("newer");
+        let change = |node: &NodeHandle| block_on(s.store.getattr(node)).unwrap().change;
+        let before = [change(&s.root()), change(&node.handle), change(&kept.handle)];
+        // The root, the file and the directory that was removed.
+        assert_eq!(s.store.roll_back(&snapshot), 3);
+        assert_eq!((s.read(&file, 0, 100).0, s.store.crash()), (b"then".to_vec(), 0));
+        assert_eq!(s.lookup(&s.root(), "removed").unwrap().handle, removed.handle);
+        assert!(change(&s.root()) > before[0] && change(&node.handle) > before[1]);
+        assert_eq!(change(&kept.handle), before[2]);
+        assert_eq!(error_of(block_on(s.store.getattr(&newer.handle))), StoreError::Stale);
+        assert_eq!(s.write(&open, 0, b"x"), Err(StoreError::Stale));
+        drop(open);
+        assert_ne!(s.file("newer").0.handle, newer.handle);
+        assert_eq!(s.write(&file, 4, b" and now"), Ok(8));
+        s.store.roll_back(&snapshot);
+        assert_eq!(s.read(&file, 0, 100).0, b"then", "a snapshot can be used again");
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub(crate) struct Tree {
     inodes: BTreeMap<u64, Inode>,
     /// Numbers to reuse, lowest first.
     free_numbers: BTreeSet<u64>,
+    /// No number is used again: a snapshot may bring its object back.
+    keeps_numbers: bool,
     next_number: u64,
     next_generation: u64,
     last_change: u64,
@@ -62,6 +64,7 @@ impl Tree {
         let mut tree = Self {
             inodes: BTreeMap::new(),
             free_numbers: BTreeSet::new(),
+            keeps_numbers: false,
             next_number: ROOT,
             next_generation: 1,
             last_change: 0,
@@ -119,7 +122,13 @@ impl Tree {
 
     /// Returns the number of an object that was never put into the table.
     pub(crate) fn unborn(&mut self, inode: &Inode) {
-        self.free_numbers.insert(inode.number);
+        self.free(inode.number);
+    }
+
+    fn free(&mut self, number: u64) {
+        if !self.keeps_numbers {
+            self.free_numbers.insert(number);
+        }
     }
 
     /// Puts a new object into the table.
@@ -133,7 +142,7 @@ impl Tree {
         let gone = self.inodes.get(&number).is_some_and(|i| i.nlink == 0 && i.opens == 0);
         if gone && let Some(inode) = self.inodes.remove(&number) {
             self.used_pages -= inode.allocated_pages();
-            self.free_numbers.insert(number);
+            self.free(number);
         }
     }
 
@@ -278,6 +287,38 @@ impl Tree {
             let _ = self.modified(*number);
         }
         unstable.len()
+    }
+
+    /// Returns all objects with a name as readers see them now, on stable storage. From now on no
+    /// number is used again.
+    pub(crate) fn snapshot(&mut self) -> BTreeMap<u64, Inode> {
+        self.keeps_numbers = true;
+        self.free_numbers.clear();
+        let mut objects = self.inodes.clone();
+        objects.retain(|_, inode| inode.nlink > 0);
+        for inode in objects.values_mut() {
+            if let Ok(data) = inode.data_mut() {
+                data.commit();
+            }
+        }
+        objects
+    }
+
+    /// Replaces all objects by those of a snapshot; returns how many of them have changed since.
+    /// Their change numbers advance, as after [`Self::crash`].
+    pub(crate) fn roll_back(&mut self, snapshot: &BTreeMap<u64, Inode>) -> usize {
+        let (mut objects, mut changed) = (snapshot.clone(), 0);
+        for (number, inode) in &mut objects {
+            let now = self.inodes.get(number);
+            inode.opens = now.map_or(0, |now| now.opens);
+            if now.is_none_or(|now| now.change != inode.change) {
+                inode.change = self.next_change();
+                changed += 1;
+            }
+        }
+        self.used_pages = objects.values().map(Inode::allocated_pages).sum();
+        self.inodes = objects;
+        changed
     }
 
     /// Returns space and limits.

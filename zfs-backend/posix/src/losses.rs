@@ -66,6 +66,12 @@ impl Losses {
         self.0.fetch_max(next(), Ordering::AcqRel);
     }
 
+    /// Counts that the file system may have other content than a moment ago, by somebody else:
+    /// nobody knows of what was accepted whether it is there.
+    pub fn content_replaced(&self) {
+        self.renew();
+    }
+
     /// Counts a loss.
     pub(crate) fn count(&self, error: StoreError) {
         self.renew();
@@ -93,6 +99,9 @@ mod tests {
             assert_eq!(losses.note::<()>(Err(error)), Err(error));
             assert!(shared.generation() > before);
         }
+        let before = losses.generation();
+        losses.content_replaced();
+        assert!(shared.generation() > before);
         assert_ne!(Losses::default().generation(), losses.generation());
     }
 

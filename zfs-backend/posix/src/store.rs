@@ -1,5 +1,4 @@
-//! The store trait on top of the operations; decides on which threads each of
-//! them runs.
+//! The store trait on top of the operations; decides on which threads each of them runs.
 
 use crate::data;
 use crate::direct::DirectIo;
@@ -45,6 +44,11 @@ impl PosixStore {
     /// included, so that they can be unmounted. They are found again on access.
     pub fn release(&self) {
         self.tree.release();
+    }
+
+    /// Notes that its content may have been replaced: see [`crate::Losses::content_replaced`].
+    pub fn content_replaced(&self) {
+        self.tree.losses.content_replaced();
     }
 
     /// Returns whether an open file has lost its last name: once closed, it

@@ -180,17 +180,43 @@ impl DatasetTree {
         *own = Some(name.to_string());
     }
 
-    /// Records that it is mounted at `path` now.
-    pub(crate) fn found_at(&self, path: &Path) {
+    /// Records that it is mounted at `path` now. Returns whether it was away: what was done to
+    /// it meanwhile is not known, and clients send again what they have not committed.
+    pub(crate) fn found_at(&self, path: &Path) -> bool {
         let mut place = self.place();
         match &*place {
-            Mount::Open(_, at) | Mount::Closed(at) if at == path => {}
+            Mount::Open(_, at) | Mount::Closed(at) if at == path => false,
             _ => {
+                let was_away = matches!(*place, Mount::Away);
+                if was_away {
+                    // Before any request finds it.
+                    self.content_replaced();
+                }
                 // Open files stay valid: a mount may be moved.
                 let old = std::mem::replace(&mut *place, Mount::Closed(path.to_owned()));
                 drop(place);
                 self.close(old, Vec::new());
+                was_away
             }
+        }
+    }
+
+    /// Notes that its content may have been replaced: see [`Losses::content_replaced`].
+    pub(crate) fn content_replaced(&self) {
+        self.options.losses.content_replaced();
+    }
+
+    /// Returns whether its mount has this name.
+    pub(crate) fn is_named(&self, name: &DatasetName) -> bool {
+        let own = self.name.lock().unwrap_or_else(PoisonError::into_inner);
+        own.as_deref() == Some(name.as_str())
+    }
+
+    /// Returns where it is mounted; none while it is away.
+    pub(crate) fn mounted_at(&self) -> Option<PathBuf> {
+        match &*self.place.read().unwrap_or_else(PoisonError::into_inner) {
+            Mount::Open(_, at) | Mount::Closed(at) => Some(at.clone()),
+            Mount::Away => None,
         }
     }
 

@@ -184,6 +184,23 @@ fn held_back_it_answers_later_and_moved_it_is_the_same() {
 }
 
 #[test]
+fn what_was_away_may_have_come_back_with_other_content() {
+    let Some(fixture) = Fixture::new() else { return };
+    let path = fixture.dir.path().join("a");
+    fixture.create("x");
+    let before = fixture.files.losses();
+    assert!(!fixture.home.found_at(&path));
+    fixture.grow_idle();
+    assert!(!fixture.home.found_at(&path), "it has only been closed");
+    assert_eq!(fixture.files.losses(), before);
+    assert!(fixture.home.hold(Duration::from_secs(1)));
+    assert_eq!(fixture.home.mounted_at(), None);
+    assert!(fixture.home.found_at(&path));
+    assert!(fixture.files.losses() > before, "clients write again what they have not committed");
+    assert_eq!(fixture.home.mounted_at(), Some(path));
+}
+
+#[test]
 fn a_change_made_before_it_went_away_is_not_to_be_made_again() {
     let Some(fixture) = Fixture::new() else { return };
     let (node, _) = fixture.create("x");

@@ -44,6 +44,9 @@ pub(crate) trait Serving: Send + Sync {
     /// # Errors
     /// The reason for which it cannot be read.
     fn resized(&self, target: &str) -> io::Result<()>;
+    /// Tells NFS clients that the content of a dataset may have been replaced: they write again
+    /// what they have not committed, and return delegations.
+    fn content_replaced(&self, dataset: &DatasetName);
     /// Closes objects of exported directories that no client has open: a dataset
     /// inside of such a directory is busy otherwise.
     fn release(&self);
@@ -135,6 +138,10 @@ impl Serving for LiveServing {
     fn resized(&self, target: &str) -> io::Result<()> {
         let lun = crate::iscsi::granted::LUN;
         self.gateway.shared.iscsi.resize_lun(target, lun, None).map(drop)
+    }
+
+    fn content_replaced(&self, dataset: &DatasetName) {
+        self.gateway.content_replaced(dataset);
     }
 
     fn release(&self) {

@@ -18,15 +18,22 @@ impl VolumeService {
         if !asked.force {
             self.refuse_if_used(&parent, &volume)?;
         }
-        if volume.kind == VolumeKind::Filesystem {
+        let is_file_system = volume.kind == VolumeKind::Filesystem;
+        if is_file_system {
             self.serving.release();
         }
         let target = parent
             .target(&volume)
             .filter(|target| volume.kind == VolumeKind::Block && self.serving.serves(target));
-        let look_again = || target.as_deref().map_or(Ok(()), |one| self.serving.resized(one));
-        // What hosts are told is free may have content again. First, because a command that
-        // times out may still be carried out later; after a failure, for the same reason.
+        let look_again = || {
+            if is_file_system {
+                self.serving.content_replaced(&dataset);
+            }
+            target.as_deref().map_or(Ok(()), |one| self.serving.resized(one))
+        };
+        // What hosts are told is free may have content again, and what NFS clients have cached or
+        // not committed may be gone. First, because a command that times out may still be carried
+        // out later; after a failure, for the same reason.
         let _ = look_again();
         let rolled = volume::roll_back(self.tool(), &volume, name, asked.destroy_scheduled);
         let looked = look_again();

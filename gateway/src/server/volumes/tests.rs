@@ -1,12 +1,14 @@
 //! Requests on the model of ZFS and of what is served.
 
+mod rollback;
+
 use super::serving::Serving;
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use zgate_api::access::Portal;
-use zgate_api::{CreateGroupSnapshot, GrantAccess, Reach, RollBack, Transport};
+use zgate_api::{CreateGroupSnapshot, GrantAccess, Reach, Transport};
 use zgate_control::volume::model::{Fate, Model};
 
 pub(crate) const PARENT: &str = "tank/k8s";
@@ -20,6 +22,8 @@ pub(crate) struct Served {
     pub(crate) sessions: Mutex<Vec<String>>,
     /// Number of rollbacks so far, at each call of [`Serving::resized`].
     pub(crate) resized: Mutex<Vec<usize>>,
+    /// The same at each call of [`Serving::content_replaced`].
+    pub(crate) replaced: Mutex<Vec<usize>>,
     pub(crate) flushed: Mutex<usize>,
 }
 
@@ -28,6 +32,12 @@ fn locked<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Served {
+    /// Number of rollbacks so far.
+    fn rollbacks(&self) -> usize {
+        let is_rollback = |command: &&String| command.starts_with("zfs rollback");
+        self.model.commands().iter().filter(is_rollback).count()
+    }
+
     fn volume(&self, is: impl Fn(&ParentPlan, &VolumeRecord) -> bool) -> Option<VolumeRecord> {
         let now = locked(&self.now);
         now.iter().find(|volume| !volume.grants.is_empty() && is(&self.parents[0], volume)).cloned()
@@ -75,9 +85,12 @@ impl Serving for Served {
     }
 
     fn resized(&self, _: &str) -> io::Result<()> {
-        let is_rollback = |command: &&String| command.starts_with("zfs rollback");
-        locked(&self.resized).push(self.model.commands().iter().filter(is_rollback).count());
+        locked(&self.resized).push(self.rollbacks());
         Ok(())
+    }
+
+    fn content_replaced(&self, _: &DatasetName) {
+        locked(&self.replaced).push(self.rollbacks());
     }
 
     fn release(&self) {}
@@ -107,6 +120,7 @@ pub(crate) fn service() -> (VolumeService, Arc<Model>, Arc<Served>) {
         now: Mutex::default(),
         sessions: Mutex::default(),
         resized: Mutex::default(),
+        replaced: Mutex::default(),
         flushed: Mutex::default(),
     });
     let tool: Arc<dyn Tool> = Arc::<Model>::clone(&model);
@@ -305,35 +319,6 @@ fn a_refused_deletion_changes_nothing() {
     assert_eq!(service.delete(&id("f"), "csi").unwrap_err().code, ErrorCode::InUse);
     assert_eq!(model.names(), names);
     assert_eq!(service.get(&id("f")).unwrap().access, ["n1"]);
-}
-
-#[test]
-fn a_volume_in_use_is_rolled_back_only_by_force() {
-    let (service, model, served) = service();
-    service.create(&asked("b", KINDS[1])).unwrap();
-    service.grant(&id("b"), "n1", &node(1)).unwrap();
-    service.snapshot(&id("b"), "s", "csi").unwrap();
-    let mut back = RollBack { owner: "csi".to_owned(), force: false, destroy_scheduled: false };
-    locked(&served.sessions).push("iqn.2026-11.test:n1".to_owned());
-    let error = service.roll_back(&id("b"), "s", &back).unwrap_err();
-    assert!(error.code == ErrorCode::InUse && error.message.contains(":n1"), "{error}");
-    back.force = true;
-    service.roll_back(&id("b"), "s", &back).unwrap();
-    let looks = std::mem::take(&mut *locked(&served.resized));
-    assert_eq!(looks, [0, 1], "initiators learn the size of that time, and what has content");
-    locked(&served.sessions).clear();
-    // One that times out may be carried out all the same.
-    model.set_fates(Some(Box::new(|command: &str| match command.starts_with("zfs rollback") {
-        true => Fate::LostAfter,
-        false => Fate::Runs,
-    })));
-    service.roll_back(&id("b"), "s", &back).unwrap_err();
-    model.set_fates(None);
-    assert_eq!(*locked(&served.resized), [1, 2]);
-    back.force = false;
-    service.roll_back(&id("b"), "s", &back).unwrap();
-    let other = RollBack { owner: "x".to_owned(), ..back };
-    assert_eq!(service.roll_back(&id("b"), "s", &other).unwrap_err().code, ErrorCode::Forbidden);
 }
 
 #[test]

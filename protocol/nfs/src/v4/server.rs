@@ -194,6 +194,17 @@ impl Server {
         self.state.close_excluded(&before, &namespace, now_seconds);
     }
 
+    /// To be called when files of some exports may have other content than a moment ago, and
+    /// nobody has changed them through this server: a file system went back to a snapshot, or
+    /// was away. Recalls their delegations, since nothing in their holders' caches is certain any
+    /// more. That uncommitted data may be gone is told by the stores
+    /// ([`zgate_store::FileStore::losses`]).
+    pub fn content_replaced(&self, exports: &BTreeSet<ExportId>) {
+        if !exports.is_empty() {
+            self.state.recall_all(exports, self.runtime.now().seconds());
+        }
+    }
+
     /// To be called about once a second: ends grace, expires clients, revokes
     /// delegations that were recalled a lease ago, drops waiters.
     pub fn tick(&self, now_seconds: u64) {

@@ -114,11 +114,13 @@ pub(super) trait Delegated {
                 // A newer version has gone to the server meanwhile.
                 continue;
             }
+            let rollbacks = history.write_begins(register, *version);
             let reply = self.write_back(held, register.offset(), data).await;
+            let is_kept = history.write_ends(register, *version) == rollbacks;
             wire.trace.note(&wire.name, format_args!("writes back {version}: {:?}", reply.status));
             let whole =
                 reply.status == Status::Ok && reply.get::<Write>().count as usize == data.len();
-            match whole {
+            match whole && is_kept {
                 true => history.written_back(register, *version),
                 false => history.uncached(register),
             }

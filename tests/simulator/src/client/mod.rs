@@ -54,6 +54,17 @@ pub enum NameChange {
     Rename(String, String),
 }
 
+impl NameChange {
+    /// The names that it changes.
+    #[must_use]
+    pub fn names(&self) -> Vec<&str> {
+        match self {
+            Self::Make(name) | Self::Remove(name) => vec![name.as_str()],
+            Self::Rename(from, to) => vec![from.as_str(), to.as_str()],
+        }
+    }
+}
+
 /// End of a lock request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockEnd {

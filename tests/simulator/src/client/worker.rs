@@ -194,6 +194,8 @@ pub struct Worker {
     /// Existence of names, where the client can know; the number of losses at
     /// which it was only found so.
     names: BTreeMap<u32, (bool, Option<u64>)>,
+    /// Number of rollbacks at which it knew them.
+    rollbacks: u64,
 }
 
 impl Worker {
@@ -212,6 +214,7 @@ impl Worker {
             history: Arc::clone(history),
             uncommitted: BTreeMap::new(),
             names: (first..first + NAMES_PER_WORKER).map(|name| (name, (false, None))).collect(),
+            rollbacks: history.rollbacks(),
         }
     }
 
@@ -230,6 +233,7 @@ impl Worker {
     }
 
     async fn take(&mut self, step: Step) {
+        self.forget_what_was_rolled_back();
         match step {
             Step::Write { block, stable } => self.write(block, stable).await,
             Step::Commit => self.commit().await,
@@ -283,6 +287,14 @@ impl Worker {
         }
     }
 
+    /// After a rollback the client knows of no name whether it exists.
+    fn forget_what_was_rolled_back(&mut self) {
+        let rollbacks = self.history.rollbacks();
+        if std::mem::replace(&mut self.rollbacks, rollbacks) != rollbacks {
+            self.names.clear();
+        }
+    }
+
     fn read_cached(&self, file: usize, block: u32) {
         let cached = self.client.delegations().and_then(|held| held.cached(file, block));
         let Some(data) = cached else { return };
@@ -313,8 +325,10 @@ impl Worker {
         self.put(register, version, true).await;
     }
 
-    /// Writes a version; returns whether it was acknowledged as unstable.
+    /// Writes a version; returns whether it was acknowledged as unstable, and no rollback came
+    /// between.
     async fn put(&mut self, register: Register, version: u32, stable: bool) -> bool {
+        let rollbacks = self.history.write_begins(register, version);
         let data = register.content(version);
         let client = self.client.clone();
         let _alone = match client.delegations() {
@@ -327,15 +341,18 @@ impl Worker {
             None => None,
         };
         let end = self.client.write(self.number, register.offset(), &data, stable).await;
+        let is_kept = self.history.write_ends(register, version) == rollbacks;
         self.trace.note(&self.name, format_args!("  WRITE {version}: {end:?}"));
         let Written::Done { stable, verifier } = end else { return false };
         if stable {
             self.uncommitted.remove(&register.block);
-            self.history.stable(register, version, false);
+            if is_kept {
+                self.history.stable(register, version, false);
+            }
         } else {
             self.uncommitted.insert(register.block, (version, verifier));
         }
-        !stable
+        !stable && is_kept
     }
 
     async fn write(&mut self, block: u32, stable: bool) {
@@ -351,6 +368,7 @@ impl Worker {
 
     /// COMMIT; what was lost since its write is written again.
     async fn commit(&mut self) {
+        let rollbacks = self.history.rollbacks();
         let Some(verifier) = self.client.commit(self.number).await else {
             return self.trace.note(&self.name, format_args!("  COMMIT fails"));
         };
@@ -358,7 +376,10 @@ impl Worker {
         for (block, (version, written)) in std::mem::take(&mut self.uncommitted) {
             let register = self.register(block);
             if written == verifier {
-                self.history.stable(register, version, true);
+                // Otherwise it was true before the rollback.
+                if self.history.rollbacks() == rollbacks {
+                    self.history.stable(register, version, true);
+                }
             } else {
                 // If it fails, the version may be lost, as its writer knows.
                 let _ = self.put(register, version, true).await;
@@ -437,10 +458,15 @@ impl Worker {
 
     /// Changes names; nobody else does, so that the end is known beforehand.
     async fn change(&self, change: &NameChange, expected: Option<Named>) -> Named {
+        let names = change.names();
+        let rollbacks = self.history.names_change(&names);
         let end = self.client.change(self.number, change).await;
-        self.trace.note(&self.name, format_args!("  {change:?}: {end:?}"));
         let told = matches!(end, Named::Done | Named::Exists | Named::Absent);
-        if told && expected.is_some_and(|expected| expected != end) {
+        // Otherwise it may have been done before the rollback, or behind it.
+        let is_kept = self.history.names_changed(&names, told) == rollbacks;
+        let end = if is_kept { end } else { Named::Unknown };
+        self.trace.note(&self.name, format_args!("  {change:?}: {end:?}"));
+        if told && is_kept && expected.is_some_and(|expected| expected != end) {
             self.history.fail(
                 Invariant::ExactlyOnce,
                 format!("{}: {change:?} ends with {end:?}, expected {expected:?}", self.name),

@@ -43,7 +43,8 @@ impl FileStore for Disk {
     fn losses(&self) -> u64 {
         let hidden =
             matches!(self.mutant, Some(Mutant::VerifierKeptAfterError | Mutant::SyncErrorHidden));
-        if hidden { 0 } else { self.store.losses() }
+        let failed = if hidden { 0 } else { self.store.losses() };
+        failed + self.told_rollbacks()
     }
 
     fn commit<'a>(&'a self, file: &'a OpenFile) -> StoreFuture<'a, ()> {

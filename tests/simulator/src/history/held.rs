@@ -3,7 +3,7 @@
 
 use super::{Cached, Expected, Held, History, Register};
 use crate::executor::lock;
-use crate::invariant::Invariant;
+use crate::invariant::{Invariant, RECALL_SECONDS};
 
 impl History {
     /// Checks what a client reads from its cache while it believes to hold a
@@ -13,6 +13,7 @@ impl History {
         let valid = lock(&self.inside).leases.get(&client).is_some_and(|until| now < *until);
         let (expected, version) = (self.expected(register), register.version(content));
         let torn = version.is_none() && self.explains(register, expected, content);
+        let is_gone = version.is_some_and(|version| self.must_be_forgotten(register, version));
         if valid && !torn && version.is_none_or(|version| version < expected.visible) {
             self.fail(
                 Invariant::FreshDelegation,
@@ -22,7 +23,22 @@ impl History {
                     expected.visible
                 ),
             );
+        } else if valid && is_gone {
+            self.fail(
+                Invariant::FreshDelegation,
+                format!(
+                    "client{client} reads {register:?} from its cache: version {version:?}, which \
+                     a rollback took away {RECALL_SECONDS} s ago and longer"
+                ),
+            );
         }
+    }
+
+    /// Returns whether no cache may have a version any more: a rollback took it away, and the
+    /// server has taken back what was delegated before.
+    fn must_be_forgotten(&self, register: Register, version: u32) -> bool {
+        let rollbacks = &lock(&self.inside).rollbacks;
+        rollbacks.has_taken(register, version) && rollbacks.must_be_returned(self.executor.nanos())
     }
 
     /// Notes that a client has written a version to its cache, under a write
@@ -63,6 +79,9 @@ impl History {
             return;
         }
         let mut inside = lock(&self.inside);
+        if inside.rollbacks.count != expected.rollbacks {
+            return;
+        }
         if let Some(cached) = inside.cached.get_mut(&register) {
             let text = format!(
                 "client{client} reads version {found} of {register:?}; its writer had {least} in \

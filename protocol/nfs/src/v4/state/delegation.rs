@@ -2,7 +2,7 @@
 
 use super::State;
 use crate::changes::ChangeGuard;
-use crate::namespace::{Export, FileHandle, FileKey, Object};
+use crate::namespace::{Export, ExportId, FileHandle, FileKey, Object};
 use crate::v4::tables::Tables;
 use crate::v4::tables::delegation::{Delegation, GrantTimes};
 use crate::v4::tables::ids::StateKey;
@@ -10,6 +10,7 @@ use crate::v4::tables::index::{Granted, IoCore};
 use crate::v4::tables::owner::FileClient;
 use crate::v4::tables::pending_work::PendingWork;
 use crate::v4::tables::quota::{Bound, Quota};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use zgate_nfs_wire::v4::{ClientId, Status};
 use zgate_store::file_store::OpenFile;
@@ -265,6 +266,19 @@ impl State {
 }
 
 impl State {
+    /// Recalls all delegations in some exports. It looks at every delegation: for rare
+    /// changes only.
+    pub(crate) fn recall_all(&self, exports: &BTreeSet<ExportId>, now_seconds: u64) {
+        let mut tables = self.lock();
+        let held = tables.delegations.values();
+        // In the order of their keys: no client sees the order of a hash table.
+        let held: BTreeSet<StateKey> =
+            held.filter(|held| exports.contains(&held.file.export)).map(|held| held.key).collect();
+        for key in held {
+            self.begin_recall(&mut tables, key, now_seconds);
+        }
+    }
+
     /// True if any file is delegated: otherwise names need not be looked up
     /// before they change.
     #[must_use]

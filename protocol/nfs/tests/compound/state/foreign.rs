@@ -1,10 +1,12 @@
 //! NFSv3 beside NFSv4: the stateless protocol respects delegations, shares and
-//! locks.
+//! locks. What happens below the server takes delegations back, too.
 
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use zgate_memory::{FileOp, When};
 use zgate_nfs::limits::LEASES_OF_A_RUNNING_REQUEST;
+use zgate_nfs::namespace::ExportId;
 use zgate_nfs::v3;
 use zgate_nfs::v4::guard::StateGuard;
 use zgate_nfs::write_verifier::WriteVerifier;
@@ -94,6 +96,37 @@ fn what_is_held_through_another_export_is_respected() {
         assert_eq!(call(&other, WRITE, &fh), JUKEBOX, "denied");
         holder.close(&held).unwrap();
         assert_eq!(call(&other, WRITE, &fh), 0);
+    }
+}
+
+#[test]
+fn delegations_are_recalled_when_the_content_is_replaced_below() {
+    for minor in 0..=2 {
+        let harness = Harness::new();
+        let other = harness.client("other", 2);
+        let holders = [harness.reachable("reader", minor), harness.reachable("writer", minor)];
+        let root = other.export();
+        let fh = other.file(&root, "f", b"content");
+        other.file(&root, "g", b"content");
+        let read = holders[0].open(&OpenRequest::name(&root, "f").access(1)).unwrap();
+        let write = holders[1].open(&OpenRequest::name(&root, "g")).unwrap();
+        let replaced = |path| {
+            let exports = BTreeSet::from([ExportId::from_pseudo_path(path)]);
+            harness.server().content_replaced(&exports);
+            harness.simulation.settle();
+        };
+        replaced("/dir/second");
+        assert!(holders.iter().all(|holder| holder.callbacks().is_empty()), "another export");
+        replaced("/export");
+        for (holder, held) in holders.iter().zip([&read, &write]) {
+            let recalls = holder.callbacks();
+            let [CallbackOp::Recall { stateid, .. }] = recalls[..] else { panic!("{recalls:?}") };
+            assert_eq!(stateid, held.delegation(), "minor version {minor}");
+        }
+        holders[0].delegreturn(&fh, read.delegation()).unwrap();
+        assert!(holders[0].read(&fh, read.stateid, 0, 1).is_ok(), "its open stays");
+        replaced("/export");
+        assert_eq!(holders[1].callbacks().len(), 1, "it is on its way back");
     }
 }
 
