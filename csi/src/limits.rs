@@ -44,6 +44,13 @@ pub const SIZE_STEP_BYTES: u64 = 1 << 20;
 
 /// Longest time until a gateway has answered one request.
 pub const REQUEST_SECONDS: Duration = Duration::from_secs(60);
+/// Longest time until the gateways that one call asks at the same time have all answered.
+/// The sidecars wait longer: `--timeout` in deploy/kubernetes.
+pub const GATHER_SECONDS: Duration = Duration::from_secs(70);
+const _: () = assert!(
+    REQUEST_SECONDS.as_secs() < GATHER_SECONDS.as_secs(),
+    "one request fails with its own reason before"
+);
 /// Longest time until a connection to a gateway is established.
 pub const CONNECT_SECONDS: Duration = Duration::from_secs(10);
 /// Longest answer of a gateway that is read, in bytes.

@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use zgate_control::{SystemTool, Tool};
+use zgate_control::{SystemTool, Tool, ToolError};
 use zgate_io::mountinfo::{self, MountLine, unescape};
 
 /// Columns of `zfs list` that are asked for.
@@ -33,54 +33,55 @@ struct Mounts<'a> {
 
 impl Mounts<'_> {
     /// Returns the file system whose mount point is exactly this directory, which is free
-    /// of symbolic links, if nothing is mounted there. Where ZFS does not answer, its
-    /// datasets are not known, and none is missing.
-    fn missing_at(&self, dir: &Path) -> Option<MissingMount> {
+    /// of symbolic links, if nothing is mounted there.
+    ///
+    /// # Errors
+    /// That of ZFS, which is installed and does not tell its datasets.
+    fn missing_at(&self, dir: &Path) -> Result<Option<MissingMount>, ToolError> {
         let point = dir.as_os_str().as_bytes();
         if self.lines.iter().any(|line| line.point == point) {
-            return None;
+            return Ok(None);
         }
-        listed_at(point, self.fstab)
-            .map(MissingMount::Listed)
-            .or_else(|| self.dataset_at(point).map(MissingMount::Dataset))
+        match listed_at(point, self.fstab) {
+            Some(source) => Ok(Some(MissingMount::Listed(source))),
+            None => Ok(self.dataset_at(point)?.map(MissingMount::Dataset)),
+        }
     }
 
-    fn dataset_at(&self, point: &[u8]) -> Option<String> {
+    fn dataset_at(&self, point: &[u8]) -> Result<Option<String>, ToolError> {
         match self.tool.run("zfs", &["list", "-H", "-t", "filesystem", "-o", COLUMNS]) {
-            Ok(list) => unmounted_at(point, &list),
-            Err(error) if error.is_missing() => None,
-            Err(error) => {
-                let point = String::from_utf8_lossy(point);
-                tracing::warn!(
-                    %point, %error,
-                    "cannot tell whether a dataset belongs at this directory; if one does, stop \
-                     the gateway and mount it"
-                );
-                None
-            }
+            Ok(list) => Ok(unmounted_at(point, &list)),
+            Err(error) if error.is_missing() => Ok(None),
+            Err(error) => Err(error),
         }
     }
 }
 
-/// Refuses a state directory that is a bare mount point on this machine.
+/// Refuses a state directory that is a bare mount point on this machine. Returns the error
+/// of ZFS if it does not tell its datasets within this limit: none is known to be missing
+/// then.
 ///
 /// # Errors
 /// The directory, what is to be mounted there, and the next step.
-pub(crate) fn check(path: &Path) -> io::Result<()> {
+pub(crate) fn check(path: &Path, limit_seconds: u64) -> io::Result<Option<ToolError>> {
     let lines = mountinfo::read().unwrap_or_default();
     let fstab = fs::read("/etc/fstab").unwrap_or_default();
-    let tool = SystemTool::default();
+    let tool = SystemTool { limit_seconds };
     refuse_bare_mount_point(path, &Mounts { lines: &lines, fstab: &fstab, tool: &tool })
 }
 
 /// Refuses a directory without state while a file system that belongs exactly there is not
 /// mounted: its state would be hidden, and the gateway another server to its clients.
-fn refuse_bare_mount_point(path: &Path, mounts: &Mounts<'_>) -> io::Result<()> {
+fn refuse_bare_mount_point(path: &Path, mounts: &Mounts<'_>) -> io::Result<Option<ToolError>> {
     if path.join("epoch").exists() {
-        return Ok(());
+        return Ok(None);
     }
     let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let Some(missing) = mounts.missing_at(&real) else { return Ok(()) };
+    let missing = match mounts.missing_at(&real) {
+        Ok(Some(missing)) => missing,
+        Ok(None) => return Ok(None),
+        Err(error) => return Ok(Some(error)),
+    };
     let reason = format!(
         "state directory: {} holds no state, but {missing}; for a new gateway give it another \
          mount point, or set state_dir to another directory",
@@ -142,7 +143,7 @@ mod tests {
         let lines = parse(b"50 27 0:49 / /tank rw shared:27 - zfs tank rw\n");
         let missing = |dir: &str| {
             let tool = Recorded::default().then(LIST, DATASETS);
-            Mounts { lines: &lines, fstab: b"", tool: &tool }.missing_at(Path::new(dir))
+            Mounts { lines: &lines, fstab: b"", tool: &tool }.missing_at(Path::new(dir)).unwrap()
         };
         let found = missing("/tank/zgate").unwrap();
         assert_eq!(found, MissingMount::Dataset("tank/zgate".to_owned()));
@@ -158,8 +159,8 @@ mod tests {
             LABEL=state\t/srv/my\\040state  ext4 defaults 0 2\n\
             tank/old /srv/old zfs defaults 0 0\n";
         let missing = |dir: &str, lines: &[MountLine]| {
-            let tool = Recorded::default().then_fail(LIST, 1, "no answer");
-            Mounts { lines, fstab, tool: &tool }.missing_at(Path::new(dir))
+            let tool = Recorded::default().then(LIST, "");
+            Mounts { lines, fstab, tool: &tool }.missing_at(Path::new(dir)).unwrap()
         };
         let listed = |source: &str| Some(MissingMount::Listed(source.to_owned()));
         assert_eq!(missing("/srv/my state", &[]), listed("LABEL=state"));
@@ -180,9 +181,18 @@ mod tests {
         };
         let said = open("no").unwrap_err().to_string();
         assert!(said.contains("dataset tank/state") && said.contains("zfs mount"), "{said}");
-        open("yes").unwrap();
+        assert!(open("yes").unwrap().is_none());
         // What has state is no bare mount point.
         fs::write(state.join("epoch"), "7").unwrap();
-        open("no").unwrap();
+        assert!(open("no").unwrap().is_none());
+    }
+
+    #[test]
+    fn without_an_answer_of_zfs_nothing_is_known_to_be_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let tool = Recorded::default().then_fail(LIST, 1, "no answer");
+        let mounts = Mounts { lines: &[], fstab: b"", tool: &tool };
+        let unknown = refuse_bare_mount_point(dir.path(), &mounts).unwrap();
+        assert!(unknown.is_some_and(|error| error.to_string().contains("no answer")));
     }
 }

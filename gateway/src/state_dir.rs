@@ -24,6 +24,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use zgate_control::ToolError;
+use zgate_control::tool::QUESTION_SECONDS;
 
 pub(crate) use place::examine;
 
@@ -86,15 +88,32 @@ fn takes_nothing(error: &io::Error) -> bool {
 }
 
 /// Refuses a directory without state at which a file system belongs that is not mounted;
-/// not below the system's directories of temporary files.
+/// not below the system's directories of temporary files. Returns the error of ZFS if it
+/// does not tell its datasets within this limit, in seconds.
 ///
 /// # Errors
 /// The directory, what is to be mounted there, and the next step.
-pub(crate) fn require_mount(path: &Path) -> io::Result<()> {
+pub(crate) fn ask_for_mount(path: &Path, limit_seconds: u64) -> io::Result<Option<ToolError>> {
     if place::TEMPORARY_DIRS.iter().any(|dir| path.starts_with(dir)) {
-        return Ok(());
+        return Ok(None);
     }
-    missing_mount::check(path)
+    missing_mount::check(path, limit_seconds)
+}
+
+/// Does the same for a start, which goes on if ZFS does not answer.
+///
+/// # Errors
+/// As above.
+fn require_mount(path: &Path) -> io::Result<()> {
+    if let Some(error) = ask_for_mount(path, QUESTION_SECONDS)? {
+        tracing::warn!(
+            state_dir = %path.display(),
+            %error,
+            "cannot tell whether a dataset belongs at this directory; if one does, stop the \
+             gateway and mount it"
+        );
+    }
+    Ok(())
 }
 
 impl StateDir {

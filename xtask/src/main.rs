@@ -8,6 +8,7 @@ mod conformance;
 mod fuzz;
 mod golden;
 mod lab;
+mod output;
 mod package;
 mod packages;
 mod servers;

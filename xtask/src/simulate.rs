@@ -2,6 +2,7 @@
 
 use crate::cargo;
 use crate::lab::{self, SIMULATOR};
+use crate::output;
 use clap::Args;
 use std::ffi::OsString;
 use std::fs;
@@ -61,7 +62,7 @@ fn two_machines() -> io::Result<()> {
     let arguments = ["--json", "--jobs", "2", "--seeds", SEEDS_TWICE];
     let here = Command::new(&program).args(arguments).stderr(Stdio::inherit()).output()?;
     fs::write(Path::new(SIMULATOR).join("here.json"), &here.stdout)?;
-    print!("here: {}", String::from_utf8_lossy(&here.stdout));
+    output::print(&format!("here: {}", String::from_utf8_lossy(&here.stdout)))?;
     done(here.status)?;
     // The scenario needs no gateway; the lab shares one with every machine.
     let out = PathBuf::from("target/lab");

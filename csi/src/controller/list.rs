@@ -1,5 +1,6 @@
 //! Lists, conditions and capacity.
 
+use super::gather::{Ask, gather};
 use super::parameters::Parameters;
 use super::snapshot::snapshot_of;
 use super::volume::volume_of;
@@ -13,13 +14,19 @@ use crate::proto::{
     controller_get_volume_response, list_snapshots_response, list_volumes_response,
 };
 use crate::status::{invalid, needed, no_volume, of_gateway};
-use tonic::Status;
-use zgate_api::{ErrorCode, Volume};
+use tonic::{Code, Status};
+use zgate_api::{ErrorCode, Snapshot, SnapshotPage, Volume};
 
 /// Place in a list that goes over several gateways: `gateway:id`.
 struct Cursor {
     site: usize,
     after: Option<String>,
+}
+
+/// Part of a list that a gateway gave, and the id after which the rest begins.
+struct Part<T> {
+    items: Vec<T>,
+    next: Option<String>,
 }
 
 impl Controller {
@@ -39,28 +46,39 @@ impl Controller {
         request: &ListVolumesRequest,
     ) -> Result<ListVolumesResponse, Status> {
         let most = max_entries(request.max_entries)?;
-        let mut cursor = self.cursor(&request.starting_token)?;
-        let mut entries = Vec::new();
-        while let Some(site) = self.sites.get(cursor.site) {
-            let room = (most - entries.len()).min(MAX_PAGE_ENTRIES);
-            if room == 0 {
-                break;
-            }
-            let page = Page { after: cursor.after.take(), limit: Some(room) };
-            let part = site.gateway.volumes(&self.owner, &page).await.map_err(of_gateway)?;
-            entries.extend(part.items.iter().map(|volume| entry(site, volume)));
-            cursor.after = part.next;
-            if cursor.after.is_none() {
-                cursor.site += 1;
-            }
-        }
-        Ok(ListVolumesResponse { entries, next_token: self.token(cursor) })
+        let cursor = self.cursor(&request.starting_token)?;
+        let ask = self.parts((cursor, most), None, move |site, page| async move {
+            let page = site.gateway.volumes(&self.owner, &page).await.map_err(of_gateway);
+            page.map(|page| Part { items: page.items, next: page.next })
+        });
+        let parts = ask.await?;
+        let (entries, next_token) = join(parts, most, |volume: &Volume| volume.id.as_str(), entry);
+        Ok(ListVolumesResponse { entries, next_token })
     }
 
-    /// Returns the token of the rest; empty if nothing is left.
-    fn token(&self, cursor: Cursor) -> String {
-        let Some(site) = self.sites.get(cursor.site) else { return String::new() };
-        format!("{}:{}", site.settings.name, cursor.after.unwrap_or_default())
+    /// Reads a list from a place on, at all gateways or at the one that is called `only`, and
+    /// of each of them up to `most` entries. None may be missing: a list without a gateway's
+    /// part would say that what is there is gone.
+    async fn parts<'a, T, F>(
+        &'a self,
+        (cursor, most): (Cursor, usize),
+        only: Option<&str>,
+        ask: impl Fn(&'a Site, Page) -> F + Copy + Send + 'a,
+    ) -> Result<Vec<(&'a Site, Part<T>)>, Status>
+    where
+        T: Send + 'a,
+        F: Future<Output = Result<Part<T>, Status>> + Send + 'a,
+    {
+        let Cursor { site: first, mut after } = cursor;
+        let mut asks = Vec::new();
+        for site in self.sites.iter().skip(first) {
+            let after = after.take();
+            if only.is_none_or(|name| name == site.settings.name) {
+                let part = read((after, most), move |page| ask(site, page));
+                asks.push(Ask::new(site, async move { part.await.map(|part| (site, part)) }));
+            }
+        }
+        gather(asks).await.into_iter().collect()
     }
 
     pub(super) async fn get_volume(&self, id: &str) -> Result<ControllerGetVolumeResponse, Status> {
@@ -94,44 +112,36 @@ impl Controller {
             None => return Ok(ListSnapshotsResponse::default()),
         };
         let most = max_entries(request.max_entries)?;
-        let mut cursor = self.cursor(&request.starting_token)?;
-        let mut entries = Vec::new();
-        while let Some(site) = self.sites.get(cursor.site) {
-            let room = (most - entries.len()).min(MAX_PAGE_ENTRIES);
-            if room == 0 {
-                break;
-            }
-            let is_there = volume.as_ref().is_none_or(|one| one.gateway == site.settings.name);
-            if is_there {
-                let page = Page { after: cursor.after.take(), limit: Some(room) };
-                let of = volume.as_ref().map_or(Of::All, |one| Of::Volume(&one.dataset));
-                let part = match site.gateway.snapshots(&self.owner, of, &page).await {
-                    // Another thing that is not found is no empty list.
-                    Err(error) if volume.is_some() && error.code == ErrorCode::NotFound => {
-                        Default::default()
-                    }
-                    part => part.map_err(of_gateway)?,
-                };
-                entries.extend(part.items.iter().map(|one| list_snapshots_response::Entry {
-                    snapshot: Some(snapshot_of(site, one)),
-                }));
-                cursor.after = part.next;
-            }
-            if cursor.after.is_none() {
-                cursor.site += 1;
-            }
-        }
-        Ok(ListSnapshotsResponse { entries, next_token: self.token(cursor) })
+        let cursor = self.cursor(&request.starting_token)?;
+        let only = volume.as_ref().map(|one| one.gateway.as_str());
+        let of = volume.as_ref().map_or(Of::All, |one| Of::Volume(&one.dataset));
+        let ask = self.parts((cursor, most), only, move |site, page| async move {
+            let page = match site.gateway.snapshots(&self.owner, of, &page).await {
+                // Another thing that is not found is no empty list.
+                Err(error) if only.is_some() && error.code == ErrorCode::NotFound => {
+                    Ok(SnapshotPage::default())
+                }
+                page => page.map_err(of_gateway),
+            };
+            page.map(|page| Part { items: page.items, next: page.next })
+        });
+        let parts = ask.await?;
+        let entry = |site: &Site, one: &Snapshot| list_snapshots_response::Entry {
+            snapshot: Some(snapshot_of(site, one)),
+        };
+        let (entries, next_token) = join(parts, most, |one: &Snapshot| one.id.as_str(), entry);
+        Ok(ListSnapshotsResponse { entries, next_token })
     }
 
-    /// Returns the space of the roomiest place: a volume is in one of them.
+    /// Returns the space of the roomiest place: a volume is in one of them. Those that do not
+    /// answer are left out, as long as one does: nothing can be made there.
     pub(super) async fn capacity(
         &self,
         request: &GetCapacityRequest,
     ) -> Result<GetCapacityResponse, Status> {
         let parameters = Parameters::parse(&request.parameters)?;
         let term = request.accessible_topology.as_ref();
-        let mut most = 0;
+        let mut asks = Vec::new();
         for site in self.sites.iter() {
             let reaches = term.is_none_or(|term| topology::reaches(&site.settings, term));
             let named = parameters.gateway.as_ref().is_none_or(|name| *name == site.settings.name);
@@ -139,19 +149,92 @@ impl Controller {
                 continue;
             }
             let parents = site.settings.parents.iter();
-            for parent in parents
+            let parents: Vec<_> = parents
                 .filter(|parent| parameters.parent.as_ref().is_none_or(|name| name == *parent))
-            {
-                let capacity = site.gateway.capacity(parent).await.map_err(of_gateway)?;
-                most = most.max(capacity.available_bytes);
-            }
+                .collect();
+            asks.push(Ask::new(site, room_at(site, parents)));
         }
+        let most = most_known(gather(asks).await)?.unwrap_or(0);
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         Ok(GetCapacityResponse {
             available_capacity: most,
             maximum_volume_size: Some(most),
             minimum_volume_size: Some(SIZE_STEP_BYTES.cast_signed()),
         })
+    }
+}
+
+/// Reads a list of one gateway, page by page, up to `most` entries.
+async fn read<T, F>(
+    (mut after, most): (Option<String>, usize),
+    ask: impl Fn(Page) -> F,
+) -> Result<Part<T>, Status>
+where
+    F: Future<Output = Result<Part<T>, Status>>,
+{
+    let mut items = Vec::new();
+    loop {
+        let limit = (most - items.len()).min(MAX_PAGE_ENTRIES);
+        let part = ask(Page { after, limit: Some(limit) }).await?;
+        items.extend(part.items);
+        after = part.next;
+        if after.is_none() || items.len() >= most {
+            return Ok(Part { items, next: after });
+        }
+    }
+}
+
+/// Puts the parts of a list together, one gateway's after another's, up to `most` entries.
+/// Returns the token of the rest as well; empty if nothing is left.
+fn join<T, E>(
+    parts: Vec<(&Site, Part<T>)>,
+    most: usize,
+    id: impl Fn(&T) -> &str,
+    entry: impl Fn(&Site, &T) -> E,
+) -> (Vec<E>, String) {
+    let mut entries = Vec::new();
+    for (site, Part { mut items, mut next }) in parts {
+        let room = most - entries.len();
+        let is_cut = items.len() > room;
+        if is_cut {
+            items.truncate(room);
+            next = items.last().map(|last| id(last).to_owned());
+        }
+        entries.extend(items.iter().map(|one| entry(site, one)));
+        if is_cut || next.is_some() {
+            return (entries, format!("{}:{}", site.settings.name, next.unwrap_or_default()));
+        }
+    }
+    (entries, String::new())
+}
+
+/// Returns the space of the roomiest of these parents of a gateway; none if there is none.
+/// They are asked in turn: a gateway has a bound on connections.
+async fn room_at(site: &Site, parents: Vec<&String>) -> Result<Option<u64>, Status> {
+    let mut answers = Vec::new();
+    for parent in parents {
+        let capacity = site.gateway.capacity(parent).await.map_err(of_gateway);
+        answers.push(capacity.map(|capacity| Some(capacity.available_bytes)));
+    }
+    most_known(answers)
+}
+
+/// Returns the most of what is known. What is unavailable counts only if nothing is known.
+fn most_known(answers: Vec<Result<Option<u64>, Status>>) -> Result<Option<u64>, Status> {
+    let (mut most, mut unknown) = (None, None);
+    for answer in answers {
+        match answer {
+            Ok(bytes) => most = most.max(bytes),
+            Err(error) if error.code() == Code::Unavailable => {
+                tracing::warn!(error = error.message(), "the space of a place is not known");
+                unknown = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    match (most, unknown) {
+        (None, Some(error)) => Err(error),
+        (most, _) => Ok(most),
     }
 }
 

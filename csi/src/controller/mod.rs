@@ -3,6 +3,7 @@
 
 mod access;
 mod capability;
+mod gather;
 mod group;
 mod list;
 mod parameters;

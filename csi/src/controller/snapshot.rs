@@ -1,5 +1,6 @@
 //! Snapshots of single volumes.
 
+use super::gather::{Ask, gather};
 use super::{Controller, Site};
 use crate::gateway::{Of, Page};
 use crate::limits::{MAX_PAGE_ENTRIES, MAX_REQUEST_NAME_BYTES, MAX_SEARCHED_PAGES};
@@ -38,11 +39,23 @@ impl Controller {
     /// Refuses a name that a snapshot of another volume has: names are unique among all
     /// snapshots, not only among those of a volume.
     async fn refuse_if_taken(&self, volume: &VolumeId, name: &str) -> Result<(), Status> {
+        let is_own = |site: &Site| site.settings.name == volume.gateway;
+        let parents: BTreeSet<&str> = parent_of(&volume.dataset).into_iter().collect();
+        let no_parents = BTreeSet::new();
+        let mut asks = Vec::new();
         for site in self.sites.iter() {
-            let is_own = site.settings.name == volume.gateway;
-            let parent = parent_of(&volume.dataset).filter(|_| is_own);
-            let parents: BTreeSet<&str> = parent.into_iter().collect();
-            let all = self.named(site, name, &parents).await?;
+            let parents = if is_own(site) { &parents } else { &no_parents };
+            asks.push(Ask::new(site, self.named(site, name, parents)));
+        }
+        for (site, all) in self.sites.iter().zip(gather(asks).await) {
+            let is_own = is_own(site);
+            let all = match all {
+                Err(late) if !is_own && late.code() == Code::Unavailable => {
+                    warn_of_unsearched(site, name, &late);
+                    continue;
+                }
+                all => all?,
+            };
             if let Some(other) = all.iter().find(|one| !is_own || one.volume != volume.dataset) {
                 return Err(Status::already_exists(format!(
                     "snapshot {} has this name, and is of another volume",
@@ -65,12 +78,7 @@ impl Controller {
             Err(error) if error.code() != Code::ResourceExhausted => error,
             found => return found,
         };
-        tracing::warn!(
-            gateway = site.settings.name,
-            snapshot = name,
-            error = failed.message(),
-            "not all snapshots could be searched for this name; one of them may have it, too"
-        );
+        warn_of_unsearched(site, name, &failed);
         let mut found = Vec::new();
         for parent in parents {
             let below = Of::Parent(parent);
@@ -137,6 +145,15 @@ impl Controller {
             site.settings.name
         )))
     }
+}
+
+fn warn_of_unsearched(site: &Site, name: &str, error: &Status) {
+    tracing::warn!(
+        gateway = site.settings.name,
+        snapshot = name,
+        error = error.message(),
+        "not all snapshots could be searched for this name; one of them may have it, too"
+    );
 }
 
 /// Returns the parent of a volume.

@@ -2,12 +2,16 @@
 
 use super::*;
 use crate::gateway::model::{Fault, ModelGateway};
+use crate::limits::GATHER_SECONDS;
 use crate::proto::volume_capability::access_mode::Mode;
 use crate::proto::volume_capability::{AccessMode, AccessType, MountVolume};
 use crate::proto::{
     CapacityRange, ControllerExpandVolumeRequest, CreateSnapshotRequest,
-    CreateVolumeGroupSnapshotRequest, CreateVolumeRequest, ListSnapshotsRequest, VolumeCapability,
+    CreateVolumeGroupSnapshotRequest, CreateVolumeRequest, GetCapacityRequest, ListSnapshotsRequest,
+    ListVolumesRequest, VolumeCapability,
 };
+use std::time::Duration;
+use tokio::time::Instant;
 use tonic::Code;
 
 const NODE: &str = "node-1;10.0.0.1;";
@@ -166,4 +170,83 @@ async fn a_pool_that_is_away_keeps_no_snapshot_of_others_from_being_taken() {
     assert_eq!(lost.code(), Code::Unavailable);
     let kept = driver.delete_group(&taken.group_snapshot_id).await.unwrap_err();
     assert_eq!(kept.code(), Code::Unavailable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn gateways_that_do_not_answer_are_waited_for_at_the_same_time() {
+    let [near, far, farther] = [(); 3].map(|()| Arc::new(ModelGateway::new(&["tank/k8s"])));
+    let places: &[&str] = &["tank/k8s"];
+    let driver =
+        driver_of("c", &[("near", &near, places), ("far", &far, places), ("x", &farther, places)]);
+    driver.create(&asked("a", "nfs")).await.unwrap();
+    for away in [&far, &farther] {
+        away.set_faults(|| Fault::NoAnswer);
+    }
+    let mut began = Instant::now();
+    let mut took = || std::mem::replace(&mut began, Instant::now()).elapsed();
+    let in_time = |took: Duration| took < GATHER_SECONDS + Duration::from_secs(1);
+    let volumes = driver.list_volumes(&ListVolumesRequest::default()).await.unwrap_err();
+    assert!(in_time(took()));
+    let snapshots = driver.list_snapshots(&ListSnapshotsRequest::default()).await.unwrap_err();
+    assert!(in_time(took()));
+    for failed in [volumes, snapshots] {
+        assert_eq!(failed.code(), Code::Unavailable);
+        assert!(failed.message().starts_with("gateway far has not answered"), "{failed}");
+    }
+    let room = driver.capacity(&GetCapacityRequest::default()).await.unwrap();
+    assert!(in_time(took()) && room.available_capacity > 0);
+    let taken = snapshotted(&driver, "s", "near:tank/k8s/a").await.unwrap();
+    assert!(in_time(took()) && taken == "near:tank/k8s/a@s");
+    // Where nobody answers, the space is not known.
+    near.set_faults(|| Fault::NoAnswer);
+    let unknown = driver.capacity(&GetCapacityRequest::default()).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::Unavailable);
+    assert!(in_time(took()));
+}
+
+#[tokio::test]
+async fn pages_of_a_list_go_over_all_gateways() {
+    let gateways = [(); 4].map(|()| Arc::new(ModelGateway::new(&["tank/k8s"])));
+    let names = ["a", "b", "c", "d"];
+    let places: &[&str] = &["tank/k8s"];
+    let all: Vec<_> = names.iter().zip(&gateways).map(|(name, one)| (*name, one, places)).collect();
+    let driver = driver_of("c", &all);
+    let (mut all_volumes, mut all_snapshots) = (Vec::new(), Vec::new());
+    for (gateway, count) in [("a", 2), ("b", 0), ("c", 3), ("d", 0)] {
+        for number in 0..count {
+            let name = format!("{gateway}{number}");
+            let mut request = asked(&name, "nfs");
+            request.parameters.insert("gateway".to_owned(), gateway.to_owned());
+            let id = driver.create(&request).await.unwrap().volume_id;
+            all_snapshots.push(snapshotted(&driver, &name, &id).await.unwrap());
+            all_volumes.push(id);
+        }
+    }
+    for most in 0..=6 {
+        let (mut volumes, mut snapshots) = (Vec::new(), Vec::new());
+        let mut starting_token = String::new();
+        loop {
+            let request = ListVolumesRequest { max_entries: most, starting_token };
+            let page = driver.list_volumes(&request).await.unwrap();
+            assert!(most == 0 || page.entries.len() <= most as usize);
+            volumes.extend(page.entries.into_iter().map(|one| one.volume.unwrap().volume_id));
+            starting_token = page.next_token;
+            if starting_token.is_empty() {
+                break;
+            }
+        }
+        loop {
+            let request =
+                ListSnapshotsRequest { max_entries: most, starting_token, ..Default::default() };
+            let page = driver.list_snapshots(&request).await.unwrap();
+            assert!(most == 0 || page.entries.len() <= most as usize);
+            snapshots.extend(page.entries.into_iter().map(|one| one.snapshot.unwrap().snapshot_id));
+            starting_token = page.next_token;
+            if starting_token.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(volumes, all_volumes, "{most} in a page");
+        assert_eq!(snapshots, all_snapshots, "{most} in a page");
+    }
 }

@@ -18,6 +18,8 @@ pub enum Fault {
     None,
     /// The request does not arrive.
     NotSent,
+    /// The request does not arrive, and nobody says so.
+    NoAnswer,
     /// The request is carried out, and its answer is lost.
     AnswerLost,
     /// Properties are changed, and what is served is not; the answer is an error.
@@ -131,13 +133,16 @@ impl ModelGateway {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn carry_out<T>(
+    async fn carry_out<T>(
         &self,
         work: impl FnOnce(&mut State) -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
         let fault = (self.faults.lock().unwrap_or_else(PoisonError::into_inner))();
         if fault == Fault::NotSent {
             return Err(error(ErrorCode::Busy, "the gateway is busy"));
+        }
+        if fault == Fault::NoAnswer {
+            std::future::pending::<()>().await;
         }
         let mut state = self.lock();
         state.seconds += 1;
@@ -146,7 +151,7 @@ impl ModelGateway {
         match fault {
             Fault::AnswerLost => Err(error(ErrorCode::Storage, "no answer came in time")),
             Fault::NotInEffect => Err(error(ErrorCode::Storage, "the state cannot be written")),
-            Fault::None | Fault::NotSent => result,
+            Fault::None | Fault::NotSent | Fault::NoAnswer => result,
         }
     }
 }
@@ -292,6 +297,7 @@ impl Gateway for ModelGateway {
             state.volumes.insert(id, volume.clone());
             Ok(volume)
         })
+        .await
     }
 
     async fn volume(&self, id: &str) -> Result<Volume, ApiError> {
@@ -306,6 +312,7 @@ impl Gateway for ModelGateway {
             }
             state.volume(id).cloned()
         })
+        .await
     }
 
     async fn volumes(&self, owner: &str, page: &Page) -> Result<VolumePage, ApiError> {
@@ -313,6 +320,7 @@ impl Gateway for ModelGateway {
             let (items, next) = page_of(&state.volumes, page, |volume| volume.owner == owner);
             Ok(VolumePage { items, next })
         })
+        .await
     }
 
     async fn change_volume(&self, id: &str, change: &ChangeVolume) -> Result<Volume, ApiError> {
@@ -331,6 +339,7 @@ impl Gateway for ModelGateway {
             }
             Ok(changed)
         })
+        .await
     }
 
     async fn delete_volume(&self, id: &str, owner: &str) -> Result<(), ApiError> {
@@ -345,6 +354,7 @@ impl Gateway for ModelGateway {
             state.volumes.remove(id);
             Ok(())
         })
+        .await
     }
 
     async fn grant(&self, id: &str, node: &str, grant: &GrantAccess) -> Result<Access, ApiError> {
@@ -380,6 +390,7 @@ impl Gateway for ModelGateway {
                 transports: vec![Transport::Tcp],
             })
         })
+        .await
     }
 
     async fn revoke(&self, id: &str, node: &str, owner: &str) -> Result<(), ApiError> {
@@ -390,6 +401,7 @@ impl Gateway for ModelGateway {
             }
             Ok(())
         })
+        .await
     }
 
     async fn create_snapshot(
@@ -398,7 +410,7 @@ impl Gateway for ModelGateway {
         name: &str,
         owner: &str,
     ) -> Result<Snapshot, ApiError> {
-        self.carry_out(|state| state.snapshot(id, name, owner))
+        self.carry_out(|state| state.snapshot(id, name, owner)).await
     }
 
     async fn delete_snapshot(&self, id: &str, name: &str, owner: &str) -> Result<(), ApiError> {
@@ -414,6 +426,7 @@ impl Gateway for ModelGateway {
                 }
             }
         })
+        .await
     }
 
     async fn create_group(&self, request: &CreateGroupSnapshot) -> Result<Vec<Snapshot>, ApiError> {
@@ -424,6 +437,7 @@ impl Gateway for ModelGateway {
             let one = |id: &String| state.snapshot(id, &request.name, &request.owner);
             request.volumes.iter().map(one).collect()
         })
+        .await
     }
 
     async fn snapshots(
@@ -448,6 +462,7 @@ impl Gateway for ModelGateway {
             });
             Ok(SnapshotPage { items, next })
         })
+        .await
     }
 
     async fn capacity(&self, parent: &str) -> Result<Capacity, ApiError> {
@@ -458,6 +473,7 @@ impl Gateway for ModelGateway {
             let used: u64 = state.volumes.values().map(|volume| volume.used_bytes).sum();
             Ok(Capacity { available_bytes: POOL_BYTES - used, total_bytes: POOL_BYTES })
         })
+        .await
     }
 }
 

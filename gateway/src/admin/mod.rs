@@ -1,6 +1,9 @@
 //! Live commands: one JSON line in, one JSON line out, over a unix socket that
 //! only its owner may use.
 
+mod connect;
+
+use connect::connect_within;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
@@ -9,7 +12,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+pub use connect::connect;
+pub(crate) use connect::refuse_another;
 
 /// Longest request accepted, in bytes.
 const MAX_REQUEST_BYTES: u64 = 64 << 10;
@@ -212,10 +218,7 @@ pub(crate) fn start(path: &Path, handler: Handler) -> io::Result<()> {
             .create(dir)
             .map_err(|error| named(dir, "create", &error))?;
     }
-    if UnixStream::connect(path).is_ok() {
-        let reason = format!("admin socket: another gateway answers at {}", path.display());
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, reason));
-    }
+    refuse_another(path, "admin_socket")?;
     refuse_foreign_file(path, "admin_socket")?;
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -355,6 +358,7 @@ fn hint(error: &io::Error) -> &'static str {
             "no gateway listens there: start one with `zgate serve --config FILE`"
         }
         io::ErrorKind::PermissionDenied => "only the user of the gateway may connect: try sudo",
+        io::ErrorKind::TimedOut => "the process may be stopped: `systemctl status zgate`",
         _ => "pass the right one with --socket",
     }
 }
@@ -393,12 +397,14 @@ pub fn silent_cores(path: &Path, seconds: u64) -> io::Result<Vec<u64>> {
 }
 
 fn ask_within(path: &Path, request: &Request, patience: Duration) -> io::Result<serde_json::Value> {
-    let stream = UnixStream::connect(path).map_err(|error| {
+    let began = Instant::now();
+    let stream = connect_within(path, patience).map_err(|error| {
         let reason =
             format!("cannot reach the gateway at {}: {error}; {}", path.display(), hint(&error));
         io::Error::new(error.kind(), reason)
     })?;
-    stream.set_read_timeout(Some(patience))?;
+    let left = patience.saturating_sub(began.elapsed());
+    stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
     let mut writer = &stream;
     writer.write_all(&serde_json::to_vec(request)?)?;
     writer.write_all(b"\n")?;

@@ -13,7 +13,7 @@ use super::live::LiveConfig;
 use super::reconcile::{Prepared, Reconciler};
 use super::retry::Retrier;
 use super::run::Gateway;
-use super::settings::{kerberos_settings, settings};
+use super::settings::{kerberos_settings, remove_old_replay_cache, settings};
 use super::shared::Shared;
 use super::status;
 use super::systemd::{notify, start_watchdog};
@@ -86,6 +86,7 @@ impl Running {
             if let Some(kerberos) = kerberos_settings(config) {
                 kerberos.make_cache_dir()?;
             }
+            remove_old_replay_cache(config);
             shared.nfs.kerberos.replace(kerberos);
             start_name_service(config, &shared.nfs)?;
             set_domain(config, &shared.nfs);

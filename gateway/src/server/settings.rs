@@ -80,6 +80,29 @@ fn replay_cache(server: &ServerConfig) -> PathBuf {
     }
 }
 
+/// Removes the replay cache that earlier versions kept in the state directory, unless it is
+/// in use. Only what they made is removed: a file of this user, and no link.
+pub(super) fn remove_old_replay_cache(config: &Config) {
+    let old = config.server.state_dir.join(REPLAY_CACHE);
+    if replay_cache(&config.server) == old {
+        return;
+    }
+    let path = old.display();
+    match std::fs::symlink_metadata(&old) {
+        Ok(found) if found.is_file() && found.uid() == geteuid().as_raw() => {
+            match std::fs::remove_file(&old) {
+                Ok(()) => tracing::info!(%path, "removed the replay cache of an earlier version"),
+                Err(error) => {
+                    tracing::debug!(%path, %error, "the replay cache of an earlier version stays");
+                }
+            }
+        }
+        Ok(_) => tracing::debug!(%path, "is not the replay cache of an earlier version, and stays"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => tracing::debug!(%path, %error, "cannot look for an old replay cache"),
+    }
+}
+
 /// Returns whether nobody else can write in a directory; one that is missing is made so.
 fn is_own(dir: &Path) -> bool {
     match std::fs::metadata(dir) {
@@ -216,6 +239,33 @@ mod tests {
         assert_eq!(metadata(own.join("later")).unwrap().mode() & 0o777, 0o700);
         assert_eq!(kerberos(&own.join("later/tank.sock")), later);
         later.make_cache_dir().unwrap();
+    }
+
+    #[test]
+    fn the_replay_cache_of_an_earlier_version_is_removed_and_nothing_else() {
+        use std::fs::{create_dir, remove_file, symlink_metadata, write};
+        let dir = tempfile::tempdir().unwrap();
+        let [old, other] = [REPLAY_CACHE, "other"].map(|name| dir.path().join(name));
+        let is_there = || symlink_metadata(&old).is_ok();
+        let mut config = Config::default();
+        config.server.state_dir = dir.path().to_owned();
+        write(&old, "x").unwrap();
+        config.server.admin_socket = PathBuf::from("tank.sock");
+        remove_old_replay_cache(&config);
+        assert!(is_there(), "it is in use");
+        config.server.admin_socket = dir.path().join("tank.sock");
+        for _ in 0..2 {
+            remove_old_replay_cache(&config);
+            assert!(!is_there());
+        }
+        write(&other, "x").unwrap();
+        std::os::unix::fs::symlink(&other, &old).unwrap();
+        remove_old_replay_cache(&config);
+        assert!(is_there() && other.exists(), "a link");
+        remove_file(&old).unwrap();
+        create_dir(&old).unwrap();
+        remove_old_replay_cache(&config);
+        assert!(is_there(), "a directory");
     }
 
     #[test]

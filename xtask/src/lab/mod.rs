@@ -11,6 +11,7 @@ mod scenario;
 mod share;
 mod wire;
 
+use crate::output;
 use crate::packages::{self, Tool};
 use crate::servers::zgate;
 use clap::Parser;
@@ -83,15 +84,12 @@ pub(crate) fn run(args: &LabArgs) -> io::Result<()> {
     let tree = Path::new("tests/lab");
     let all = scenario::discover(&tree.join("scenarios"))?;
     if args.scenarios == ["list"] {
-        for found in &all {
-            println!("{:24} {}", found.name, found.title);
-        }
-        return Ok(());
+        let lines = all.iter().map(|found| format!("{:24} {}\n", found.name, found.title));
+        return output::print(&lines.collect::<String>());
     }
     packages::ensure(HOST_TOOLS)?;
     if args.scenarios == ["image"] {
-        println!("{}", image::ensure()?.dir.display());
-        return Ok(());
+        return output::print(&format!("{}\n", image::ensure()?.dir.display()));
     }
     let wants_shell = args.scenarios == ["shell"];
     let chosen = if wants_shell { Vec::new() } else { scenario::choose(&all, &args.scenarios)? };

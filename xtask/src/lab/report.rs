@@ -1,6 +1,7 @@
 //! Results of a run: a table for people, JSON and JUnit XML for machines.
 
 use super::image::Image;
+use crate::output;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -135,14 +136,16 @@ impl Summary {
                 crate::servers::scratch::run(Command::new("cp").arg("-rT").arg(&from).arg(&to))?;
             }
         }
-        self.print();
-        Ok(())
+        output::print(&self.text())
     }
 
-    fn print(&self) {
+    fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
         for one in &self.scenarios {
             let passed = one.steps.iter().filter(|step| step.passed).count();
-            println!(
+            let _ = writeln!(
+                text,
                 "{:8} {:24} {:3}/{:<3} steps {:7.1} s  {}",
                 format!("{:?}", one.status).to_lowercase(),
                 one.scenario,
@@ -152,18 +155,21 @@ impl Summary {
                 if one.reason.is_empty() { &one.title } else { &one.reason },
             );
             for line in one.complaint().lines() {
-                println!("         {line}");
+                let _ = writeln!(text, "         {line}");
             }
             if one.machines_lost > 0 {
-                println!("         machines that stopped under it: {}", one.machines_lost);
+                let lost = one.machines_lost;
+                let _ = writeln!(text, "         machines that stopped under it: {lost}");
             }
         }
-        println!(
+        let _ = writeln!(
+            text,
             "lab: {} scenarios, {} failed, {} skipped",
             self.scenarios.len(),
             self.failed(),
             self.skipped()
         );
+        text
     }
 
     fn junit(&self) -> String {

@@ -13,6 +13,7 @@ mod program;
 mod release;
 mod rpm;
 
+use crate::output;
 use crate::servers::zgate;
 use crate::suite::python;
 use clap::{Args, ValueEnum};
@@ -107,13 +108,10 @@ pub(crate) fn run(args: &PackageArgs) -> io::Result<()> {
         }
     }
     if args.json {
-        println!("{}", serde_json::to_string(&made)?);
-    } else {
-        for one in &made {
-            println!("{:>11}  {}", one.bytes, one.file.display());
-        }
+        return output::print(&format!("{}\n", serde_json::to_string(&made)?));
     }
-    Ok(())
+    let lines = made.iter().map(|one| format!("{:>11}  {}\n", one.bytes, one.file.display()));
+    output::print(&lines.collect::<String>())
 }
 
 fn sources(args: &PackageArgs) -> io::Result<Sources> {

@@ -11,6 +11,7 @@ use rustix::fs::{AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use zgate_io::IoEngine;
 use zgate_io::access_check::Rights;
 use zgate_io::credentials;
 use zgate_store::file_store::{CreateMode, CreatedFile, DirChange, NewNode, Node, OpenFile};
@@ -18,12 +19,18 @@ use zgate_store::{
     Attr, Caller, FileKind, NodeHandle, SetAttr, SetTime, StoreError, StoreResult, Timestamp,
 };
 
+/// A file that was created or found; or, if the name is a mount point and what is mounted
+/// there has other workers than the directory, the engine for calls that may wait for
+/// either.
+pub(crate) type Created = Result<CreatedFile, IoEngine>;
+
 /// Default mode of a file: access for the owner only.
 const DEFAULT_FILE_MODE: u32 = 0o600;
 const DEFAULT_DIR_MODE: u32 = 0o700;
 
 impl Tree {
-    /// Creates or finds a regular file.
+    /// Creates or finds a regular file; may wait for the disk of `dir`, but for no other
+    /// one.
     pub(crate) fn create_file(
         self: &Arc<Self>,
         who: &Caller,
@@ -31,7 +38,7 @@ impl Tree {
         name: &[u8],
         mode: CreateMode,
         attrs: &SetAttr,
-    ) -> StoreResult<CreatedFile> {
+    ) -> StoreResult<Created> {
         let (dir, name) = self.prepare_new(who, dir, name, attrs)?;
         let _lock = dir.lock_entries();
         let before = dir.attr()?.change;
@@ -42,12 +49,19 @@ impl Tree {
         // An existing name needs no right to write to the directory.
         if self.precheck(who, &dir, Rights::WRITE | Rights::EXECUTE).is_ok() {
             opened = rustix::fs::openat(&dir.fd, name.as_c_str(), flags, bits);
-        } else if syscall::stat_at(&dir.fd, name.as_c_str()).is_err() {
+        } else if !syscall::exists_at(&dir.fd, name.as_c_str()) {
             opened = Err(Errno::ACCESS);
         }
         let fd = match opened {
             Ok(fd) => fd,
-            Err(Errno::EXIST) => return self.found(who, &dir, &name, mode, attrs, before),
+            Err(Errno::EXIST) if mode == CreateMode::Guarded => return Err(StoreError::Exists),
+            Err(Errno::EXIST) => {
+                self.precheck(who, &dir, Rights::EXECUTE)?;
+                return match self.open_nearby(&dir, name.as_c_str())? {
+                    Ok(fd) => self.found(who, (&dir, &name), fd, (mode, attrs), before).map(Ok),
+                    Err(engine) => Ok(Err(engine)),
+                };
+            }
             Err(errno) => return Err(self.dir_error(&dir, crate::errno::store_error(errno))),
         };
         let made = self.made(&dir, &name, fd, mode, attrs);
@@ -61,13 +75,30 @@ impl Tree {
         entry.note_creator(who.uid);
         let is_stable = matches!(mode, CreateMode::Exclusive(_));
         let open: OpenFile = Arc::new(PosixFile::created(self, entry.clone(), writer, who));
-        Ok(CreatedFile {
+        Ok(Ok(CreatedFile {
             node: node(&entry, attr),
             open: Some(open),
             created: true,
             is_stable,
             dir: DirChange { atomic: true, before, after: dir.attr()?.change },
-        })
+        }))
+    }
+
+    /// Finds the regular file of a mount point for a creation that is not guarded; may
+    /// wait for its disk. Others may change the directory meanwhile.
+    pub(crate) fn found_across(
+        self: &Arc<Self>,
+        who: &Caller,
+        dir: &NodeHandle,
+        name: &[u8],
+        mode: CreateMode,
+        attrs: &SetAttr,
+    ) -> StoreResult<CreatedFile> {
+        let (dir, name) = self.prepare_new(who, dir, name, attrs)?;
+        self.precheck(who, &dir, Rights::EXECUTE)?;
+        let before = dir.attr()?.change;
+        let fd = syscall::open_path(&dir.fd, name.as_c_str())?;
+        self.found(who, (&dir, &name), fd, (mode, attrs), before)
     }
 
     fn prepare_new(
@@ -122,22 +153,16 @@ impl Tree {
         Ok((entry, attr, writer))
     }
 
-    /// Handles an existing name.
+    /// Handles an existing name, opened as `O_PATH`.
     fn found(
         self: &Arc<Self>,
         who: &Caller,
-        dir: &Entry,
-        name: &Name,
-        mode: CreateMode,
-        attrs: &SetAttr,
+        place: (&Entry, &Name),
+        fd: OwnedFd,
+        (mode, attrs): (CreateMode, &SetAttr),
         before: u64,
     ) -> StoreResult<CreatedFile> {
-        if mode == CreateMode::Guarded {
-            return Err(StoreError::Exists);
-        }
-        self.precheck(who, dir, Rights::EXECUTE)?;
-        let fd = syscall::open_path(&dir.fd, name.as_c_str())?;
-        let (entry, attr) = self.adopt(fd, Some((dir, name)))?;
+        let (entry, attr) = self.adopt(fd, Some(place))?;
         let mut found = CreatedFile {
             node: node(&entry, attr),
             open: None,
@@ -183,7 +208,7 @@ impl Tree {
         let _lock = dir.lock_entries();
         let before = dir.attr()?.change;
         if let Err(error) = self.precheck(who, &dir, Rights::WRITE | Rights::EXECUTE) {
-            let exists = syscall::stat_at(&dir.fd, name.as_c_str()).is_ok();
+            let exists = syscall::exists_at(&dir.fd, name.as_c_str());
             return Err(if exists { StoreError::Exists } else { error });
         }
         make(&dir.fd, &name, what, attrs).map_err(|error| self.dir_error(&dir, error))?;
@@ -270,7 +295,7 @@ mod tests {
     use crate::store::PosixStore;
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
-    use zgate_io::{EngineChoice, IoEngine};
+    use zgate_io::EngineChoice;
     use zgate_store::BufferPool;
 
     /// Opens a store that takes on no identities, also if the tests run as root.
@@ -299,10 +324,11 @@ mod tests {
         let verifier = [0, 0, 0, 1, 0, 0, 0, 2];
         let exclusive = |who: &Caller, name: &[u8]| {
             let mode = CreateMode::Exclusive(verifier);
-            tree.create_file(who, &root, name, mode, &attrs).unwrap()
+            tree.create_file(who, &root, name, mode, &attrs).unwrap().unwrap()
         };
         // The times of somebody's file are a verifier that everybody can read.
         let made = tree.create_file(me, &root, b"f", CreateMode::Guarded, &attrs).unwrap();
+        let made = made.unwrap();
         let times = verifier_times(verifier).over(&SetAttr::default());
         tree.setattr(me, &made.node.handle, &times, None).unwrap();
         assert!(exclusive(&alice, b"f").open.is_none());

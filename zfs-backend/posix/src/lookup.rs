@@ -8,6 +8,7 @@ use crate::syscall::{self, PATH_FLAGS};
 use crate::tree::{Tree, node};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Statx, StatxAttributes};
 use rustix::io::Errno;
+use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use zgate_io::IoEngine;
@@ -16,8 +17,9 @@ use zgate_io::credentials;
 use zgate_store::file_store::Node;
 use zgate_store::{Caller, FileKind, NodeHandle, StoreError, StoreResult};
 
-/// The object of a name; or, if the name is a mount point and what is mounted there has
-/// other workers than the directory, the engine for calls that may wait for either.
+/// The object of a name, or the parent of a directory; or, if it lies across a mount, in
+/// storage with other workers than the directory, the engine for calls that may wait for
+/// either.
 pub(crate) type Found = Result<Node, IoEngine>;
 
 impl Tree {
@@ -25,14 +27,11 @@ impl Tree {
     pub(crate) fn lookup(&self, who: &Caller, dir: &NodeHandle, name: &[u8]) -> StoreResult<Found> {
         let name = Name::parse(name)?;
         let dir = self.may_search(who, dir, &name)?;
-        let fd = match syscall::open_path_here(&dir.fd, name.as_c_str()) {
-            Err(StoreError::CrossDevice) => match self.engine_across(&dir, &name) {
-                Some(engine) => return Ok(Err(engine)),
-                None => syscall::open_path(&dir.fd, name.as_c_str()),
-            },
-            opened => opened,
-        };
-        self.node_at(&dir, &name, fd).map(Ok)
+        let opened = self.open_nearby(&dir, name.as_c_str());
+        match opened.map_err(|error| self.dir_error(&dir, error))? {
+            Ok(fd) => self.node_at(&dir, &name, fd).map(Ok),
+            Err(engine) => Ok(Err(engine)),
+        }
     }
 
     /// Looks a mount point up; may wait for the disk of what is mounted there.
@@ -44,7 +43,8 @@ impl Tree {
     ) -> StoreResult<Node> {
         let name = Name::parse(name)?;
         let dir = self.may_search(who, dir, &name)?;
-        self.node_at(&dir, &name, syscall::open_path(&dir.fd, name.as_c_str()))
+        let opened = syscall::open_path(&dir.fd, name.as_c_str());
+        self.node_at(&dir, &name, opened.map_err(|error| self.dir_error(&dir, error))?)
     }
 
     fn may_search(&self, who: &Caller, dir: &NodeHandle, name: &Name) -> StoreResult<Arc<Entry>> {
@@ -56,23 +56,44 @@ impl Tree {
         Ok(dir)
     }
 
-    fn node_at(&self, dir: &Entry, name: &Name, fd: StoreResult<OwnedFd>) -> StoreResult<Node> {
-        let fd = fd.map_err(|error| self.dir_error(dir, error))?;
+    fn node_at(&self, dir: &Entry, name: &Name, fd: OwnedFd) -> StoreResult<Node> {
         let fd = self.cross_automount(dir, name, fd)?;
         let (entry, attr) = self.adopt(fd, Some((dir, name)))?;
         Ok(node(&entry, attr))
     }
 
+    /// Opens an entry of `dir`, or its parent (".."), as `O_PATH`. If that lies across a
+    /// mount, in storage with other workers, it is left alone: the engine for calls that
+    /// may wait for either is returned.
+    pub(crate) fn open_nearby(
+        &self,
+        dir: &Entry,
+        name: &CStr,
+    ) -> StoreResult<Result<OwnedFd, IoEngine>> {
+        let opened = match syscall::open_path_here(&dir.fd, name) {
+            Err(StoreError::CrossDevice) => match self.engine_across(dir, name) {
+                Some(engine) => return Ok(Err(engine)),
+                None => syscall::open_path(&dir.fd, name),
+            },
+            opened => opened,
+        };
+        opened.map(Ok)
+    }
+
     /// Returns the engine for calls that may wait for `dir` and for what is mounted on
-    /// `name` in it; `None` if both have the same workers, or nothing is mounted there
-    /// any more.
-    fn engine_across(&self, dir: &Entry, name: &Name) -> Option<IoEngine> {
+    /// `name` in it, or, for "..", for the directory that the mount of `dir` covers;
+    /// `None` if both have the same workers, or nothing is mounted there any more.
+    fn engine_across(&self, dir: &Entry, name: &CStr) -> Option<IoEngine> {
         let mut point = syscall::path_of(&dir.fd).ok()?;
-        if point != b"/" {
-            point.push(b'/');
-        }
-        point.extend_from_slice(name.as_bytes());
-        let there = credentials::as_process(|| self.mounts.engine_at(&point))?;
+        let there = if name == c".." {
+            self.mounts.engine_above(&point)
+        } else {
+            if point != b"/" {
+                point.push(b'/');
+            }
+            point.extend_from_slice(name.to_bytes());
+            credentials::as_process(|| self.mounts.engine_at(&point))?
+        };
         let own = &dir.mount.engine;
         (!own.shares_workers_with(&there)).then(|| own.between(&there))
     }
@@ -142,14 +163,35 @@ impl Tree {
     }
 
     /// Looks up the parent directory; from a mounted file system's root it
-    /// continues above the covered directory.
-    pub(crate) fn lookup_parent(&self, who: &Caller, dir: &NodeHandle) -> StoreResult<Node> {
+    /// continues above the covered directory. May wait for the disk of `dir`, but for no
+    /// other one.
+    pub(crate) fn lookup_parent(&self, who: &Caller, dir: &NodeHandle) -> StoreResult<Found> {
+        let dir = self.may_leave(who, dir)?;
+        let opened = self.open_nearby(&dir, c"..");
+        match opened.map_err(|error| self.dir_error(&dir, error))? {
+            Ok(fd) => self.parent_at(fd).map(Ok),
+            Err(engine) => Ok(Err(engine)),
+        }
+    }
+
+    /// Looks up the parent directory of a mounted file system's root; may wait for its
+    /// disk.
+    pub(crate) fn parent_across(&self, who: &Caller, dir: &NodeHandle) -> StoreResult<Node> {
+        let dir = self.may_leave(who, dir)?;
+        let opened = syscall::open_path(&dir.fd, c"..");
+        self.parent_at(opened.map_err(|error| self.dir_error(&dir, error))?)
+    }
+
+    fn may_leave(&self, who: &Caller, dir: &NodeHandle) -> StoreResult<Arc<Entry>> {
         let dir = self.directory(dir)?;
         if dir.handle == self.root.handle {
             return Err(StoreError::NotFound);
         }
         self.precheck(who, &dir, Rights::EXECUTE)?;
-        let fd = syscall::open_path(&dir.fd, c"..").map_err(|error| self.dir_error(&dir, error))?;
+        Ok(dir)
+    }
+
+    fn parent_at(&self, fd: OwnedFd) -> StoreResult<Node> {
         let (entry, attr) = self.adopt(fd, None)?;
         // The directory may have been moved out of the tree.
         if !entry.mount.whole && !is_below(&syscall::path_of(&entry.fd)?, &self.root_path) {

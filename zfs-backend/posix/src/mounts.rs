@@ -102,6 +102,20 @@ struct Points {
     differ: bool,
 }
 
+impl Points {
+    /// Returns the engine of the nearest mount point above `point`, if there is one below
+    /// the root.
+    fn above(&self, mut point: &[u8]) -> Option<&IoEngine> {
+        while let Some(at) = point.iter().rposition(|&byte| byte == b'/') {
+            point = &point[..at];
+            if let Some(engine) = self.engines.get(point) {
+                return Some(engine);
+            }
+        }
+        None
+    }
+}
+
 /// All mounts at or below the exported root.
 pub(crate) struct MountTable {
     policy: MountPolicy,
@@ -280,6 +294,13 @@ impl MountTable {
         })
     }
 
+    /// Returns the engine for the directory that the mount at `point` covers, without
+    /// access to it.
+    pub(crate) fn engine_above(&self, point: &[u8]) -> IoEngine {
+        let points = self.points.read().unwrap_or_else(PoisonError::into_inner);
+        points.above(point).unwrap_or(&self.root.engine).clone()
+    }
+
     /// Returns the names of mount points in the directory at `dir` whose storage has
     /// other workers than `own`, with the engines for it.
     pub(crate) fn others_in(&self, dir: &[u8], own: &IoEngine) -> HashMap<Vec<u8>, IoEngine> {
@@ -367,17 +388,8 @@ impl MountTable {
     /// rest of the path in memory.
     fn waits_for(&self, point: &[u8]) -> Vec<IoEngine> {
         let points = self.points.read().unwrap_or_else(PoisonError::into_inner);
-        let mut engines: Vec<IoEngine> = points.engines.get(point).cloned().into_iter().collect();
-        let mut above = point;
-        while let Some(at) = above.iter().rposition(|&byte| byte == b'/') {
-            above = &above[..at];
-            if let Some(engine) = points.engines.get(above) {
-                engines.push(engine.clone());
-                return engines;
-            }
-        }
-        engines.push(self.root.engine.clone());
-        engines
+        let above = points.above(point).unwrap_or(&self.root.engine);
+        points.engines.get(point).into_iter().chain([above]).cloned().collect()
     }
 
     /// Removes the mounts that are gone; returns the ids of the others.

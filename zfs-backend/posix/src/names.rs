@@ -31,9 +31,9 @@ impl Tree {
         }
         let _lock = dir.lock_entries();
         self.precheck(who, &dir, Rights::EXECUTE)?;
-        let (victim, stat) =
-            self.identify(&dir, &name).map_err(|error| self.dir_error(&dir, error))?;
+        let found = self.identify(&dir, &name).map_err(|error| self.dir_error(&dir, error))?;
         self.precheck(who, &dir, CHANGES_ENTRIES)?;
+        let Some((victim, stat)) = found else { return Err(self.busy(who, &[&dir])) };
         self.precheck_sticky(who, &dir, stat.stx_uid)?;
         let is_dir = crate::attributes::kind_of(&stat) == FileKind::Directory;
         match (kind, is_dir) {
@@ -72,10 +72,14 @@ impl Tree {
         for dir in [&from_dir, &to_dir] {
             self.precheck(who, dir, CHANGES_ENTRIES)?;
         }
-        let (moved, moved_stat) = self
+        let moved = self
             .identify(&from_dir, &from_name)
             .map_err(|error| self.dir_error(&from_dir, error))?;
         let replaced = self.identify(&to_dir, &to_name).ok();
+        let (Some((moved, moved_stat)), None | Some(Some(_))) = (moved, &replaced) else {
+            return Err(self.busy(who, &[&from_dir, &to_dir]));
+        };
+        let replaced = replaced.flatten();
         self.precheck_sticky(who, &from_dir, moved_stat.stx_uid)?;
         if let Some((_, stat)) = &replaced {
             self.precheck_sticky(who, &to_dir, stat.stx_uid)?;
@@ -98,6 +102,13 @@ impl Tree {
             DirChange { atomic: true, before: before.0, after: after_from },
             DirChange { atomic: true, before: before.1, after: after_to },
         ))
+    }
+
+    /// Returns the error for a change of a mount point's name: "busy", as from the kernel,
+    /// unless `who` may not change the directories.
+    fn busy(&self, who: &Caller, dirs: &[&Arc<Entry>]) -> StoreError {
+        let refused = dirs.iter().find_map(|dir| self.require(who, dir, CHANGES_ENTRIES).err());
+        refused.unwrap_or(StoreError::Busy)
     }
 
     fn renamed(&self, moved: &NodeHandle, from: (&Entry, &Name), to: (&Entry, &Name)) {

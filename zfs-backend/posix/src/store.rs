@@ -1,5 +1,7 @@
 //! The store trait on top of the operations; decides on which threads each of them runs.
 
+mod crossing;
+
 use crate::data;
 use crate::direct::DirectIo;
 use crate::entry::Entry;
@@ -207,24 +209,12 @@ impl FileStore for PosixStore {
             {
                 return answer;
             }
-            let (dir, name) = (*dir, name.to_vec());
-            let asked = name.clone();
-            match self.by(who, &dir, move |tree, who| tree.lookup(who, &dir, &asked)).await? {
-                Ok(node) => Ok(node),
-                Err(engine) => {
-                    let work =
-                        move |tree: &Arc<Tree>, who: &Caller| tree.lookup_across(who, &dir, &name);
-                    self.on(engine, who, work).await
-                }
-            }
+            self.look_up(who, *dir, name).await
         })
     }
 
     fn lookup_parent<'a>(&'a self, who: &'a Caller, dir: &'a NodeHandle) -> StoreFuture<'a, Node> {
-        Box::pin(async move {
-            let dir = *dir;
-            self.by(who, &dir, move |tree, who| tree.lookup_parent(who, &dir)).await
-        })
+        Box::pin(self.look_up_parent(who, *dir))
     }
 
     fn access<'a>(&'a self, who: &'a Caller, node: &'a NodeHandle) -> StoreFuture<'a, AccessMask> {
@@ -271,13 +261,7 @@ impl FileStore for PosixStore {
         mode: CreateMode,
         attrs: &'a SetAttr,
     ) -> StoreFuture<'a, CreatedFile> {
-        Box::pin(async move {
-            let (dir, name, attrs) = (*dir, name.to_vec(), attrs.clone());
-            self.change(who, &dir, move |tree, who| {
-                tree.create_file(who, &dir, &name, mode, &attrs)
-            })
-            .await
-        })
+        Box::pin(self.create_or_find(who, *dir, name, mode, attrs))
     }
 
     fn create_node<'a>(

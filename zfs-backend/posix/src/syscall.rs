@@ -5,7 +5,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, OwnedFd};
-use zgate_store::StoreResult;
+use zgate_store::{StoreError, StoreResult};
 
 /// Flags that open without following links and without access rights.
 pub(crate) const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -39,6 +39,11 @@ pub(crate) fn open_path_here(dir: &OwnedFd, name: &CStr) -> StoreResult<OwnedFd>
         Err(Errno::NOSYS | Errno::PERM) => open_path(dir, name),
         opened => opened.or_store(),
     }
+}
+
+/// Returns whether a directory has this entry, without access to what is mounted on it.
+pub(crate) fn exists_at(dir: &OwnedFd, name: &CStr) -> bool {
+    matches!(open_path_here(dir, name), Ok(_) | Err(StoreError::CrossDevice))
 }
 
 /// Returns a path to the object of `fd` for calls that follow links; it reaches

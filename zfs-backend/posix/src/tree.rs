@@ -385,11 +385,20 @@ impl Tree {
         in_tree_handle(&self.codec, stat)
     }
 
-    /// Identifies the object of a directory entry, without opening it.
-    pub(crate) fn identify(&self, dir: &Entry, name: &Name) -> StoreResult<(NodeHandle, Statx)> {
-        let stat = syscall::stat_at(&dir.fd, name.as_c_str())?;
+    /// Identifies the object of a directory entry; `None`: something is mounted on it,
+    /// which may hang, and is left alone.
+    pub(crate) fn identify(
+        &self,
+        dir: &Entry,
+        name: &Name,
+    ) -> StoreResult<Option<(NodeHandle, Statx)>> {
+        let fd = match syscall::open_path_here(&dir.fd, name.as_c_str()) {
+            Err(StoreError::CrossDevice) => return Ok(None),
+            opened => opened?,
+        };
+        let stat = syscall::stat(&fd)?;
         let mount = self.mount_at(dir, &stat)?;
-        Ok((self.handle_of(&dir.fd, name.as_c_str(), &stat, &mount)?, stat))
+        Ok(Some((self.handle_of(&fd, c"", &stat, &mount)?, stat)))
     }
 
     /// Returns the mount that an entry of `dir` lies in.

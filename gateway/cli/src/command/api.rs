@@ -2,9 +2,9 @@
 
 use clap::{Args, ValueEnum};
 use std::io::{self, Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use zgate_gateway::admin::connect;
 
 /// Time limit of an answer. The gateway's own is shorter.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -88,7 +88,7 @@ struct Answer {
 }
 
 fn send(socket: &Path, method: Method, path: &str, body: &str) -> io::Result<Answer> {
-    let mut stream = UnixStream::connect(socket).map_err(|error| {
+    let mut stream = connect(socket).map_err(|error| {
         let reason = format!(
             "cannot reach the API at {}: {error}; start a gateway as root, or pass its api.socket \
              with --socket",

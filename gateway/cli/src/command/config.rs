@@ -113,10 +113,7 @@ fn check(args: &CheckArgs, warnings: &mut Notices) -> Result<(Config, usize), Co
     if examined.is_ok() {
         absent.append(&mut access);
     }
-    if let Some(mut item) = awaited {
-        item.problem += "; the gateway does not start before it is there";
-        absent.push(item);
-    }
+    absent.extend(awaited);
     *warnings = files.notices(absent);
     Ok((examined?, absent_count))
 }

@@ -9,7 +9,6 @@ use procfs::net::TcpNetEntry;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use zgate_config::{AccessMode, Config, ConfigFiles, ExportConfig};
@@ -106,7 +105,7 @@ fn not_served(socket: &Path) -> Option<Vec<String>> {
 
 /// Returns the id of the process that answers at the admin socket.
 fn gateway_pid(socket: &Path) -> Option<u32> {
-    let stream = UnixStream::connect(socket).ok()?;
+    let stream = admin::connect(socket).ok()?;
     let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
     u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
 }

@@ -3,7 +3,7 @@
 
 use super::credentials::Credentials;
 use super::guard::Connection;
-use crate::admin::{bind_private, refuse_foreign_file};
+use crate::admin::{bind_private, refuse_another, refuse_foreign_file};
 use crate::observe::audit::Asker;
 use crate::server::limits::{
     API_CONNECTION_TIMEOUT, API_HEAD_TIMEOUT, MAX_API_CONNECTIONS, MAX_API_CONNECTIONS_PER_HOST,
@@ -15,7 +15,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,10 +63,7 @@ pub(crate) fn start(
         let reason = format!("api socket {}: {error}; set api.socket", socket.display());
         io::Error::new(error.kind(), reason)
     };
-    if StdUnixStream::connect(socket).is_ok() {
-        let taken = io::Error::new(io::ErrorKind::AddrInUse, "another gateway answers there");
-        return Err(named(taken));
-    }
+    refuse_another(socket, "api.socket")?;
     refuse_foreign_file(socket, "api.socket")?;
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(named(error)),

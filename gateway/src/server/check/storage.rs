@@ -2,7 +2,7 @@
 //! contrast to what is only absent now. Storage that hangs is absent, and so is a disk that
 //! another logical unit has.
 
-use super::{attempted, boxed, problem, results};
+use super::{boxed, problem, results};
 use crate::exports::absent::Fault;
 use crate::exports::attempts::Work;
 use crate::exports::exposed;
@@ -12,13 +12,17 @@ use crate::iscsi::luns::examine::examine;
 use crate::state_dir;
 use std::collections::HashMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use zgate_block::Identity;
 use zgate_config::{Config, LunConfig, Place, Problem};
-use zgate_control::Tool;
+use zgate_control::{Tool, ToolError};
 
 /// Time limit of `zpool version`, in seconds: it asks no pool.
 pub(super) const VERSION_SECONDS: u64 = NAME_PATIENCE.as_secs();
+
+/// Time limit of `zfs list` for the state directory, in seconds: less than the check waits
+/// for this look, so that the list is known to be what takes long.
+const LIST_SECONDS: u64 = NAME_PATIENCE.as_secs() - 1;
 
 /// A look for the storage of one place.
 struct Look {
@@ -157,18 +161,49 @@ fn fault_of_state_dir(found: io::Result<()>) -> Result<(), Fault> {
 
 /// Returns the fault of a state directory that is not there, and may be on a file system
 /// that is not mounted: on this machine the gateway does not start before it is, but the
-/// configuration may be right, as that of the machine that waits in a pair is.
+/// configuration may be right, as that of the machine that waits in a pair is. Also tells
+/// that ZFS, which knows its datasets, has not answered in time.
 #[must_use]
 pub fn missing_state_dir(config: &Config) -> Option<Problem> {
-    let (path, place) = (config.server.state_dir.clone(), Place::root("server").key("state_dir"));
+    let path = config.server.state_dir.clone();
     let look = move || {
-        let found = state_dir::examine(&path).and_then(|()| state_dir::require_mount(&path));
-        match fault_of_state_dir(found) {
-            Err(fault) if fault.absent => Err(fault),
-            _ => Ok(()),
-        }
+        let asked = state_dir::examine(&path);
+        doubt_of_mount(&path, asked.and_then(|()| state_dir::ask_for_mount(&path, LIST_SECONDS)))
     };
-    attempted(vec![(place, boxed(look))], NAME_PATIENCE).pop()
+    told(results(vec![Box::new(look) as Work<Option<Fault>>], NAME_PATIENCE).pop()?)
+}
+
+/// Returns the fault of a state directory whose mount is missing as an error, and that of
+/// one of which this is not known as a value.
+fn doubt_of_mount(
+    path: &Path,
+    asked: io::Result<Option<ToolError>>,
+) -> Result<Option<Fault>, Fault> {
+    match asked {
+        Ok(Some(error)) if error.is_late() => Ok(Some(Fault::absent(
+            format!(
+                "could not ask ZFS within {LIST_SECONDS} s whether a dataset belongs at {}",
+                path.display()
+            ),
+            "see `zpool status`, and check again",
+        ))),
+        Ok(_) => Ok(None),
+        Err(error) => match fault_of_state_dir(Err(error)) {
+            Err(fault) if fault.absent => Err(fault),
+            _ => Ok(None),
+        },
+    }
+}
+
+/// Tells the result of a look at the state directory, and what a start does.
+fn told(found: Result<Option<Fault>, Fault>) -> Option<Problem> {
+    let (Fault { reason, next_step, .. }, start) = match found {
+        Ok(None) => return None,
+        Ok(Some(unknown)) => (unknown, "asks it for longer, and starts without an answer"),
+        Err(missing) => (missing, "does not start before it is there"),
+    };
+    let place = Place::root("server").key("state_dir");
+    Some(problem(place, format!("{reason}; the gateway {start}"), &next_step))
 }
 
 /// Returns the entries that name datasets, if ZFS is not installed.
@@ -201,8 +236,6 @@ mod tests {
     use super::super::tests::{lines, parsed};
     use super::*;
     use std::fs::File;
-    use std::path::Path;
-    use zgate_control::ToolError;
 
     const TARGET: &str = "[iscsi]\nlisten = [\"127.0.0.1:3260\"]\n\
         [[target]]\nname = \"iqn.2026-11.test:a\"\nallow_any_initiator = true\n";
@@ -334,6 +367,28 @@ mod tests {
         // Its pool may be away: the same configuration is right on another machine.
         let (wrong, missing) = both(&at(Path::new("/no-such-pool/zgate")));
         assert!(wrong.is_empty() && missing.contains("may not be mounted"), "{wrong}{missing}");
+        assert!(missing.contains("the gateway does not start before it is there"), "{missing}");
+    }
+
+    #[test]
+    fn a_state_directory_is_not_missing_because_zfs_is_late() {
+        let said = |asked| {
+            let problem = told(doubt_of_mount(Path::new("/tank/zgate"), asked));
+            lines(&problem.into_iter().collect::<Vec<_>>())
+        };
+        let command = || "zfs list".to_owned();
+        for late in [
+            ToolError::TimedOut { command: command(), seconds: LIST_SECONDS },
+            ToolError::Blocked { command: command(), waiting: 1 },
+        ] {
+            let said = said(Ok(Some(late)));
+            let wanted = "could not ask ZFS within 4 s whether a dataset belongs at /tank/zgate; \
+                          the gateway asks it for longer, and starts without an answer";
+            assert!(said.starts_with("server.state_dir: ") && said.contains(wanted), "{said}");
+        }
+        let broken = ToolError::Answer { command: command(), reason: String::new() };
+        assert_eq!(said(Ok(Some(broken))), "", "a start says it");
+        assert_eq!(said(Ok(None)), "");
     }
 
     /// A machine with ZFS, or without.

@@ -72,7 +72,8 @@ pub(super) fn is_scheduled(snapshot: &VolumeSnapshot) -> bool {
     !snapshot.listed && OurName::parse(snapshot.snapshot.name()).is_some()
 }
 
-/// Deletes a volume that nobody uses. One that somebody uses keeps its snapshots.
+/// Deletes a volume that nobody uses. One that somebody uses, or of which somebody uses a
+/// snapshot, keeps its snapshots.
 ///
 /// # Errors
 /// As [`refuse_if_snapshots`], and the error of `zfs`.

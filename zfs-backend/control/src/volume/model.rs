@@ -106,7 +106,7 @@ impl Model {
     }
 
     /// Makes a dataset busy, as a process that has it open: it can be neither unmounted nor
-    /// destroyed.
+    /// destroyed. Or a snapshot, as one that sends it: a clone cannot be promoted either.
     pub fn set_busy(&self, dataset: &str, busy: bool) {
         let mut state = self.state();
         state.busy.retain(|one| one != dataset);
@@ -378,11 +378,15 @@ impl State {
             return Ok(String::new());
         }
         if let Some((dataset, snapshots)) = name.split_once('@') {
-            let names: Vec<String> =
+            let mut names: Vec<String> =
                 snapshots.split(',').map(|one| format!("{dataset}@{one}")).collect();
-            for name in &names {
-                self.destroy_snapshot(name, parsed.has("-d"))?;
+            names.retain(|name| self.snapshots.contains_key(name));
+            if names.is_empty() {
+                return Err(format!("could not find any snapshots to destroy; '{name}'"));
             }
+            // All or none.
+            names.iter().try_for_each(|name| self.may_destroy(name, parsed.has("-d")))?;
+            names.iter().for_each(|name| self.destroy_snapshot(name));
             return Ok(String::new());
         }
         let Some(origin) = self.datasets.get(name).map(|one| one.origin) else {
@@ -408,20 +412,27 @@ impl State {
         Ok(String::new())
     }
 
-    fn destroy_snapshot(&mut self, name: &str, deferred: bool) -> Result<(), String> {
-        let Some((guid, held)) = self.snapshots.get(name).map(|one| (one.guid, one.held)) else {
-            return Err(format!("could not find any snapshots to destroy; '{name}'"));
-        };
-        if !held && self.clones(guid).is_empty() {
-            self.snapshots.remove(name);
-        } else if held && !deferred {
+    fn may_destroy(&self, name: &str, deferred: bool) -> Result<(), String> {
+        let one = &self.snapshots[name];
+        let is_busy = self.busy.iter().any(|busy| busy == name);
+        if is_busy || (one.held && !deferred) {
             return Err(format!("cannot destroy snapshot {name}: dataset is busy"));
-        } else if !deferred {
+        }
+        if !deferred && !self.clones(one.guid).is_empty() {
             return Err(format!("cannot destroy '{name}': snapshot has dependent clones"));
+        }
+        Ok(())
+    }
+
+    /// Destroys a snapshot that may be, or marks it if it is still needed.
+    fn destroy_snapshot(&mut self, name: &str) {
+        let one = &self.snapshots[name];
+        let is_needed = one.held || !self.clones(one.guid).is_empty();
+        if !is_needed {
+            self.snapshots.remove(name);
         } else if let Some(found) = self.snapshots.get_mut(name) {
             found.deferred = true;
         }
-        Ok(())
     }
 
     fn rename(&mut self, from: &str, to: &str) -> Said {

@@ -7,6 +7,8 @@ use crate::bad_disk::{Disk, EXT4, let_anyone_in, run};
 use crate::fixture::*;
 use crate::mounts::Small;
 use bytes::Bytes;
+use rustix::mount::{UnmountFlags, unmount};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use std::time::Duration;
 use zgate_io::{EngineChoice, IoEngine};
 use zgate_posix::{HandleMode, PosixOptions, PosixStore};
 use zgate_store::file_store::{CreateMode, DirPage, NewNode, Stability};
-use zgate_store::{BufferPool, FileStore, SetAttr, StoreError};
+use zgate_store::{BufferPool, FileKind, FileStore, SetAttr, StoreError};
 
 /// Workers per store in these tests.
 const WORKERS: usize = 2;
@@ -216,11 +218,20 @@ async fn lists_from_memory(store: &PosixStore, pair: &IoEngine) -> bool {
     false
 }
 
-#[test]
-fn a_child_that_hangs_keeps_no_worker_of_the_file_system_above() {
-    for handle_mode in [HandleMode::Auto, HandleMode::InTree] {
+/// A tree in which another file system is mounted as "child". Both have one worker of
+/// each kind.
+struct Above {
+    store: Arc<PosixStore>,
+    /// The child alone.
+    inside: Arc<PosixStore>,
+    _child: Small,
+    _dir: tempfile::TempDir,
+}
+
+impl Above {
+    fn new(handle_mode: HandleMode) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
-        let Some(child) = Small::mount(dir.path().join("child"), c"size=1m") else { return };
+        let child = Small::mount(dir.path().join("child"), c"size=1m")?;
         std::fs::write(dir.path().join("f"), b"above").unwrap();
         let engine = IoEngine::new(EngineChoice::Threads, 1).unwrap();
         let options = || PosixOptions {
@@ -229,6 +240,15 @@ fn a_child_that_hangs_keeps_no_worker_of_the_file_system_above() {
         };
         let store = PosixStore::open(dir.path(), options()).unwrap();
         let inside = PosixStore::open(&child.0, options()).unwrap();
+        Some(Self { store, inside, _child: child, _dir: dir })
+    }
+}
+
+#[test]
+fn a_child_that_hangs_keeps_no_worker_of_the_file_system_above() {
+    for handle_mode in [HandleMode::Auto, HandleMode::InTree] {
+        let Some(above) = Above::new(handle_mode) else { return };
+        let (store, inside) = (&above.store, &above.inside);
         block_on(async {
             let (who, top) = (root(), store.root());
             let (stuck, gate) = std::sync::mpsc::channel::<()>();
@@ -236,21 +256,77 @@ fn a_child_that_hangs_keeps_no_worker_of_the_file_system_above() {
                 let _ = gate.recv();
             });
             let mut found = store.lookup(&who, &top, b"child");
-            assert!(waits_elsewhere(&store, found.as_mut()).await, "looked up above");
+            assert!(waits_elsewhere(store, found.as_mut()).await, "looked up above");
             let mut listed = store.readdir(&who, &top, 0, 10, true);
-            assert!(waits_elsewhere(&store, listed.as_mut()).await, "listed above");
+            assert!(waits_elsewhere(store, listed.as_mut()).await, "listed above");
+            let (unchecked, attrs) = (CreateMode::Unchecked, mode(0o600));
+            let mut opened = store.create_file(&who, &top, b"child", unchecked, &attrs);
+            assert!(waits_elsewhere(store, opened.as_mut()).await, "opened above");
             // Whoever does not need the child is served.
             assert!(store.lookup(&who, &top, b"f").await.is_ok());
             assert_eq!(store.readdir(&who, &top, 0, 10, false).await.unwrap().entries.len(), 2);
             drop(stuck);
             let (found, page) = (found.await.unwrap(), listed.await.unwrap());
             assert_ne!(found.attr.fsid, store.fsid());
+            let opened = opened.await.unwrap();
+            assert_eq!((opened.node.handle, opened.created), (found.handle, false));
             for entry in page.entries {
                 let is_child = entry.name == b"child";
                 assert_eq!(entry.node.unwrap().handle == found.handle, is_child);
             }
             let pair = store.engine().between(inside.engine());
-            assert!(lists_from_memory(&store, &pair).await, "listed from memory");
+            assert!(lists_from_memory(store, &pair).await, "listed from memory");
         });
+    }
+}
+
+#[test]
+fn a_file_system_that_hangs_keeps_no_worker_of_its_child() {
+    for handle_mode in [HandleMode::Auto, HandleMode::InTree] {
+        let Some(above) = Above::new(handle_mode) else { return };
+        let (store, inside) = (&above.store, &above.inside);
+        block_on(async {
+            let (who, top) = (root(), store.root());
+            let child = store.lookup(&who, &top, b"child").await.unwrap().handle;
+            let (stuck, gate) = std::sync::mpsc::channel::<()>();
+            store.engine().between(inside.engine()).detach(move || {
+                let _ = gate.recv();
+            });
+            let mut parent = store.lookup_parent(&who, &child);
+            assert!(waits_elsewhere(inside, parent.as_mut()).await, "looked up in the child");
+            drop(stuck);
+            assert_eq!(parent.await.unwrap().handle, top);
+        });
+    }
+}
+
+#[test]
+fn changes_of_a_mount_points_name_leave_what_is_mounted_there_alone() {
+    for handle_mode in [HandleMode::Auto, HandleMode::InTree] {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::create_dir(dir.path().join("d")).unwrap();
+        let store = with_one_worker(dir.path(), handle_mode);
+        // The store opens its root if it takes it up.
+        let Some(child) = Small::mount(dir.path().join("child"), c"size=1m") else { return };
+        block_on(async {
+            let (who, top) = (root(), store.root());
+            for kind in [None, Some(FileKind::Directory), Some(FileKind::Regular)] {
+                let removed = store.remove(&who, &top, b"child", kind).await;
+                assert_eq!(error_of(removed), StoreError::Busy);
+            }
+            for (from, to) in [("child", "x"), ("d", "child")] {
+                let renamed = store.rename(&who, &top, from.as_bytes(), &top, to.as_bytes()).await;
+                assert_eq!(error_of(renamed), StoreError::Busy);
+            }
+            let made = store.create_node(&who, &top, b"child", &NewNode::Directory, &mode(0o700));
+            assert_eq!(error_of(made.await), StoreError::Exists);
+            let stranger = user(1000, 1000);
+            let removed = store.remove(&stranger, &top, b"child", None).await;
+            assert_eq!(error_of(removed), StoreError::AccessDenied);
+            let renamed = store.rename(&stranger, &top, b"d", &top, b"child").await;
+            assert_eq!(error_of(renamed), StoreError::AccessDenied);
+        });
+        unmount(&child.0, UnmountFlags::empty()).expect("nothing of it is open");
     }
 }

@@ -1,7 +1,7 @@
 //! Mounts and holds of the model of ZFS.
 
 use super::{Said, State};
-use crate::volume::in_use::HAS_USERS;
+use crate::volume::in_use::{HAS_USERS, SNAPSHOT_HAS_USERS};
 
 impl State {
     pub(super) fn mount(&mut self, name: &str, mounted: bool) -> Said {
@@ -24,10 +24,15 @@ impl State {
 
     /// Runs the one channel program that is known here.
     pub(super) fn look_for_users(&self, name: &str) -> Said {
+        let failed = |said: &str| {
+            Err(format!("Channel program execution failed:\n{said}\nstack traceback:"))
+        };
         if self.busy.iter().any(|one| one == name) {
-            return Err(format!(
-                "Channel program execution failed:\n{HAS_USERS}\nstack traceback:"
-            ));
+            return failed(HAS_USERS);
+        }
+        let is_its = |one: &&String| one.split_once('@').is_some_and(|(of, _)| of == name);
+        if let Some(snapshot) = self.busy.iter().find(is_its) {
+            return failed(&format!("{SNAPSHOT_HAS_USERS}{snapshot}"));
         }
         Ok("Channel program fully executed and did not produce output.\n".to_owned())
     }

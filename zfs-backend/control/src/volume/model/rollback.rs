@@ -62,6 +62,9 @@ impl State {
             .filter(|(name, one)| moves(name, one))
             .map(|(name, _)| name.clone())
             .collect();
+        if names.iter().any(|name| self.busy.contains(name)) {
+            return Err(format!("cannot promote '{clone}': dataset is busy"));
+        }
         let new_name = |name: &str| name.replacen(&format!("{former}@"), &format!("{clone}@"), 1);
         if let Some(name) = names.iter().find(|name| self.snapshots.contains_key(&new_name(name))) {
             return Err(format!("cannot promote '{clone}': snapshot name conflict: '{name}'"));

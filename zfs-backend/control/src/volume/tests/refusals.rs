@@ -3,17 +3,23 @@
 use super::*;
 use crate::tool::ToolError;
 use crate::volume::in_use::HAS_USERS;
+use crate::volume::limits::MAX_DESTROYED_AT_ONCE;
+
+/// Takes one more scheduled snapshot of volume `a` than a command destroys.
+fn take_scheduled(model: &Model) -> Vec<String> {
+    let scheduled: Vec<String> = (0..=MAX_DESTROYED_AT_ONCE)
+        .map(|n| format!("tank/k8s/a@zgate_2026-11-21_{:02}:{:02}:00_hourly", n / 60, n % 60))
+        .collect();
+    scheduled.iter().for_each(|name| model.foreign_snapshot(name));
+    scheduled
+}
 
 #[test]
 fn a_rollback_that_is_refused_destroys_no_snapshot() {
     let model = model();
     make(&model, &new("a", VolumeKind::Block)).unwrap();
     snapshot(&model, &the(&model, "a"), "one").unwrap();
-    // One more than a command destroys.
-    let scheduled: Vec<String> = (0..65)
-        .map(|n| format!("tank/k8s/a@zgate_2026-11-21_{:02}:{:02}:00_hourly", n / 60, n % 60))
-        .collect();
-    scheduled.iter().for_each(|name| model.foreign_snapshot(name));
+    let scheduled = take_scheduled(&model);
     let last = scheduled[64].as_str();
     let run = |arguments: &[&str]| drop(model.run("zfs", arguments).unwrap());
     let back = || roll_back(&model, &the(&model, "a"), "one", true);
@@ -135,6 +141,28 @@ fn a_disk_that_somebody_has_open_keeps_its_snapshots() {
     model.set_fates(None);
     delete(&model, &the(&model, "b")).unwrap();
     assert_eq!(left(&model), Vec::<String>::new());
+}
+
+/// ZFS destroys or promotes nothing of what is sent, but has destroyed others before.
+#[test]
+fn a_volume_of_which_a_snapshot_is_sent_keeps_all_of_them() {
+    for kind in [VolumeKind::Block, VolumeKind::Filesystem] {
+        let model = model();
+        make(&model, &new("a", kind)).unwrap();
+        let scheduled = take_scheduled(&model);
+        let [first, cloned, last] = [0, 30, 64].map(|at| scheduled[at].as_str());
+        model.run("zfs", &["clone", cloned, "tank/k8s/c"]).unwrap();
+        let names = model.names();
+        for sent in [first, cloned, last] {
+            model.set_busy(sent, true);
+            let error = delete(&model, &the(&model, "a")).unwrap_err();
+            assert!(error.fault == Fault::InUse && error.message.contains(sent), "{error}");
+            assert_eq!(model.names(), names, "{sent}");
+            model.set_busy(sent, false);
+        }
+        delete(&model, &the(&model, "a")).unwrap();
+        assert_eq!(left(&model), ["c".to_owned(), cloned.replace("tank/k8s/a", "c")]);
+    }
 }
 
 /// ZFS for a gateway without CAP_SYS_ADMIN.
