@@ -2,11 +2,13 @@
 
 use super::*;
 use crate::gateway::model::{Fault, ModelGateway};
+use crate::names::Node;
 use crate::proto::volume_capability::access_mode::Mode;
 use crate::proto::volume_capability::{AccessMode, AccessType, MountVolume};
 use crate::proto::{
-    CapacityRange, ControllerExpandVolumeRequest, CreateSnapshotRequest,
-    CreateVolumeGroupSnapshotRequest, CreateVolumeRequest, ListSnapshotsRequest, VolumeCapability,
+    CapacityRange, ControllerExpandVolumeRequest, ControllerPublishVolumeRequest,
+    CreateSnapshotRequest, CreateVolumeGroupSnapshotRequest, CreateVolumeRequest,
+    ListSnapshotsRequest, VolumeCapability,
 };
 use tonic::Code;
 
@@ -31,15 +33,18 @@ fn driver_of(owner: &str, gateways: &[(&str, &Arc<ModelGateway>, &[&str])]) -> C
     })
 }
 
+fn capability(mode: Mode) -> VolumeCapability {
+    VolumeCapability {
+        access_mode: Some(AccessMode { mode: mode.into() }),
+        access_type: Some(AccessType::Mount(MountVolume::default())),
+    }
+}
+
 /// Returns a request for a volume of the default size.
 fn asked(name: &str, protocol: &str) -> CreateVolumeRequest {
-    let capability = VolumeCapability {
-        access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
-        access_type: Some(AccessType::Mount(MountVolume::default())),
-    };
     CreateVolumeRequest {
         name: name.to_owned(),
-        volume_capabilities: vec![capability],
+        volume_capabilities: vec![capability(Mode::SingleNodeWriter)],
         parameters: [("protocol".to_owned(), protocol.to_owned())].into(),
         ..Default::default()
     }
@@ -72,6 +77,53 @@ async fn a_place_that_the_settings_do_not_name_is_not_an_absent_volume() {
         right.delete(absent).await.unwrap();
     }
     right.delete(&id).await.unwrap();
+}
+
+/// Attaches a volume to a node.
+async fn attached(driver: &Controller, id: &str, node: &str, mode: Mode) -> Result<(), Status> {
+    let request = ControllerPublishVolumeRequest {
+        volume_id: id.to_owned(),
+        node_id: node.to_owned(),
+        volume_capability: Some(capability(mode)),
+        ..Default::default()
+    };
+    driver.publish(&request).await.map(drop)
+}
+
+/// A node's id has its addresses and its initiator name in it, and changes with them.
+#[tokio::test]
+async fn access_under_an_earlier_id_of_a_node_ends_with_the_nodes() {
+    let gateway = Arc::new(ModelGateway::new(&["tank/k8s"]));
+    let driver = driver(&gateway, "c", "g");
+    let id = made(&driver).await;
+    let nodes = || {
+        let names = gateway.nodes("tank/k8s/a");
+        let ids = names.iter().map(|name| Node::from_access_name(name).unwrap().0.to_string());
+        ids.collect::<Vec<_>>()
+    };
+    let later = "node-1;10.0.0.2,10.0.0.1;iqn.2026-11.test:n1";
+    let (other, alike) = ("node-2;10.0.0.3;", "node-10;10.0.0.4;");
+    attached(&driver, &id, NODE, Mode::SingleNodeWriter).await.unwrap();
+    driver.unpublish(&id, later).await.unwrap();
+    assert!(nodes().is_empty());
+    attached(&driver, &id, other, Mode::SingleNodeWriter).await.unwrap();
+    driver.unpublish(&id, other).await.unwrap();
+    for node in [NODE, alike, later] {
+        attached(&driver, &id, node, Mode::MultiNodeMultiWriter).await.unwrap();
+    }
+    assert_eq!(nodes(), [alike, later]);
+    // The access under the new id holds when that under the former one cannot be ended.
+    let mut faults = [Fault::None, Fault::None, Fault::NotSent].into_iter();
+    gateway.set_faults(move || faults.next().unwrap_or(Fault::None));
+    let renewed = attached(&driver, &id, NODE, Mode::MultiNodeMultiWriter).await.unwrap_err();
+    assert_eq!((renewed.code(), nodes().len()), (Code::Unavailable, 3));
+    attached(&driver, &id, NODE, Mode::MultiNodeMultiWriter).await.unwrap();
+    assert_eq!(nodes().len(), 2);
+    driver.unpublish(&id, later).await.unwrap();
+    driver.unpublish(&id, "node-1").await.unwrap();
+    assert_eq!(nodes(), [alike]);
+    driver.unpublish(&id, alike).await.unwrap();
+    driver.delete(&id).await.unwrap();
 }
 
 #[tokio::test]
