@@ -124,14 +124,16 @@ impl Controller {
         Ok(ListSnapshotsResponse { entries, next_token: self.token(cursor) })
     }
 
-    /// Returns the space of the roomiest place: a volume is in one of them.
+    /// Returns the space of the roomiest place: a volume is in one of them. It may be larger
+    /// than what is free there, up to what the gateway takes: its size is a quota, or that of a
+    /// disk that takes space as it is written, and a clone takes none at first.
     pub(super) async fn capacity(
         &self,
         request: &GetCapacityRequest,
     ) -> Result<GetCapacityResponse, Status> {
         let parameters = Parameters::parse(&request.parameters)?;
         let term = request.accessible_topology.as_ref();
-        let mut most = 0;
+        let mut most = (0_u64, 0_u64);
         for site in self.sites.iter() {
             let reaches = term.is_none_or(|term| topology::reaches(&site.settings, term));
             let named = parameters.gateway.as_ref().is_none_or(|name| *name == site.settings.name);
@@ -143,13 +145,13 @@ impl Controller {
                 .filter(|parent| parameters.parent.as_ref().is_none_or(|name| name == *parent))
             {
                 let capacity = site.gateway.capacity(parent).await.map_err(of_gateway)?;
-                most = most.max(capacity.available_bytes);
+                most = most.max((capacity.available_bytes, capacity.total_bytes));
             }
         }
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let bytes = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         Ok(GetCapacityResponse {
-            available_capacity: most,
-            maximum_volume_size: Some(most),
+            available_capacity: bytes(most.0),
+            maximum_volume_size: Some(bytes(most.1)),
             minimum_volume_size: Some(SIZE_STEP_BYTES.cast_signed()),
         })
     }

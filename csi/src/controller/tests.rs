@@ -8,7 +8,7 @@ use crate::proto::volume_capability::{AccessMode, AccessType, MountVolume};
 use crate::proto::{
     CapacityRange, ControllerExpandVolumeRequest, ControllerPublishVolumeRequest,
     CreateSnapshotRequest, CreateVolumeGroupSnapshotRequest, CreateVolumeRequest,
-    ListSnapshotsRequest, VolumeCapability,
+    GetCapacityRequest, ListSnapshotsRequest, VolumeCapability,
 };
 use tonic::Code;
 
@@ -140,6 +140,26 @@ async fn a_volume_that_was_only_begun_is_finished_where_it_is() {
     gateway.begin("tank/k8s/a");
     assert_eq!(made(&driver).await, "g:fast/k8s/a");
     assert_eq!(gateway.volume_ids(), ["fast/k8s/a"]);
+}
+
+/// Kubernetes places no pod whose claim is larger than the largest volume.
+#[tokio::test]
+async fn a_volume_may_be_larger_than_what_is_free() {
+    const POOL_BYTES: i64 = 1 << 50;
+    let gateway = Arc::new(ModelGateway::new(&["tank/k8s"]));
+    let driver = driver(&gateway, "c", "g");
+    made(&driver).await;
+    gateway.fill("tank/k8s/a", (POOL_BYTES / 4).cast_unsigned());
+    let space = driver.capacity(&GetCapacityRequest::default()).await.unwrap();
+    assert_eq!(space.available_capacity, POOL_BYTES / 4 * 3);
+    assert_eq!(space.maximum_volume_size, Some(POOL_BYTES));
+    let sized = |name: &str, required_bytes: i64| CreateVolumeRequest {
+        capacity_range: Some(CapacityRange { required_bytes, limit_bytes: 0 }),
+        ..asked(name, "nfs")
+    };
+    driver.create(&sized("b", POOL_BYTES)).await.unwrap();
+    let larger = driver.create(&sized("c", POOL_BYTES + 1)).await.unwrap_err();
+    assert_eq!(larger.code(), Code::ResourceExhausted);
 }
 
 #[tokio::test]

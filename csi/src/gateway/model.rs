@@ -86,6 +86,13 @@ impl ModelGateway {
         self.lock().begun.insert(id.to_owned());
     }
 
+    /// Writes to a volume until it occupies so many bytes of its pool.
+    pub fn fill(&self, id: &str, used_bytes: u64) {
+        if let Some(volume) = self.lock().volumes.get_mut(id) {
+            volume.used_bytes = used_bytes;
+        }
+    }
+
     /// Takes the pool of a parent away.
     pub fn take_away(&self, parent: &str) {
         self.lock().away.insert(parent.to_owned());
