@@ -85,11 +85,10 @@ pub struct CsiArgs {
 
 impl CsiArgs {
     fn node_settings(&self, name: &str) -> Result<NodeSettings, ServeError> {
-        let initiator = self.initiator.clone().or_else(|| initiator_of(Path::new(INITIATOR_FILE)));
         let node = names::Node {
             name: name.to_owned(),
             addresses: self.address.clone(),
-            initiator: initiator.map(|name| name.to_lowercase()),
+            initiator: self.initiator_name(Path::new(INITIATOR_FILE))?,
         };
         if !node.is_valid() {
             return Err(format!(
@@ -109,6 +108,26 @@ impl CsiArgs {
             max_volumes: self.max_volumes,
             state_dir: self.state_dir.clone(),
         })
+    }
+
+    /// Returns the iSCSI name of this machine in small letters; none if open-iscsi is not set up.
+    ///
+    /// # Errors
+    /// The gateway would take no such name, and refuse all access of this machine.
+    fn initiator_name(&self, file: &Path) -> Result<Option<String>, ServeError> {
+        let (from, found) = match &self.initiator {
+            Some(name) => ("--initiator".to_owned(), Some(name.clone())),
+            None => (file.display().to_string(), initiator_of(file)),
+        };
+        let found = found.map(|name| name.to_lowercase()).filter(|name| !name.is_empty());
+        match found {
+            Some(name) if !names::is_initiator(&name) => Err(format!(
+                "{from}: {name:?} is no iSCSI name; begin it with iqn., eui. or naa., and use \
+                 letters, digits, - . : and _"
+            )
+            .into()),
+            found => Ok(found),
+        }
     }
 }
 
@@ -226,5 +245,26 @@ mod tests {
         fs::write(&path, "## comment\nInitiatorName=iqn.1993-08.org.debian:01:a\n").unwrap();
         assert_eq!(initiator_of(&path).as_deref(), Some("iqn.1993-08.org.debian:01:a"));
         assert_eq!(initiator_of(dir.path()), None);
+    }
+
+    #[test]
+    fn a_name_that_no_gateway_takes_is_refused_with_its_source() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("name");
+        let of = |more: &[&str]| {
+            let node = ["csi", "--node", "n", "--address", "10.0.0.1"];
+            let args = Line::try_parse_from(node.iter().chain(more)).unwrap().args;
+            args.initiator_name(&path).map_err(|error| error.to_string())
+        };
+        assert_eq!(of(&[]), Ok(None));
+        fs::write(&path, "InitiatorName=\n").unwrap();
+        assert_eq!(of(&[]), Ok(None));
+        fs::write(&path, "InitiatorName=iqn.2026-11.Example:N_1\n").unwrap();
+        assert_eq!(of(&[]), Ok(Some("iqn.2026-11.example:n_1".to_owned())));
+        fs::write(&path, "InitiatorName=joe\n").unwrap();
+        let said = of(&[]).unwrap_err();
+        assert!(said.contains(&path.display().to_string()) && said.contains("joe"), "{said}");
+        let said = of(&["--initiator", "iqn.a b"]).unwrap_err();
+        assert!(said.contains("--initiator"), "{said}");
     }
 }
