@@ -1,5 +1,6 @@
 //! Command line of the driver and its socket.
 
+use crate::addresses;
 use crate::controller::Controller;
 use crate::identity::Identity;
 use crate::limits::MAX_CONCURRENT_CALLS;
@@ -12,6 +13,7 @@ use crate::proto::identity_server::IdentityServer;
 use crate::proto::node_server::NodeServer;
 use crate::settings::{DEFAULT_ZONE, Settings};
 use clap::{ArgGroup, Args, ValueEnum};
+use ipnet::IpNet;
 use std::error::Error;
 use std::fs;
 use std::future::Future;
@@ -42,6 +44,7 @@ pub enum Transports {
 /// Arguments of `zgate csi`.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("role").args(["controller", "node"]).required(true).multiple(true))]
+#[command(group = ArgGroup::new("addresses").args(["address", "address_in"]).multiple(true))]
 pub struct CsiArgs {
     /// Socket on which Kubernetes reaches the driver
     #[arg(long, value_name = "PATH", env = "CSI_ENDPOINT", default_value = "/csi/csi.sock")]
@@ -50,11 +53,14 @@ pub struct CsiArgs {
     #[arg(long, value_name = "FILE")]
     pub controller: Option<PathBuf>,
     /// Name of this machine: makes this process a node
-    #[arg(long, value_name = "NAME", env = "NODE_NAME", requires = "address")]
+    #[arg(long, value_name = "NAME", env = "NODE_NAME", requires = "addresses")]
     pub node: Option<String>,
     /// Address from which this machine uses storage; may be repeated
     #[arg(long, value_name = "IP", env = "NODE_ADDRESSES", value_delimiter = ',')]
     pub address: Vec<IpAddr>,
+    /// Network of storage: this machine uses its own addresses in it; may be repeated
+    #[arg(long, value_name = "CIDR", env = "NODE_NETWORKS", value_delimiter = ',')]
+    pub address_in: Vec<IpNet>,
     /// iSCSI name of this machine; by default that of open-iscsi
     #[arg(long, value_name = "IQN")]
     pub initiator: Option<String>,
@@ -85,18 +91,20 @@ pub struct CsiArgs {
 
 impl CsiArgs {
     fn node_settings(&self, name: &str) -> Result<NodeSettings, ServeError> {
+        let own = if self.address_in.is_empty() { Vec::new() } else { addresses::own()? };
         let node = names::Node {
             name: name.to_owned(),
-            addresses: self.address.clone(),
+            addresses: addresses::of_storage(&self.address, &self.address_in, own)?,
             initiator: self.initiator_name(Path::new(INITIATOR_FILE))?,
         };
         if !node.is_valid() {
             return Err(format!(
                 "{node}: name, addresses and initiator together are not an id of a node; use small \
-                 letters, and fewer --address"
+                 letters, and fewer --address or a smaller network for --address-in"
             )
             .into());
         }
+        tracing::info!(id = %node, "this node");
         Ok(NodeSettings {
             node,
             zone: self.zone.clone(),
@@ -236,6 +244,19 @@ mod tests {
         let both = Line::try_parse_from(both).unwrap().args;
         assert!(both.controller.is_some() && both.node.is_some());
         assert!(Line::try_parse_from(["csi", "--controller", "/a"]).is_ok());
+    }
+
+    #[test]
+    fn a_node_has_addresses_or_networks_of_storage() {
+        let node = ["csi", "--node", "n"];
+        let parsed = |more: &[&str]| Line::try_parse_from(node.iter().chain(more));
+        assert!(parsed(&[]).is_err() && parsed(&["--address-in", "10.10.0.0"]).is_err());
+        let args = parsed(&["--address-in", "127.0.0.0/8,::1/128"]).unwrap().args;
+        assert_eq!(args.address_in.len(), 2);
+        let node = args.node_settings("n").unwrap().node;
+        assert!(node.addresses.iter().all(IpAddr::is_loopback), "{node}");
+        let nowhere = parsed(&["--address-in", "192.0.2.0/24"]).unwrap().args;
+        assert!(nowhere.node_settings("n").unwrap_err().to_string().contains("192.0.2.0/24"));
     }
 
     #[test]
