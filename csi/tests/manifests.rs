@@ -40,6 +40,45 @@ fn the_driver_knows_the_variables_of_a_node() {
     }
 }
 
+/// Returns the arguments of the snapshotter, which a manifest has in one line or one by one.
+fn snapshotter_arguments(file: &str) -> Vec<String> {
+    let text = read(file);
+    let mut lines = text.lines().map(str::trim).skip_while(|line| *line != "- name: snapshotter");
+    let first = lines.find_map(|line| line.strip_prefix("args:")).unwrap().trim();
+    if let Some(all) = first.strip_prefix('[') {
+        return all.trim_end_matches(']').split(", ").map(str::to_owned).collect();
+    }
+    let one_by_one = lines.take_while(|line| line.starts_with("- --") || line.starts_with("{{"));
+    one_by_one.map(|line| line.trim_start_matches("- ").to_owned()).collect()
+}
+
+/// Returns the rules of the first role of a manifest.
+fn rules(file: &str) -> String {
+    let text = read(file);
+    text.split("\nrules:\n").nth(1).unwrap().split("---").next().unwrap().to_owned()
+}
+
+/// With the gate, and without the definitions in the cluster, the snapshotter takes no
+/// snapshots at all.
+#[test]
+fn groups_are_for_those_who_ask_for_them() {
+    let gate = "--feature-gates=CSIVolumeGroupSnapshot=true";
+    for file in ["controller.yaml", "rbac.yaml", "classes.yaml", "kustomization.yaml"] {
+        assert!(!read(&format!("base/{file}")).to_lowercase().contains("groupsnapshot"), "{file}");
+    }
+    let base = snapshotter_arguments("base/controller.yaml");
+    let (mut component, mut chart) = (base.clone(), base);
+    component.push(gate.to_owned());
+    assert_eq!(snapshotter_arguments("groups/snapshotter.yaml"), component);
+    chart.extend(["{{- if .Values.groups }}", gate, "{{- end }}"].map(str::to_owned));
+    assert_eq!(snapshotter_arguments("chart/templates/controller.yaml"), chart);
+    let groups = read("chart/templates/groups.yaml");
+    assert!(groups.starts_with("{{- if .Values.groups }}\n") && groups.ends_with("{{- end }}\n"));
+    assert!(read("chart/values.yaml").contains("\ngroups: false\n"));
+    assert_eq!(rules("groups/rbac.yaml"), rules("chart/templates/groups.yaml"));
+    assert!(groups.contains(&read("groups/class.yaml")));
+}
+
 /// e2fsck runs as a child of the driver, and counts to its limit.
 #[test]
 fn the_check_of_a_large_volume_fits_into_the_limit_of_a_node() {
