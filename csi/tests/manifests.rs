@@ -79,6 +79,31 @@ fn groups_are_for_those_who_ask_for_them() {
     assert!(groups.contains(&read("groups/class.yaml")));
 }
 
+/// Not every cluster has these kinds, and an installation with them fails where it has not.
+#[test]
+fn the_chart_leaves_out_what_a_cluster_does_not_have() {
+    let values = read("chart/values.yaml");
+    for (file, switch, kind) in [
+        ("monitoring.yaml", "monitoring", "monitoring.coreos.com/v1/ServiceMonitor"),
+        ("snapshot-class.yaml", "snapshotClass", "snapshot.storage.k8s.io/v1/VolumeSnapshotClass"),
+        ("attributes-classes.yaml", "attributesClasses", "storage.k8s.io/v1/VolumeAttributesClass"),
+    ] {
+        let text = read(&format!("chart/templates/{file}"));
+        let guard = format!("if and .Values.{switch} (.Capabilities.APIVersions.Has {kind:?})");
+        let (before, after) = text.split_once(&guard).unwrap();
+        let kind = format!("kind: {}", kind.rsplit('/').next().unwrap());
+        assert!(!before.contains(&kind) && after.contains(&kind), "{file}");
+        assert!(values.contains(&format!("\n{switch}: true\n")), "{switch}");
+        for other in ["controller.yaml", "driver.yaml", "classes.yaml"] {
+            assert!(!read(&format!("chart/templates/{other}")).contains(&kind), "{other}");
+        }
+    }
+    for file in ["classes.yaml", "snapshot-class.yaml", "attributes-classes.yaml"] {
+        let base = read(&format!("base/{file}"));
+        assert!(read(&format!("chart/templates/{file}")).contains(&base), "{file}");
+    }
+}
+
 /// e2fsck runs as a child of the driver, and counts to its limit.
 #[test]
 fn the_check_of_a_large_volume_fits_into_the_limit_of_a_node() {
