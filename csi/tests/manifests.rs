@@ -104,6 +104,17 @@ fn the_chart_leaves_out_what_a_cluster_does_not_have() {
     }
 }
 
+#[test]
+fn the_rule_of_abnormal_volumes_names_the_gate_that_it_needs() {
+    for file in ["base/monitoring.yaml", "chart/templates/monitoring.yaml"] {
+        let text = read(file);
+        let (before, _) = text.split_once("- alert: ZgateCsiVolumeAbnormal\n").unwrap();
+        let comment = before.trim_end().lines().rev().take_while(|line| line.contains("# "));
+        let comment: Vec<&str> = comment.collect();
+        assert!(comment.concat().contains("gate CSIVolumeHealth"), "{file}");
+    }
+}
+
 /// e2fsck runs as a child of the driver, and counts to its limit.
 #[test]
 fn the_check_of_a_large_volume_fits_into_the_limit_of_a_node() {
