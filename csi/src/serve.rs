@@ -73,7 +73,7 @@ pub struct CsiArgs {
     /// Transports that this machine tries
     #[arg(long, value_enum, default_value = "tcp")]
     pub transport: Transports,
-    /// Most volumes of this machine; 0: no limit
+    /// Most volumes that the scheduler places on this machine; 0: no limit
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub max_volumes: i64,
     /// Directory of what a node remembers of its volumes
