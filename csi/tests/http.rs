@@ -147,6 +147,7 @@ async fn requests_carry_token_path_and_body() {
     for of in [Of::All, Of::Parent("t/k"), Of::Volume("t/k/a")] {
         gateway.snapshots("c", of, &all).await.unwrap();
     }
+    gateway.snapshots_named("c", Of::Volume("t/k/a"), "s", &all).await.unwrap();
     let grant = GrantAccess {
         owner: "c".to_owned(),
         addresses: vec!["10.0.0.1".parse().unwrap()],
@@ -157,13 +158,14 @@ async fn requests_carry_token_path_and_body() {
     assert_eq!((error.code, error.to_string().as_str()), (ErrorCode::InUse, "m; n"));
     let seen = fixture.take();
     assert_eq!(seen[0][1], "/api/v1/volumes?owner=c&after=t%2Fa&limit=2");
-    let asked: Vec<&str> = seen[1..4].iter().map(|one| one[1].as_str()).collect();
+    let asked: Vec<&str> = seen[1..5].iter().map(|one| one[1].as_str()).collect();
     let list = "/api/v1/volume-snapshots?owner=c";
     let of_parent = format!("{list}&parent=t%2Fk");
     let of_volume = format!("{list}&volume=t%2Fk%2Fa");
-    assert_eq!(asked, [list, of_parent.as_str(), of_volume.as_str()]);
-    assert_eq!(seen[4][..3], ["PUT", "/api/v1/volumes/t%2Fk%2Fa/access/n_w", "Bearer secret"]);
-    assert_eq!(serde_json::from_str::<GrantAccess>(&seen[4][3]).unwrap(), grant);
+    let named = format!("{of_volume}&name=s");
+    assert_eq!(asked, [list, of_parent.as_str(), of_volume.as_str(), named.as_str()]);
+    assert_eq!(seen[5][..3], ["PUT", "/api/v1/volumes/t%2Fk%2Fa/access/n_w", "Bearer secret"]);
+    assert_eq!(serde_json::from_str::<GrantAccess>(&seen[5][3]).unwrap(), grant);
 }
 
 /// A wrong `url`, or a proxy: what answers there knows nothing of volumes.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::gateway::model::{Fault, ModelGateway};
+use crate::limits::MAX_PAGE_ENTRIES;
 use crate::names::Node;
 use crate::proto::volume_capability::access_mode::Mode;
 use crate::proto::volume_capability::{AccessMode, AccessType, MountVolume};
@@ -10,6 +11,7 @@ use crate::proto::{
     CreateSnapshotRequest, CreateVolumeGroupSnapshotRequest, CreateVolumeRequest,
     GetCapacityRequest, ListSnapshotsRequest, VolumeCapability,
 };
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tonic::Code;
 
 const NODE: &str = "node-1;10.0.0.1;";
@@ -194,6 +196,45 @@ async fn snapshotted(driver: &Controller, name: &str, volume: &str) -> Result<St
         ..Default::default()
     };
     driver.take_snapshot(&request).await.map(|taken| taken.snapshot_id)
+}
+
+/// Counts the requests to a gateway from now on.
+fn counted(gateway: &ModelGateway) -> Arc<AtomicUsize> {
+    let count = Arc::new(AtomicUsize::new(0));
+    let requests = Arc::clone(&count);
+    gateway.set_faults(move || {
+        requests.fetch_add(1, Ordering::Relaxed);
+        Fault::None
+    });
+    count
+}
+
+#[tokio::test]
+async fn one_request_to_each_gateway_finds_the_name_of_a_snapshot() {
+    let [near, far] = [(); 2].map(|()| Arc::new(ModelGateway::new(&["tank/k8s"])));
+    let driver = driver_of("c", &[("near", &near, &["tank/k8s"]), ("far", &far, &["tank/k8s"])]);
+    for name in ["a", "b"] {
+        driver.create(&asked(name, "nfs")).await.unwrap();
+    }
+    // More than a page has.
+    for number in 0..=MAX_PAGE_ENTRIES {
+        near.create_snapshot("tank/k8s/b", &format!("s{number:04}"), "c").await.unwrap();
+    }
+    let requests = [&near, &far].map(|gateway| counted(gateway));
+    assert_eq!(snapshotted(&driver, "s", "near:tank/k8s/a").await.unwrap(), "near:tank/k8s/a@s");
+    // The volume, its own snapshots, all of this name, and the new one.
+    assert_eq!(requests.map(|count| count.load(Ordering::Relaxed)), [4, 1]);
+    let last = format!("s{MAX_PAGE_ENTRIES:04}");
+    for is_older in [false, true] {
+        if is_older {
+            near.take_names_away();
+            far.take_names_away();
+        }
+        let taken = snapshotted(&driver, &last, "near:tank/k8s/a").await.unwrap_err();
+        assert_eq!(taken.code(), Code::AlreadyExists, "{is_older}");
+        let found = driver.snapshot(&format!("near:tank/k8s/b@{last}")).await.unwrap();
+        assert!(found.is_some(), "{is_older}");
+    }
 }
 
 #[tokio::test]

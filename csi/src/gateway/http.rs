@@ -267,6 +267,17 @@ impl Gateway for HttpGateway {
         self.get(&query(path::VOLUME_SNAPSHOTS, owner, of, page)).await
     }
 
+    async fn snapshots_named(
+        &self,
+        owner: &str,
+        of: Of<'_>,
+        name: &str,
+        page: &Page,
+    ) -> Result<SnapshotPage, ApiError> {
+        let all = query(path::VOLUME_SNAPSHOTS, owner, of, page);
+        self.get(&format!("{all}&name={}", path::segment(name))).await
+    }
+
     async fn capacity(&self, parent: &str) -> Result<Capacity, ApiError> {
         self.get(&format!("{}?parent={}", path::CAPACITY, path::segment(parent))).await
     }
