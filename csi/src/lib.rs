@@ -2,6 +2,7 @@
 //! gateways for Kubernetes. The controller asks gateways through their API; the
 //! node mounts file systems over NFS and attaches disks over iSCSI.
 
+mod addresses;
 pub mod controller;
 pub mod gateway;
 pub mod identity;

@@ -197,15 +197,23 @@ const READ_ONLY: &str = "_r";
 /// End of a node's name at the gateway if the node may write.
 const READ_WRITE: &str = "_w";
 
+/// Returns whether a text is an iSCSI name (RFC 7143 section 4.2.7) in small letters. The
+/// underscore, which real names have with that of a host, is taken, as the gateway does.
+#[must_use]
+pub fn is_initiator(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.:_".contains(c);
+    let is_form = ["iqn.", "eui.", "naa."].iter().any(|form| text.starts_with(form));
+    is_form && text.chars().all(allowed)
+}
+
 impl Node {
     /// Returns whether the id is one that CSI and the gateway accept.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
-        let initiator = self.initiator.as_deref().unwrap_or_default();
         !self.name.is_empty()
             && self.name.chars().all(plain)
-            && initiator.chars().all(|c| plain(c) || c == ':' || c == '_')
+            && self.initiator.as_deref().is_none_or(is_initiator)
             && !self.addresses.is_empty()
             && self.to_string().len() <= MAX_NODE_ID_BYTES
             && self.access_name(true).len() <= MAX_ACCESS_NAME_BYTES
@@ -301,8 +309,11 @@ mod tests {
             );
             assert_eq!(Node::from_access_name(&name), Some((node.clone(), read_only)));
         }
-        for wrong in ["fake-node-id", "n;;", "N;10.0.0.1;", "n;10.0.0.1;;", "n;10.0.0.1;iqn a"] {
+        for wrong in ["fake-node-id", "n;;", "N;10.0.0.1;", "n;10.0.0.1;;"] {
             assert!(wrong.parse::<Node>().is_err(), "{wrong}");
+        }
+        for wrong in ["joe", "iqn", "iqn.a b", "iqn.a/b", "iqn.A", "iqn.\u{e4}"] {
+            assert!(format!("n;10.0.0.1;{wrong}").parse::<Node>().is_err(), "{wrong}");
         }
         assert_eq!(Node::from_access_name("n"), None);
         assert_eq!(Node::from_access_name("n_x_w"), None);

@@ -1,5 +1,6 @@
 //! Command line of the driver and its socket.
 
+use crate::addresses;
 use crate::controller::Controller;
 use crate::identity::Identity;
 use crate::limits::MAX_CONCURRENT_CALLS;
@@ -12,6 +13,7 @@ use crate::proto::identity_server::IdentityServer;
 use crate::proto::node_server::NodeServer;
 use crate::settings::{DEFAULT_ZONE, Settings};
 use clap::{ArgGroup, Args, ValueEnum};
+use ipnet::IpNet;
 use std::error::Error;
 use std::fs;
 use std::future::Future;
@@ -42,6 +44,7 @@ pub enum Transports {
 /// Arguments of `zgate csi`.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("role").args(["controller", "node"]).required(true).multiple(true))]
+#[command(group = ArgGroup::new("addresses").args(["address", "address_in"]).multiple(true))]
 pub struct CsiArgs {
     /// Socket on which Kubernetes reaches the driver
     #[arg(long, value_name = "PATH", env = "CSI_ENDPOINT", default_value = "/csi/csi.sock")]
@@ -50,11 +53,14 @@ pub struct CsiArgs {
     #[arg(long, value_name = "FILE")]
     pub controller: Option<PathBuf>,
     /// Name of this machine: makes this process a node
-    #[arg(long, value_name = "NAME", env = "NODE_NAME", requires = "address")]
+    #[arg(long, value_name = "NAME", env = "NODE_NAME", requires = "addresses")]
     pub node: Option<String>,
     /// Address from which this machine uses storage; may be repeated
     #[arg(long, value_name = "IP", env = "NODE_ADDRESSES", value_delimiter = ',')]
     pub address: Vec<IpAddr>,
+    /// Network of storage: this machine uses its own addresses in it; may be repeated
+    #[arg(long, value_name = "CIDR", env = "NODE_NETWORKS", value_delimiter = ',')]
+    pub address_in: Vec<IpNet>,
     /// iSCSI name of this machine; by default that of open-iscsi
     #[arg(long, value_name = "IQN")]
     pub initiator: Option<String>,
@@ -67,7 +73,7 @@ pub struct CsiArgs {
     /// Transports that this machine tries
     #[arg(long, value_enum, default_value = "tcp")]
     pub transport: Transports,
-    /// Most volumes of this machine; 0: no limit
+    /// Most volumes that the scheduler places on this machine; 0: no limit
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub max_volumes: i64,
     /// Directory of what a node remembers of its volumes
@@ -85,19 +91,20 @@ pub struct CsiArgs {
 
 impl CsiArgs {
     fn node_settings(&self, name: &str) -> Result<NodeSettings, ServeError> {
-        let initiator = self.initiator.clone().or_else(|| initiator_of(Path::new(INITIATOR_FILE)));
+        let own = if self.address_in.is_empty() { Vec::new() } else { addresses::own()? };
         let node = names::Node {
             name: name.to_owned(),
-            addresses: self.address.clone(),
-            initiator: initiator.map(|name| name.to_lowercase()),
+            addresses: addresses::of_storage(&self.address, &self.address_in, own)?,
+            initiator: self.initiator_name(Path::new(INITIATOR_FILE))?,
         };
         if !node.is_valid() {
             return Err(format!(
                 "{node}: name, addresses and initiator together are not an id of a node; use small \
-                 letters, and fewer --address"
+                 letters, and fewer --address or a smaller network for --address-in"
             )
             .into());
         }
+        tracing::info!(id = %node, "this node");
         Ok(NodeSettings {
             node,
             zone: self.zone.clone(),
@@ -109,6 +116,26 @@ impl CsiArgs {
             max_volumes: self.max_volumes,
             state_dir: self.state_dir.clone(),
         })
+    }
+
+    /// Returns the iSCSI name of this machine in small letters; none if open-iscsi is not set up.
+    ///
+    /// # Errors
+    /// The gateway would take no such name, and refuse all access of this machine.
+    fn initiator_name(&self, file: &Path) -> Result<Option<String>, ServeError> {
+        let (from, found) = match &self.initiator {
+            Some(name) => ("--initiator".to_owned(), Some(name.clone())),
+            None => (file.display().to_string(), initiator_of(file)),
+        };
+        let found = found.map(|name| name.to_lowercase()).filter(|name| !name.is_empty());
+        match found {
+            Some(name) if !names::is_initiator(&name) => Err(format!(
+                "{from}: {name:?} is no iSCSI name; begin it with iqn., eui. or naa., and use \
+                 letters, digits, - . : and _"
+            )
+            .into()),
+            found => Ok(found),
+        }
     }
 }
 
@@ -220,11 +247,45 @@ mod tests {
     }
 
     #[test]
+    fn a_node_has_addresses_or_networks_of_storage() {
+        let node = ["csi", "--node", "n"];
+        let parsed = |more: &[&str]| Line::try_parse_from(node.iter().chain(more));
+        assert!(parsed(&[]).is_err() && parsed(&["--address-in", "10.10.0.0"]).is_err());
+        let args = parsed(&["--address-in", "127.0.0.0/8,::1/128"]).unwrap().args;
+        assert_eq!(args.address_in.len(), 2);
+        let node = args.node_settings("n").unwrap().node;
+        assert!(node.addresses.iter().all(IpAddr::is_loopback), "{node}");
+        let nowhere = parsed(&["--address-in", "192.0.2.0/24"]).unwrap().args;
+        assert!(nowhere.node_settings("n").unwrap_err().to_string().contains("192.0.2.0/24"));
+    }
+
+    #[test]
     fn the_name_of_open_iscsi_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("name");
         fs::write(&path, "## comment\nInitiatorName=iqn.1993-08.org.debian:01:a\n").unwrap();
         assert_eq!(initiator_of(&path).as_deref(), Some("iqn.1993-08.org.debian:01:a"));
         assert_eq!(initiator_of(dir.path()), None);
+    }
+
+    #[test]
+    fn a_name_that_no_gateway_takes_is_refused_with_its_source() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("name");
+        let of = |more: &[&str]| {
+            let node = ["csi", "--node", "n", "--address", "10.0.0.1"];
+            let args = Line::try_parse_from(node.iter().chain(more)).unwrap().args;
+            args.initiator_name(&path).map_err(|error| error.to_string())
+        };
+        assert_eq!(of(&[]), Ok(None));
+        fs::write(&path, "InitiatorName=\n").unwrap();
+        assert_eq!(of(&[]), Ok(None));
+        fs::write(&path, "InitiatorName=iqn.2026-11.Example:N_1\n").unwrap();
+        assert_eq!(of(&[]), Ok(Some("iqn.2026-11.example:n_1".to_owned())));
+        fs::write(&path, "InitiatorName=joe\n").unwrap();
+        let said = of(&[]).unwrap_err();
+        assert!(said.contains(&path.display().to_string()) && said.contains("joe"), "{said}");
+        let said = of(&["--initiator", "iqn.a b"]).unwrap_err();
+        assert!(said.contains("--initiator"), "{said}");
     }
 }

@@ -36,8 +36,8 @@ fn write(dir: &Path, name: &str, text: &str) {
     std::fs::write(dir.join(name), text).unwrap();
 }
 
-/// Answers with a page for lists, as a server without the API for what is elsewhere, and
-/// with an error for everything else.
+/// Answers with a page for lists, as a server without the API for what is elsewhere or
+/// malformed, and with an error for everything else.
 async fn answer(
     seen: Seen,
     request: Request<Incoming>,
@@ -49,11 +49,14 @@ async fn answer(
     let [method, path, token] = line;
     let is_list = method == "GET" && path.contains('?');
     let is_elsewhere = path.contains("elsewhere");
+    let is_malformed = path.contains("malformed");
     seen.lock().unwrap().push([method, path, token, String::from_utf8(body.to_vec()).unwrap()]);
     let (status, text) = if is_list {
         (200, r#"{"items": [], "next": "t/b"}"#)
     } else if is_elsewhere {
         (404, "<html>no such page</html>")
+    } else if is_malformed {
+        (400, "<html>bad request</html>")
     } else {
         (409, r#"{"error": {"code": "in_use", "message": "m", "next_step": "n"}}"#)
     };
@@ -144,6 +147,7 @@ async fn requests_carry_token_path_and_body() {
     for of in [Of::All, Of::Parent("t/k"), Of::Volume("t/k/a")] {
         gateway.snapshots("c", of, &all).await.unwrap();
     }
+    gateway.snapshots_named("c", Of::Volume("t/k/a"), "s", &all).await.unwrap();
     let grant = GrantAccess {
         owner: "c".to_owned(),
         addresses: vec!["10.0.0.1".parse().unwrap()],
@@ -154,24 +158,27 @@ async fn requests_carry_token_path_and_body() {
     assert_eq!((error.code, error.to_string().as_str()), (ErrorCode::InUse, "m; n"));
     let seen = fixture.take();
     assert_eq!(seen[0][1], "/api/v1/volumes?owner=c&after=t%2Fa&limit=2");
-    let asked: Vec<&str> = seen[1..4].iter().map(|one| one[1].as_str()).collect();
+    let asked: Vec<&str> = seen[1..5].iter().map(|one| one[1].as_str()).collect();
     let list = "/api/v1/volume-snapshots?owner=c";
     let of_parent = format!("{list}&parent=t%2Fk");
     let of_volume = format!("{list}&volume=t%2Fk%2Fa");
-    assert_eq!(asked, [list, of_parent.as_str(), of_volume.as_str()]);
-    assert_eq!(seen[4][..3], ["PUT", "/api/v1/volumes/t%2Fk%2Fa/access/n_w", "Bearer secret"]);
-    assert_eq!(serde_json::from_str::<GrantAccess>(&seen[4][3]).unwrap(), grant);
+    let named = format!("{of_volume}&name=s");
+    assert_eq!(asked, [list, of_parent.as_str(), of_volume.as_str(), named.as_str()]);
+    assert_eq!(seen[5][..3], ["PUT", "/api/v1/volumes/t%2Fk%2Fa/access/n_w", "Bearer secret"]);
+    assert_eq!(serde_json::from_str::<GrantAccess>(&seen[5][3]).unwrap(), grant);
 }
 
-/// A wrong `url`: what answers there knows nothing of volumes.
+/// A wrong `url`, or a proxy: what answers there knows nothing of volumes.
 #[tokio::test]
 async fn a_page_that_is_not_found_is_no_absent_volume() {
     let fixture = fixture().await;
     let gateway = fixture.gateway(TOKEN);
-    let error = gateway.volume("t/k/elsewhere").await.unwrap_err();
-    assert_eq!(error.code, ErrorCode::Storage, "{error}");
-    let error = gateway.delete_volume("t/k/elsewhere", "c").await.unwrap_err();
-    assert_eq!(error.code, ErrorCode::Storage, "{error}");
+    for id in ["t/k/elsewhere", "t/k/malformed"] {
+        let error = gateway.volume(id).await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::Storage, "{error}");
+        let error = gateway.delete_volume(id, "c").await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::Storage, "{error}");
+    }
 }
 
 #[tokio::test]

@@ -23,6 +23,8 @@ const CALLS: usize = 2_500;
 const SEEDS: [u64; 4] = [1, 22, 333, 4444];
 const NAMES: u64 = 12;
 const NODES: u64 = 3;
+/// Addresses that each node has, one at a time: its id changes with them.
+const ADDRESSES: u64 = 2;
 const GIB: i64 = 1 << 30;
 const PARENTS: [&str; 2] = ["tank/k8s", "tank/other"];
 
@@ -92,8 +94,15 @@ fn capability() -> VolumeCapability {
     }
 }
 
+/// Returns an id of a node: one of each address of each node.
 fn node(number: u64) -> String {
-    format!("node-{number};10.0.0.{};", number + 1)
+    let (node, address) = (number % NODES, number / NODES);
+    format!("node-{node};10.0.{address}.{};", node + 1)
+}
+
+/// Returns whether both are ids of the same node.
+fn is_same_node(one: &str, other: &str) -> bool {
+    one.split(';').next() == other.split(';').next()
 }
 
 /// Id of a volume or snapshot in the state of the caller, or one that never was.
@@ -219,11 +228,13 @@ impl Model {
             }
             (Call::Delete { name }, _) => drop(self.volumes.remove(name)),
             (Call::Publish { name, node: number }, _) => {
-                self.volumes.get_mut(name).unwrap().nodes.insert(node(*number));
+                let (nodes, id) = (&mut self.volumes.get_mut(name).unwrap().nodes, node(*number));
+                nodes.retain(|other| !is_same_node(other, &id));
+                nodes.insert(id);
             }
             (Call::Unpublish { name, node: number }, _) => {
                 if let Some(volume) = self.volumes.get_mut(name) {
-                    volume.nodes.remove(&node(*number));
+                    volume.nodes.retain(|other| !is_same_node(other, &node(*number)));
                 }
             }
             (Call::Expand { name, .. }, Answer::Volume(_, capacity)) => {
@@ -303,8 +314,8 @@ fn draw(random: &mut Random, model: &Model) -> Call {
             Call::Create { name, size: (1 + random.below(3) as i64) * GIB, source }
         }
         30..45 => Call::Delete { name },
-        45..55 => Call::Publish { name, node: random.below(NODES) },
-        55..66 => Call::Unpublish { name, node: random.below(NODES) },
+        45..55 => Call::Publish { name, node: random.below(NODES * ADDRESSES) },
+        55..66 => Call::Unpublish { name, node: random.below(NODES * ADDRESSES) },
         66..74 => Call::Expand { name, size: (1 + random.below(5) as i64) * GIB },
         74..82 => Call::Snapshot { name, of: random.below(NAMES) },
         82..89 => Call::DeleteSnapshot { name },

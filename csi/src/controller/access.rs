@@ -1,6 +1,6 @@
 //! Access of nodes to volumes.
 
-use super::{Controller, Wanted};
+use super::{Controller, Site, Wanted};
 use crate::names::{Node, VolumeId};
 use crate::proto::validate_volume_capabilities_response::Confirmed;
 use crate::proto::{
@@ -14,7 +14,8 @@ use tonic::Status;
 use zgate_api::{ErrorCode, GrantAccess, Volume, VolumeKind};
 
 impl Controller {
-    /// Gives a node access. When this returns, the gateway serves the volume to it.
+    /// Gives a node access. When this returns, the gateway serves the volume to it, and to no
+    /// earlier addresses and initiator names of the node.
     pub(super) async fn publish(
         &self,
         request: &ControllerPublishVolumeRequest,
@@ -52,6 +53,10 @@ impl Controller {
         let name = node.access_name(read_only);
         let access =
             site.gateway.grant(&parsed.dataset, &name, &grant).await.map_err(of_gateway)?;
+        // Last: what the node has mounted goes on under the new id.
+        let earlier = accesses_of(&volume, &node.name).filter(|(_, other)| *other != node);
+        let earlier: Vec<String> = earlier.map(|(name, _)| name.clone()).collect();
+        self.revoke(site, &parsed.dataset, &earlier).await?;
         Ok(publication::write(&access, site.settings.node_address()))
     }
 
@@ -62,8 +67,13 @@ impl Controller {
         let _lock = self.locks.take(id)?;
         let Some(volume) = self.find(&parsed).await? else { return Ok(()) };
         let site = self.site(&parsed.gateway)?;
-        for name in names_to_revoke(&volume, node_id) {
-            match site.gateway.revoke(&parsed.dataset, &name, &self.owner).await {
+        self.revoke(site, &parsed.dataset, &names_to_revoke(&volume, node_id)).await
+    }
+
+    /// Ends the access that has these names at the gateway.
+    async fn revoke(&self, site: &Site, dataset: &str, names: &[String]) -> Result<(), Status> {
+        for name in names {
+            match site.gateway.revoke(dataset, name, &self.owner).await {
                 Err(error) if error.code != ErrorCode::NotFound => return Err(of_gateway(error)),
                 _ => {}
             }
@@ -92,24 +102,36 @@ impl Controller {
     }
 }
 
-/// Returns the names whose access ends; without a node, all.
+/// Returns the names at the gateway under which a node has access, and the ids in them. A
+/// node's id has its addresses and its initiator name in it, and changes with them: it may
+/// have access under an earlier one.
+fn accesses_of<'a>(
+    volume: &'a Volume,
+    node_name: &'a str,
+) -> impl Iterator<Item = (&'a String, Node)> {
+    let known =
+        volume.access.iter().filter_map(|name| Some((name, Node::from_access_name(name)?.0)));
+    known.filter(move |(_, node)| node.name == node_name)
+}
+
+/// Returns the names whose access ends: all of a node, whatever its id was when they were
+/// given; without a node, all.
 ///
-/// A node that is not listed may still be served: an earlier request may have removed
-/// its name, and failed before the gateway stopped serving it.
+/// A node that is not listed with this id may still be served: an earlier request may have
+/// removed its name, and failed before the gateway stopped serving it.
 fn names_to_revoke(volume: &Volume, node_id: &str) -> Vec<String> {
     if node_id.is_empty() {
         return volume.access.clone();
     }
-    let is_its = |name: &&String| {
-        Node::from_access_name(name).is_some_and(|(node, _)| node.to_string() == node_id)
-    };
-    let listed: Vec<String> = volume.access.iter().filter(is_its).cloned().collect();
-    match node_id.parse::<Node>() {
-        Ok(node) if listed.is_empty() => {
-            [false, true].map(|read_only| node.access_name(read_only)).into()
-        }
-        _ => listed,
+    // The driver has given access to no such node.
+    let Ok(asked) = node_id.parse::<Node>() else { return Vec::new() };
+    let listed: Vec<(&String, Node)> = accesses_of(volume, &asked.name).collect();
+    let has_id = listed.iter().any(|(_, node)| *node == asked);
+    let mut names: Vec<String> = listed.into_iter().map(|(name, _)| name.clone()).collect();
+    if !has_id {
+        names.extend([false, true].map(|read_only| asked.access_name(read_only)));
     }
+    names
 }
 
 /// Refuses access that does not go together with that of others.

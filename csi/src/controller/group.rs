@@ -86,7 +86,7 @@ impl Controller {
 
     /// Reads all snapshots of a group: none is forgotten because its pool is away.
     async fn members(&self, site: &Site, group: &GroupId) -> Result<Vec<Snapshot>, Status> {
-        self.snapshots_of(site, Of::All, |one| one.name == group.name).await
+        self.snapshots_of(site, Of::All, &group.name).await
     }
 }
 

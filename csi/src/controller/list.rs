@@ -133,8 +133,10 @@ impl Controller {
         Ok(ListSnapshotsResponse { entries, next_token })
     }
 
-    /// Returns the space of the roomiest place: a volume is in one of them. Those that do not
-    /// answer are left out, as long as one does: nothing can be made there.
+    /// Returns the space of the roomiest place: a volume is in one of them. It may be larger
+    /// than what is free there, up to what the gateway takes: its size is a quota, or that of a
+    /// disk that takes space as it is written, and a clone takes none at first.
+    /// Places that do not answer are left out, as long as one does: nothing can be made there.
     pub(super) async fn capacity(
         &self,
         request: &GetCapacityRequest,
@@ -154,11 +156,11 @@ impl Controller {
                 .collect();
             asks.push(Ask::new(site, room_at(site, parents)));
         }
-        let most = most_known(gather(asks).await)?.unwrap_or(0);
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let most = most_known(gather(asks).await)?.unwrap_or_default();
+        let bytes = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         Ok(GetCapacityResponse {
-            available_capacity: most,
-            maximum_volume_size: Some(most),
+            available_capacity: bytes(most.0),
+            maximum_volume_size: Some(bytes(most.1)),
             minimum_volume_size: Some(SIZE_STEP_BYTES.cast_signed()),
         })
     }
@@ -208,23 +210,26 @@ fn join<T, E>(
     (entries, String::new())
 }
 
+/// Bytes that are available below a parent, and all of them.
+type Room = (u64, u64);
+
 /// Returns the space of the roomiest of these parents of a gateway; none if there is none.
 /// They are asked in turn: a gateway has a bound on connections.
-async fn room_at(site: &Site, parents: Vec<&String>) -> Result<Option<u64>, Status> {
+async fn room_at(site: &Site, parents: Vec<&String>) -> Result<Option<Room>, Status> {
     let mut answers = Vec::new();
     for parent in parents {
         let capacity = site.gateway.capacity(parent).await.map_err(of_gateway);
-        answers.push(capacity.map(|capacity| Some(capacity.available_bytes)));
+        answers.push(capacity.map(|room| Some((room.available_bytes, room.total_bytes))));
     }
     most_known(answers)
 }
 
 /// Returns the most of what is known. What is unavailable counts only if nothing is known.
-fn most_known(answers: Vec<Result<Option<u64>, Status>>) -> Result<Option<u64>, Status> {
+fn most_known(answers: Vec<Result<Option<Room>, Status>>) -> Result<Option<Room>, Status> {
     let (mut most, mut unknown) = (None, None);
     for answer in answers {
         match answer {
-            Ok(bytes) => most = most.max(bytes),
+            Ok(room) => most = most.max(room),
             Err(error) if error.code() == Code::Unavailable => {
                 tracing::warn!(error = error.message(), "the space of a place is not known");
                 unknown = Some(error);

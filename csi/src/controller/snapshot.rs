@@ -28,7 +28,7 @@ impl Controller {
         self.find(&parsed).await?.ok_or_else(|| no_volume(id))?;
         let site = self.site(&parsed.gateway)?;
         let of_volume = Of::Volume(&parsed.dataset);
-        let own = self.snapshots_of(site, of_volume, |one| one.name == name).await?;
+        let own = self.snapshots_of(site, of_volume, &name).await?;
         if own.is_empty() {
             self.refuse_if_taken(&parsed, &name).await?;
         }
@@ -74,7 +74,7 @@ impl Controller {
         name: &str,
         parents: &BTreeSet<&str>,
     ) -> Result<Vec<Snapshot>, Status> {
-        let failed = match self.snapshots_of(site, Of::All, |one| one.name == name).await {
+        let failed = match self.snapshots_of(site, Of::All, name).await {
             Err(error) if error.code() != Code::ResourceExhausted => error,
             found => return found,
         };
@@ -82,7 +82,7 @@ impl Controller {
         let mut found = Vec::new();
         for parent in parents {
             let below = Of::Parent(parent);
-            found.extend(self.snapshots_of(site, below, |one| one.name == name).await?);
+            found.extend(self.snapshots_of(site, below, name).await?);
         }
         Ok(found)
     }
@@ -114,27 +114,38 @@ impl Controller {
         id: &str,
     ) -> Result<Option<Snapshot>, Status> {
         let Ok(site) = self.site(&volume.gateway) else { return Ok(None) };
-        let of_volume = Of::Volume(&volume.dataset);
-        match self.snapshots_of(site, of_volume, |one| one.id == id).await {
-            Ok(found) => Ok(found.into_iter().next()),
+        let Some((_, name)) = id.split_once('@') else { return Ok(None) };
+        match self.snapshots_of(site, Of::Volume(&volume.dataset), name).await {
+            Ok(found) => Ok(found.into_iter().find(|one| one.id == id)),
             Err(error) if error.code() == Code::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Reads the snapshots of a gateway that are wanted.
+    /// Reads the snapshots of a gateway with a name. One that is older than the driver may not
+    /// know the selection by name: all its snapshots are read then.
     pub(super) async fn snapshots_of(
         &self,
         site: &Site,
         of: Of<'_>,
-        wanted: impl Fn(&Snapshot) -> bool,
+        name: &str,
     ) -> Result<Vec<Snapshot>, Status> {
         let mut found = Vec::new();
         let mut page = Page { after: None, limit: Some(MAX_PAGE_ENTRIES) };
+        let mut is_selected = true;
         for _ in 0..MAX_SEARCHED_PAGES {
-            let part = site.gateway.snapshots(&self.owner, of, &page).await;
-            let part = part.map_err(of_gateway)?;
-            found.extend(part.items.into_iter().filter(&wanted));
+            let part = match is_selected {
+                true => site.gateway.snapshots_named(&self.owner, of, name, &page).await,
+                false => site.gateway.snapshots(&self.owner, of, &page).await,
+            };
+            let part = match part {
+                Err(error) if is_selected && error.code == ErrorCode::Invalid => {
+                    is_selected = false;
+                    continue;
+                }
+                part => part.map_err(of_gateway)?,
+            };
+            found.extend(part.items.into_iter().filter(|one| one.name == name));
             page.after = part.next;
             if page.after.is_none() {
                 return Ok(found);

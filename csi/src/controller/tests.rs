@@ -2,14 +2,16 @@
 
 use super::*;
 use crate::gateway::model::{Fault, ModelGateway};
-use crate::limits::GATHER_SECONDS;
+use crate::limits::{GATHER_SECONDS, MAX_PAGE_ENTRIES};
+use crate::names::Node;
 use crate::proto::volume_capability::access_mode::Mode;
 use crate::proto::volume_capability::{AccessMode, AccessType, MountVolume};
 use crate::proto::{
-    CapacityRange, ControllerExpandVolumeRequest, CreateSnapshotRequest,
-    CreateVolumeGroupSnapshotRequest, CreateVolumeRequest, GetCapacityRequest, ListSnapshotsRequest,
-    ListVolumesRequest, VolumeCapability,
+    CapacityRange, ControllerExpandVolumeRequest, ControllerPublishVolumeRequest,
+    CreateSnapshotRequest, CreateVolumeGroupSnapshotRequest, CreateVolumeRequest,
+    GetCapacityRequest, ListSnapshotsRequest, ListVolumesRequest, VolumeCapability,
 };
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 use tonic::Code;
@@ -35,15 +37,18 @@ fn driver_of(owner: &str, gateways: &[(&str, &Arc<ModelGateway>, &[&str])]) -> C
     })
 }
 
+fn capability(mode: Mode) -> VolumeCapability {
+    VolumeCapability {
+        access_mode: Some(AccessMode { mode: mode.into() }),
+        access_type: Some(AccessType::Mount(MountVolume::default())),
+    }
+}
+
 /// Returns a request for a volume of the default size.
 fn asked(name: &str, protocol: &str) -> CreateVolumeRequest {
-    let capability = VolumeCapability {
-        access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
-        access_type: Some(AccessType::Mount(MountVolume::default())),
-    };
     CreateVolumeRequest {
         name: name.to_owned(),
-        volume_capabilities: vec![capability],
+        volume_capabilities: vec![capability(Mode::SingleNodeWriter)],
         parameters: [("protocol".to_owned(), protocol.to_owned())].into(),
         ..Default::default()
     }
@@ -78,6 +83,53 @@ async fn a_place_that_the_settings_do_not_name_is_not_an_absent_volume() {
     right.delete(&id).await.unwrap();
 }
 
+/// Attaches a volume to a node.
+async fn attached(driver: &Controller, id: &str, node: &str, mode: Mode) -> Result<(), Status> {
+    let request = ControllerPublishVolumeRequest {
+        volume_id: id.to_owned(),
+        node_id: node.to_owned(),
+        volume_capability: Some(capability(mode)),
+        ..Default::default()
+    };
+    driver.publish(&request).await.map(drop)
+}
+
+/// A node's id has its addresses and its initiator name in it, and changes with them.
+#[tokio::test]
+async fn access_under_an_earlier_id_of_a_node_ends_with_the_nodes() {
+    let gateway = Arc::new(ModelGateway::new(&["tank/k8s"]));
+    let driver = driver(&gateway, "c", "g");
+    let id = made(&driver).await;
+    let nodes = || {
+        let names = gateway.nodes("tank/k8s/a");
+        let ids = names.iter().map(|name| Node::from_access_name(name).unwrap().0.to_string());
+        ids.collect::<Vec<_>>()
+    };
+    let later = "node-1;10.0.0.2,10.0.0.1;iqn.2026-11.test:n1";
+    let (other, alike) = ("node-2;10.0.0.3;", "node-10;10.0.0.4;");
+    attached(&driver, &id, NODE, Mode::SingleNodeWriter).await.unwrap();
+    driver.unpublish(&id, later).await.unwrap();
+    assert!(nodes().is_empty());
+    attached(&driver, &id, other, Mode::SingleNodeWriter).await.unwrap();
+    driver.unpublish(&id, other).await.unwrap();
+    for node in [NODE, alike, later] {
+        attached(&driver, &id, node, Mode::MultiNodeMultiWriter).await.unwrap();
+    }
+    assert_eq!(nodes(), [alike, later]);
+    // The access under the new id holds when that under the former one cannot be ended.
+    let mut faults = [Fault::None, Fault::None, Fault::NotSent].into_iter();
+    gateway.set_faults(move || faults.next().unwrap_or(Fault::None));
+    let renewed = attached(&driver, &id, NODE, Mode::MultiNodeMultiWriter).await.unwrap_err();
+    assert_eq!((renewed.code(), nodes().len()), (Code::Unavailable, 3));
+    attached(&driver, &id, NODE, Mode::MultiNodeMultiWriter).await.unwrap();
+    assert_eq!(nodes().len(), 2);
+    driver.unpublish(&id, later).await.unwrap();
+    driver.unpublish(&id, "node-1").await.unwrap();
+    assert_eq!(nodes(), [alike]);
+    driver.unpublish(&id, alike).await.unwrap();
+    driver.delete(&id).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_volume_that_was_only_begun_is_finished_where_it_is() {
     let places = ["tank/k8s", "fast/k8s"];
@@ -92,6 +144,26 @@ async fn a_volume_that_was_only_begun_is_finished_where_it_is() {
     gateway.begin("tank/k8s/a");
     assert_eq!(made(&driver).await, "g:fast/k8s/a");
     assert_eq!(gateway.volume_ids(), ["fast/k8s/a"]);
+}
+
+/// Kubernetes places no pod whose claim is larger than the largest volume.
+#[tokio::test]
+async fn a_volume_may_be_larger_than_what_is_free() {
+    const POOL_BYTES: i64 = 1 << 50;
+    let gateway = Arc::new(ModelGateway::new(&["tank/k8s"]));
+    let driver = driver(&gateway, "c", "g");
+    made(&driver).await;
+    gateway.fill("tank/k8s/a", (POOL_BYTES / 4).cast_unsigned());
+    let space = driver.capacity(&GetCapacityRequest::default()).await.unwrap();
+    assert_eq!(space.available_capacity, POOL_BYTES / 4 * 3);
+    assert_eq!(space.maximum_volume_size, Some(POOL_BYTES));
+    let sized = |name: &str, required_bytes: i64| CreateVolumeRequest {
+        capacity_range: Some(CapacityRange { required_bytes, limit_bytes: 0 }),
+        ..asked(name, "nfs")
+    };
+    driver.create(&sized("b", POOL_BYTES)).await.unwrap();
+    let larger = driver.create(&sized("c", POOL_BYTES + 1)).await.unwrap_err();
+    assert_eq!(larger.code(), Code::ResourceExhausted);
 }
 
 #[tokio::test]
@@ -126,6 +198,45 @@ async fn snapshotted(driver: &Controller, name: &str, volume: &str) -> Result<St
         ..Default::default()
     };
     driver.take_snapshot(&request).await.map(|taken| taken.snapshot_id)
+}
+
+/// Counts the requests to a gateway from now on.
+fn counted(gateway: &ModelGateway) -> Arc<AtomicUsize> {
+    let count = Arc::new(AtomicUsize::new(0));
+    let requests = Arc::clone(&count);
+    gateway.set_faults(move || {
+        requests.fetch_add(1, Ordering::Relaxed);
+        Fault::None
+    });
+    count
+}
+
+#[tokio::test]
+async fn one_request_to_each_gateway_finds_the_name_of_a_snapshot() {
+    let [near, far] = [(); 2].map(|()| Arc::new(ModelGateway::new(&["tank/k8s"])));
+    let driver = driver_of("c", &[("near", &near, &["tank/k8s"]), ("far", &far, &["tank/k8s"])]);
+    for name in ["a", "b"] {
+        driver.create(&asked(name, "nfs")).await.unwrap();
+    }
+    // More than a page has.
+    for number in 0..=MAX_PAGE_ENTRIES {
+        near.create_snapshot("tank/k8s/b", &format!("s{number:04}"), "c").await.unwrap();
+    }
+    let requests = [&near, &far].map(|gateway| counted(gateway));
+    assert_eq!(snapshotted(&driver, "s", "near:tank/k8s/a").await.unwrap(), "near:tank/k8s/a@s");
+    // The volume, its own snapshots, all of this name, and the new one.
+    assert_eq!(requests.map(|count| count.load(Ordering::Relaxed)), [4, 1]);
+    let last = format!("s{MAX_PAGE_ENTRIES:04}");
+    for is_older in [false, true] {
+        if is_older {
+            near.take_names_away();
+            far.take_names_away();
+        }
+        let taken = snapshotted(&driver, &last, "near:tank/k8s/a").await.unwrap_err();
+        assert_eq!(taken.code(), Code::AlreadyExists, "{is_older}");
+        let found = driver.snapshot(&format!("near:tank/k8s/b@{last}")).await.unwrap();
+        assert!(found.is_some(), "{is_older}");
+    }
 }
 
 #[tokio::test]

@@ -177,10 +177,12 @@ impl HttpGateway {
     }
 }
 
-/// Returns the code of an answer that is none of the gateway's. That somebody else
-/// knows no such page does not say that the gateway has no such volume.
+/// Returns the code of an answer that is none of the gateway's. That somebody else knows no
+/// such page, or takes the request for a wrong one, does not say that the gateway has no such
+/// volume.
 fn code_of(status: u16) -> ErrorCode {
-    let same = |code: &ErrorCode| code.http_status() == status && *code != ErrorCode::NotFound;
+    let denies = |code: ErrorCode| matches!(code, ErrorCode::NotFound | ErrorCode::Invalid);
+    let same = |code: &ErrorCode| code.http_status() == status && !denies(*code);
     ErrorCode::ALL.into_iter().find(same).unwrap_or(ErrorCode::Storage)
 }
 
@@ -263,6 +265,17 @@ impl Gateway for HttpGateway {
         page: &Page,
     ) -> Result<SnapshotPage, ApiError> {
         self.get(&query(path::VOLUME_SNAPSHOTS, owner, of, page)).await
+    }
+
+    async fn snapshots_named(
+        &self,
+        owner: &str,
+        of: Of<'_>,
+        name: &str,
+        page: &Page,
+    ) -> Result<SnapshotPage, ApiError> {
+        let all = query(path::VOLUME_SNAPSHOTS, owner, of, page);
+        self.get(&format!("{all}&name={}", path::segment(name))).await
     }
 
     async fn capacity(&self, parent: &str) -> Result<Capacity, ApiError> {

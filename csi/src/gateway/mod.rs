@@ -65,6 +65,15 @@ pub trait Gateway: Send + Sync {
         of: Of<'_>,
         page: &Page,
     ) -> Result<SnapshotPage, ApiError>;
+    /// Lists those of an owner's snapshots that have a name. A gateway that does not know this
+    /// selection yet answers with [`zgate_api::ErrorCode::Invalid`].
+    async fn snapshots_named(
+        &self,
+        owner: &str,
+        of: Of<'_>,
+        name: &str,
+        page: &Page,
+    ) -> Result<SnapshotPage, ApiError>;
     /// Returns the space below a parent.
     async fn capacity(&self, parent: &str) -> Result<Capacity, ApiError>;
 }

@@ -57,6 +57,8 @@ struct State {
     told: BTreeMap<String, u64>,
     /// The request takes effect on what is served.
     takes_effect: bool,
+    /// Lists cannot be selected by name.
+    lacks_names: bool,
     seconds: i64,
 }
 
@@ -88,9 +90,21 @@ impl ModelGateway {
         self.lock().begun.insert(id.to_owned());
     }
 
+    /// Writes to a volume until it occupies so many bytes of its pool.
+    pub fn fill(&self, id: &str, used_bytes: u64) {
+        if let Some(volume) = self.lock().volumes.get_mut(id) {
+            volume.used_bytes = used_bytes;
+        }
+    }
+
     /// Takes the pool of a parent away.
     pub fn take_away(&self, parent: &str) {
         self.lock().away.insert(parent.to_owned());
+    }
+
+    /// Makes it a gateway from before lists could be selected by name.
+    pub fn take_names_away(&self) {
+        self.lock().lacks_names = true;
     }
 
     /// Returns the ids of all volumes.
@@ -206,6 +220,29 @@ impl State {
                 self.snapshots.get(id).map(|one| one.size_bytes).ok_or_else(|| missing(id))
             }
         }
+    }
+
+    /// Lists the snapshots that are wanted.
+    fn snapshots(
+        &self,
+        of: Of<'_>,
+        page: &Page,
+        wanted: impl Fn(&Snapshot) -> bool,
+    ) -> Result<SnapshotPage, ApiError> {
+        self.require(|away| match of {
+            Of::All => true,
+            Of::Parent(parent) => parent == away,
+            Of::Volume(id) => parent_of(id) == away,
+        })?;
+        let (items, next) = page_of(&self.snapshots, page, |snapshot| {
+            let is_asked = match of {
+                Of::All => true,
+                Of::Parent(parent) => parent_of(&snapshot.volume) == parent,
+                Of::Volume(id) => snapshot.volume == id,
+            };
+            is_asked && wanted(snapshot)
+        });
+        Ok(SnapshotPage { items, next })
     }
 
     fn snapshot(&mut self, id: &str, name: &str, owner: &str) -> Result<Snapshot, ApiError> {
@@ -446,21 +483,21 @@ impl Gateway for ModelGateway {
         of: Of<'_>,
         page: &Page,
     ) -> Result<SnapshotPage, ApiError> {
+        self.carry_out(|state| state.snapshots(of, page, |one| one.owner == owner))
+    }
+
+    async fn snapshots_named(
+        &self,
+        owner: &str,
+        of: Of<'_>,
+        name: &str,
+        page: &Page,
+    ) -> Result<SnapshotPage, ApiError> {
         self.carry_out(|state| {
-            state.require(|away| match of {
-                Of::All => true,
-                Of::Parent(parent) => parent == away,
-                Of::Volume(id) => parent_of(id) == away,
-            })?;
-            let (items, next) = page_of(&state.snapshots, page, |snapshot| {
-                let is_asked = match of {
-                    Of::All => true,
-                    Of::Parent(parent) => parent_of(&snapshot.volume) == parent,
-                    Of::Volume(id) => snapshot.volume == id,
-                };
-                is_asked && snapshot.owner == owner
-            });
-            Ok(SnapshotPage { items, next })
+            if state.lacks_names {
+                return Err(error(ErrorCode::Invalid, "unknown field `name`"));
+            }
+            state.snapshots(of, page, |one| one.owner == owner && one.name == name)
         })
         .await
     }

@@ -147,6 +147,8 @@ fn a_volume_lives_over_the_socket() {
     assert_eq!(fixture.local("PUT", &format!("{A}/snapshots/s"), &owner).0, 200);
     let (status, listed) = fixture.local("GET", "/api/v1/volume-snapshots?owner=csi", &nothing);
     assert_eq!((status, &listed["items"][0]["id"]), (200, &json!("tank/k8s/a@s")));
+    let (status, listed) = fixture.local("GET", "/api/v1/volume-snapshots?name=t", &nothing);
+    assert_eq!((status, &listed["items"]), (200, &json!([])));
     let (status, error) = fixture.local("DELETE", &format!("{A}?owner=csi"), &nothing);
     assert_eq!((status, &error["error"]["code"]), (409, &json!("in_use")));
     assert_eq!(fixture.local("DELETE", &format!("{A}/snapshots/s?owner=csi"), &nothing).0, 204);

@@ -43,6 +43,8 @@ pub(super) struct PageQuery {
     owner: Option<String>,
     /// Only snapshots of this volume.
     volume: Option<String>,
+    /// Only volumes, or snapshots, of this name.
+    name: Option<String>,
     /// Id after which the page begins: `next` of the page before.
     after: Option<String>,
     /// Most items, 1 to 1000.
@@ -51,8 +53,8 @@ pub(super) struct PageQuery {
 
 impl From<PageQuery> for Page {
     fn from(query: PageQuery) -> Self {
-        let PageQuery { parent, owner, volume, after, limit } = query;
-        Self { parent, owner, volume, after, limit }
+        let PageQuery { parent, owner, volume, name, after, limit } = query;
+        Self { parent, owner, volume, name, after, limit }
     }
 }
 

@@ -17,6 +17,8 @@ pub(crate) struct Page {
     pub owner: Option<String>,
     /// Volume of snapshots; none: all of them.
     pub volume: Option<String>,
+    /// Name; none: all of them.
+    pub name: Option<String>,
     /// Id after which the page begins.
     pub after: Option<String>,
     /// Most items.
@@ -37,6 +39,10 @@ impl Page {
 
     fn begins_after(&self, id: &str) -> bool {
         self.after.as_deref().is_none_or(|after| id > after)
+    }
+
+    fn is_name(&self, name: &str) -> bool {
+        self.name.as_deref().is_none_or(|wanted| wanted == name)
     }
 
     fn is_owner(&self, owner: &str) -> bool {
@@ -79,6 +85,7 @@ impl VolumeService {
                 let is_listed = !volume.is_abandoned(now);
                 is_listed
                     && page.is_owner(&volume.owner)
+                    && page.is_name(&volume.name)
                     && page.begins_after(volume.dataset.as_str())
             });
             items.extend(wanted.map(|volume| self.view(&parent, volume)));
@@ -101,7 +108,10 @@ impl VolumeService {
         let mut items = Vec::new();
         let mut add = |found: Vec<volume::VolumeSnapshot>| {
             let wanted = found.into_iter().filter(|one| {
-                one.listed && page.is_owner(&one.owner) && page.begins_after(one.snapshot.as_str())
+                one.listed
+                    && page.is_owner(&one.owner)
+                    && page.is_name(one.snapshot.name())
+                    && page.begins_after(one.snapshot.as_str())
             });
             items.extend(wanted.map(view::snapshot));
         };
@@ -129,5 +139,34 @@ impl VolumeService {
         let space = volume::capacity(self.tool(), &parents[0].dataset).map_err(error)?;
         let (available_bytes, total_bytes) = (space.available_bytes, space.total_bytes);
         Ok(Capacity { available_bytes, total_bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::volumes::tests::{PARENT, asked, service};
+    use zgate_api::VolumeKind;
+
+    #[test]
+    fn a_page_may_be_of_one_name() {
+        let (service, _, _) = service();
+        let id = |volume: &str| format!("{PARENT}/{volume}");
+        for volume in ["a", "b", "t"] {
+            service.create(&asked(volume, VolumeKind::Filesystem)).unwrap();
+            for name in ["s", "t"] {
+                service.snapshot(&id(volume), name, "csi").unwrap();
+            }
+        }
+        let page = Page { name: Some("t".to_owned()), limit: Some(3), ..Page::default() };
+        let found = |page: &Page| {
+            let found = service.list_snapshots(page).unwrap();
+            assert_eq!(found.next, None, "{page:?}");
+            found.items.into_iter().map(|one| one.id).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&page), ["a@t", "b@t", "t@t"].map(id));
+        assert_eq!(found(&Page { volume: Some(id("b")), ..page.clone() }), [id("b@t")]);
+        let volumes = service.list(&page).unwrap().items;
+        assert_eq!(volumes.into_iter().map(|one| one.id).collect::<Vec<_>>(), [id("t")]);
     }
 }

@@ -7,10 +7,11 @@ use super::properties::{check_properties, zfs_name};
 use super::record::{
     Found, OWNER, PENDING, SOURCE, UNCONFIRMED, VOLUME, VolumeRecord, capacity, look, read,
 };
-use super::snapshot::{TEMPORARY, clone_snapshot_name, drop_clone_snapshots};
+use super::snapshot::{SIZE, TEMPORARY, clone_snapshot_name, drop_clone_snapshots};
 use crate::name::{DatasetName, SnapshotName};
 use crate::tool::{Tool, ToolError};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Origin of a clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -234,7 +235,10 @@ fn make_clone(
         Origin::Snapshot(snapshot) => (snapshot.clone(), false),
         Origin::Dataset(dataset) => (clone_snapshot_name(dataset)?, true),
     };
-    let least = origin_size(tool, &snapshot.dataset(), new.kind)?;
+    let least = match origin {
+        Origin::Snapshot(snapshot) => snapshot_size(tool, snapshot, new.kind)?,
+        Origin::Dataset(dataset) => dataset_size(tool, dataset, new.kind)?,
+    };
     if new.size_bytes < least {
         return Err(VolumeError::invalid(
             format!("volume {}: its source has {least} bytes, more than it", new.dataset),
@@ -251,33 +255,73 @@ fn make_clone(
     unless_made(tool, new, run(tool, &arguments))
 }
 
-/// Returns the least size of a clone, and checks that the origin is of this kind.
-fn origin_size(
+/// Returns the least size of a clone of the present content, in bytes, and checks that the
+/// dataset is of this kind.
+fn dataset_size(
     tool: &dyn Tool,
     origin: &DatasetName,
     kind: VolumeKind,
 ) -> Result<u64, VolumeError> {
     let arguments = ["list", "-Hp", "-o", "type,refquota,volsize", origin.as_str()];
-    let text = match tool.run("zfs", &arguments) {
-        Err(error) if error.is_absent() => {
-            return Err(VolumeError::new(
-                Fault::NotFound,
-                format!("there is no source {origin}"),
-                "check its name",
-            ));
-        }
-        text => text?,
-    };
+    let text = source_line(tool, &arguments, origin)?;
     let fields: Vec<_> = text.trim_end().split('\t').collect();
-    let number = |index: usize| fields.get(index).and_then(|text| text.parse().ok()).unwrap_or(0);
     match (fields[0], kind) {
-        ("filesystem", VolumeKind::Filesystem) => Ok(number(1)),
-        ("volume", VolumeKind::Block) => Ok(number(2)),
-        (found, _) => Err(VolumeError::invalid(
-            format!("source {origin} is a {found}, and the volume is to be another kind"),
-            "ask for the kind of the source",
-        )),
+        ("filesystem", VolumeKind::Filesystem) => Ok(number(&fields, 1)),
+        ("volume", VolumeKind::Block) => Ok(number(&fields, 2)),
+        (found, _) => Err(other_kind(origin, found)),
     }
+}
+
+/// Returns the least size of a clone of a snapshot, in bytes, and checks that the snapshot
+/// is of this kind. Its dataset may have grown since: that size says nothing of the clone.
+fn snapshot_size(
+    tool: &dyn Tool,
+    origin: &SnapshotName,
+    kind: VolumeKind,
+) -> Result<u64, VolumeError> {
+    let columns = format!("volsize,{SIZE},referenced");
+    let arguments = ["list", "-Hp", "-t", "snapshot", "-o", columns.as_str(), origin.as_str()];
+    let text = source_line(tool, &arguments, origin)?;
+    let fields: Vec<_> = text.trim_end().split('\t').collect();
+    match (fields[0], kind) {
+        // Only that of a zvol has a size in ZFS.
+        ("-", VolumeKind::Filesystem) => Ok(match number(&fields, 1) {
+            // Nobody has recorded the quota of that time. ZFS takes none below the content.
+            0 => number(&fields, 2),
+            recorded => recorded,
+        }),
+        ("-", VolumeKind::Block) => Err(other_kind(origin, "snapshot of a filesystem")),
+        (_, VolumeKind::Block) => Ok(number(&fields, 0)),
+        (_, VolumeKind::Filesystem) => Err(other_kind(origin, "snapshot of a volume")),
+    }
+}
+
+/// Asks ZFS about the source of a clone.
+fn source_line(
+    tool: &dyn Tool,
+    arguments: &[&str],
+    origin: &dyn fmt::Display,
+) -> Result<String, VolumeError> {
+    match tool.run("zfs", arguments) {
+        Err(error) if error.is_absent() => Err(VolumeError::new(
+            Fault::NotFound,
+            format!("there is no source {origin}"),
+            "check its name",
+        )),
+        text => Ok(text?),
+    }
+}
+
+/// Reads a field that is a number; 0 if it is none.
+fn number(fields: &[&str], index: usize) -> u64 {
+    fields.get(index).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn other_kind(origin: &dyn fmt::Display, found: &str) -> VolumeError {
+    VolumeError::invalid(
+        format!("source {origin} is a {found}, and the volume is to be another kind"),
+        "ask for the kind of the source",
+    )
 }
 
 /// Takes the snapshot that a clone of the present content begins from.

@@ -46,7 +46,8 @@ impl Grant {
                 "name those that it uses for storage",
             ));
         }
-        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.:".contains(c);
+        // RFC 7143 section 4.2.7 has no underscore; names with that of a host have one.
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.:_".contains(c);
         let begins = |name: &str| ["iqn.", "eui.", "naa."].iter().any(|one| name.starts_with(one));
         match &self.initiator {
             Some(name) if !begins(name) || name.len() > 223 || !name.chars().all(plain) => {
@@ -132,10 +133,10 @@ mod tests {
         let grant = Grant {
             node: "node-1.example".to_owned(),
             addresses: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
-            initiator: Some("iqn.2026-11.org.example:n1".to_owned()),
+            initiator: Some("iqn.2026-11.org.example:n_1".to_owned()),
             read_only: true,
         };
-        assert_eq!(grant.value(), "ro;10.0.0.1,fd00::1;iqn.2026-11.org.example:n1");
+        assert_eq!(grant.value(), "ro;10.0.0.1,fd00::1;iqn.2026-11.org.example:n_1");
         assert_eq!(Grant::parse(&grant.property(), &grant.value()), Some(grant.clone()));
         let bare = Grant { addresses: vec![], initiator: None, ..grant };
         assert_eq!(Grant::parse(&bare.property(), &bare.value()), Some(bare));

@@ -479,7 +479,11 @@ impl State {
             let values: Vec<String> = columns.iter().map(|one| self.value(&name, one)).collect();
             values.join("\t") + "\n"
         };
-        Ok(self.below(parsed)?.into_iter().map(line).collect())
+        let names = match parsed.operands.last() {
+            Some(name) if self.snapshots.contains_key(*name) => vec![(*name).to_owned()],
+            _ => self.below(parsed)?,
+        };
+        Ok(names.into_iter().map(line).collect())
     }
 
     fn get(&self, parsed: &Parsed<'_>) -> Said {
@@ -526,6 +530,8 @@ impl State {
                 "defer_destroy" if one.deferred => "on".to_owned(),
                 "defer_destroy" => "off".to_owned(),
                 "clones" => clones().unwrap_or_else(|| "-".to_owned()),
+                "referenced" => "4096".to_owned(),
+                "volsize" => one.volsize.map_or_else(|| "-".to_owned(), |size| size.to_string()),
                 _ => local().unwrap_or_else(|| "-".to_owned()),
             };
         }

@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Name of the snapshot: the mark of one that was asked for.
 pub(super) const SNAPSHOT: &str = "zgate:snapshot";
 /// Size in bytes of a volume that is made from it.
-const SIZE: &str = "zgate:size";
+pub(super) const SIZE: &str = "zgate:size";
 /// Mark of a snapshot that nobody asked for, or whose deletion has begun.
 pub(super) const TEMPORARY: &str = "zgate:temporary";
 /// Beginning of the name of a snapshot from which a clone is made.

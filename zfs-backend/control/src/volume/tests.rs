@@ -4,7 +4,7 @@ mod refusals;
 
 use super::model::{Fate, Model};
 use super::*;
-use crate::name::DatasetName;
+use crate::name::{DatasetName, SnapshotName};
 use std::collections::{BTreeMap, BTreeSet};
 
 const PARENT: &str = "tank/k8s";
@@ -245,6 +245,41 @@ fn a_clone_lives_on_when_its_origin_goes() {
     }
     let absent = clone_of("x", "nothing", VolumeKind::Block);
     assert_eq!(make(&model, &absent).unwrap_err().fault, Fault::NotFound);
+}
+
+#[test]
+fn a_snapshot_is_restored_at_the_size_of_its_time() {
+    let model = model();
+    for (name, kind) in [("f", VolumeKind::Filesystem), ("b", VolumeKind::Block)] {
+        make(&model, &new(name, kind)).unwrap();
+        let taken = snapshot(&model, &the(&model, name), "s").unwrap();
+        let grown = Change { size_bytes: Some(2 * GIB), ..Change::default() };
+        change(&model, &the(&model, name), &grown).unwrap();
+        let by_hand = format!("{PARENT}/{name}@by-hand");
+        model.foreign_snapshot(&by_hand);
+        let restore = |clone: &str, from: SnapshotName, size_bytes, kind| {
+            let origin = Some(Origin::Snapshot(from));
+            make(&model, &NewVolume { origin, size_bytes, ..new(clone, kind) })
+        };
+        let clone = format!("{name}-restored");
+        let made = restore(&clone, taken.snapshot.clone(), GIB, kind).unwrap();
+        assert_eq!(made.volume.size_bytes, GIB, "{name}");
+        let fault = |from: &SnapshotName, size_bytes, kind| {
+            restore("x", from.clone(), size_bytes, kind).unwrap_err().fault
+        };
+        assert_eq!(fault(&taken.snapshot, GIB / 2, kind), Fault::Invalid, "{name}");
+        let other = if name == "f" { VolumeKind::Block } else { VolumeKind::Filesystem };
+        assert_eq!(fault(&taken.snapshot, GIB, other), Fault::Invalid, "{name}");
+        // Nobody has recorded a size: that of the disk, or what the file system refers to.
+        let by_hand: SnapshotName = by_hand.parse().unwrap();
+        let too_small = if name == "f" { 4095 } else { GIB };
+        assert_eq!(fault(&by_hand, too_small, kind), Fault::Invalid, "{name}");
+        restore(&format!("{name}-by-hand"), by_hand, 2 * GIB, kind).unwrap();
+        let present = make(&model, &clone_of("x", name, kind)).unwrap_err();
+        assert_eq!(present.fault, Fault::Invalid, "{name}: {present}");
+        let absent: SnapshotName = format!("{PARENT}/{name}@none").parse().unwrap();
+        assert_eq!(fault(&absent, GIB, kind), Fault::NotFound, "{name}");
+    }
 }
 
 #[test]
