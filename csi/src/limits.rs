@@ -113,8 +113,8 @@ pub const STATS_SECONDS: Duration = Duration::from_secs(10);
 pub const MAX_KNOWN_USAGES: usize = 1024;
 /// Longest output of a command that is kept, in bytes.
 pub const MAX_OUTPUT_BYTES: usize = 64 << 10;
-/// Most children that wait for a dead server at a time; beyond it, the driver
-/// starts no command.
+/// Most commands at a time, with those that wait for a dead server. A further one waits for a
+/// place, which is part of its own limit.
 pub const MAX_STUCK_CHILDREN: usize = 64;
 /// Most commands that read disks for their condition at a time. One of a disk that is gone
 /// may wait for ever; the others of [`MAX_STUCK_CHILDREN`] are for volumes that come and go.

@@ -14,8 +14,8 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout, timeout_at};
 use zgate_io::mountinfo::{self, MountLine};
 
 /// End of a command that failed.
@@ -47,8 +47,9 @@ pub enum HostError {
         /// Its limit.
         limit: Duration,
     },
-    /// Too many earlier commands still wait for dead servers.
-    #[error("{MAX_STUCK_CHILDREN} commands wait for servers that do not answer")]
+    /// All places for commands were taken for all of its time, or for so much of it that it was
+    /// cut short.
+    #[error("{MAX_STUCK_CHILDREN} other commands run, or wait for servers that do not answer")]
     Stuck,
 }
 
@@ -59,6 +60,18 @@ impl HostError {
         match self {
             Self::Failed { status, .. } => Some(*status),
             _ => None,
+        }
+    }
+
+    /// Returns whether the program has ended by itself, or has had all of its time. Only then
+    /// does this say something about the server that it asked: a program that was not started,
+    /// had no place, or was ended by a signal has asked nobody.
+    #[must_use]
+    pub fn has_run(&self) -> bool {
+        match self {
+            Self::Failed { status, .. } => *status >= 0,
+            Self::TimedOut { .. } => true,
+            Self::Start { .. } | Self::Stuck => false,
         }
     }
 }
@@ -148,6 +161,18 @@ impl System {
         Self { prefix, free: Arc::new(Semaphore::new(MAX_STUCK_CHILDREN)) }
     }
 
+    /// Takes a place for a command, and waits for one until `end`. Returns also whether it has
+    /// waited.
+    async fn place(&self, end: Instant) -> Result<(OwnedSemaphorePermit, bool), HostError> {
+        if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
+            return Ok((permit, false));
+        }
+        match timeout_at(end, Arc::clone(&self.free).acquire_owned()).await {
+            Ok(Ok(permit)) => Ok((permit, true)),
+            _ => Err(HostError::Stuck),
+        }
+    }
+
     fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let mut words = self.prefix.iter().map(String::as_str).chain([program]);
         let mut command = Command::new(words.next().unwrap_or(program));
@@ -198,13 +223,15 @@ impl Host for System {
         held: Held,
     ) -> Result<String, HostError> {
         let program = program.to_owned();
-        let permit = Arc::clone(&self.free).try_acquire_owned().map_err(|_| HostError::Stuck)?;
+        // The wait for a place is part of the limit: callers add limits up.
+        let end = Instant::now() + limit;
+        let (permit, has_waited) = self.place(end).await?;
         let mut child = self
             .command(&program, arguments)
             .spawn()
             .map_err(|source| HostError::Start { program: program.clone(), source })?;
         let (output, errors) = (child.stdout.take(), child.stderr.take());
-        let ended = timeout(limit, async {
+        let ended = timeout_at(end, async {
             let (said, complained, status) =
                 tokio::join!(read_some(output), read_some(errors), child.wait());
             (said, complained, status)
@@ -218,7 +245,9 @@ impl Host for System {
                     drop((permit, held));
                 });
             }
-            return Err(HostError::TimedOut { program, limit });
+            // Less than its time says nothing about the server that it asked.
+            let stuck = has_waited.then_some(HostError::Stuck);
+            return Err(stuck.unwrap_or(HostError::TimedOut { program, limit }));
         };
         let status =
             status.map_err(|source| HostError::Start { program: program.clone(), source })?;
@@ -314,13 +343,39 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_command_waits_for_a_place() {
+        let host = System::new(Vec::new());
+        let all = u32::try_from(MAX_STUCK_CHILDREN).unwrap();
+        let others = Arc::clone(&host.free).acquire_many_owned(all).await.unwrap();
+        let run = host.run("sh", &["-c", "echo a"], Duration::from_secs(20));
+        let (said, ()) = tokio::join!(run, async { drop(others) });
+        assert_eq!(said.unwrap(), "a\n");
+    }
+
+    /// A server is dead for callers after a command that has timed out.
+    #[tokio::test]
+    async fn a_command_that_its_wait_cut_short_has_not_timed_out() {
+        let host = System::new(Vec::new());
+        let all = u32::try_from(MAX_STUCK_CHILDREN).unwrap();
+        let others = Arc::clone(&host.free).acquire_many_owned(all).await.unwrap();
+        let limit = Duration::from_millis(200);
+        let error = host.run("sleep", &["60"], limit).await.unwrap_err();
+        assert!(matches!(error, HostError::Stuck), "{error}");
+        let run = host.run("sleep", &["60"], limit);
+        let (ended, ()) = tokio::join!(run, async { drop(others) });
+        assert!(matches!(ended.unwrap_err(), HostError::Stuck));
+        let error = host.run("sleep", &["60"], limit).await.unwrap_err();
+        assert!(matches!(error, HostError::TimedOut { .. }), "{error}");
+    }
+
+    #[tokio::test]
     async fn a_program_that_says_much_is_not_killed_by_it() {
         let host = System::new(Vec::new());
         let limit = Duration::from_secs(20);
         let said = host.run("sh", &["-c", "head -c 1000000 /dev/zero"], limit).await.unwrap();
         assert_eq!(said.len(), MAX_OUTPUT_BYTES);
         let killed = host.run("sh", &["-c", "kill -9 $$"], limit).await.unwrap_err();
-        assert!(killed.status().is_some_and(|status| status < 0));
+        assert!(killed.status().is_some_and(|status| status < 0) && !killed.has_run());
     }
 
     #[tokio::test]

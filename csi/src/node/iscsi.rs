@@ -215,12 +215,12 @@ pub(super) async fn condition(host: &dyn Host, reads: &Probes, known: &DiskRecor
         ));
     }
     let device = disk.device.display();
-    let unexamined = || {
-        Condition::Unknown(format!("{device} was not examined: earlier reads of disks still wait"))
-    };
     let place = match reads.begin(&known.naa).await {
         Ok(place) => place,
-        Err(NoPlace::Busy) => return unexamined(),
+        Err(NoPlace::Busy) => {
+            let reason = "earlier reads of disks still wait";
+            return Condition::Unknown(format!("{device} was not examined: {reason}"));
+        }
         Err(NoPlace::Overdue { since }) => {
             return Condition::Fault(format!(
                 "{device} does not answer a read since {since}; look at the node's kernel log and \
@@ -233,7 +233,9 @@ pub(super) async fn condition(host: &dyn Host, reads: &Probes, known: &DiskRecor
     let arguments = ["status=none", "iflag=direct", "bs=4096", "count=1", &from, "of=/dev/null"];
     match host.run_holding("dd", &arguments, STATS_SECONDS, Box::new(place)).await {
         Ok(_) => Condition::InOrder,
-        Err(HostError::Stuck) => unexamined(),
+        Err(error) if !error.has_run() => {
+            Condition::Unknown(format!("{device} was not examined: {error}"))
+        }
         Err(error) => Condition::Fault(format!(
             "{device} cannot be read: {error}; look at the node's kernel log and at the gateway"
         )),

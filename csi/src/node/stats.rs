@@ -83,8 +83,11 @@ impl Node {
         }
         let fault = match host.run("stat", &figures_at(path), STATS_SECONDS).await {
             Ok(text) => return Ok((Some(figures(&text)?), Condition::InOrder)),
-            Err(HostError::TimedOut { .. } | HostError::Stuck) => {
+            Err(HostError::TimedOut { .. }) => {
                 "the server does not answer; the volume goes on when the gateway is back".to_owned()
+            }
+            Err(error) if !error.has_run() => {
+                return Ok((None, Condition::Unknown(format!("{path} was not examined: {error}"))));
             }
             Err(error) => error.to_string(),
         };
@@ -110,7 +113,7 @@ impl Node {
         let arguments = figures_at(path);
         match host.run_holding("stat", &arguments, STATS_SECONDS, Box::new(place)).await {
             Ok(text) => return Ok((Some(figures(&text)?), condition)),
-            Err(HostError::Stuck) => {}
+            Err(error) if !error.has_run() => {}
             Err(error) if !condition.is_fault() => condition = Condition::Fault(error.to_string()),
             Err(_) => {}
         }

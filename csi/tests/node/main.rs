@@ -3,11 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod places;
 mod published;
 mod statistics;
 
 use async_trait::async_trait;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -58,6 +59,10 @@ struct Machine {
     filesystem: bool,
     /// Somebody uses the mounts.
     in_use: bool,
+    /// An unmount does not end, although servers answer.
+    slow: bool,
+    /// Programs that do not run, and the error of each.
+    withheld: BTreeMap<&'static str, fn() -> HostError>,
     rdma_fails: bool,
     multipathd: bool,
     /// The disk is a multipath device.
@@ -119,7 +124,7 @@ impl Told {
                 done
             }
             ("umount", words) => {
-                if machine.dead && !lazy {
+                if (machine.dead || machine.slow) && !lazy {
                     return None;
                 }
                 if machine.in_use && !lazy {
@@ -201,6 +206,10 @@ impl Host for Told {
     ) -> Result<String, HostError> {
         if self.0.lock().unwrap().stuck.len() >= MAX_STUCK_CHILDREN {
             return Err(HostError::Stuck);
+        }
+        let withheld = self.0.lock().unwrap().withheld.get(program).copied();
+        if let Some(error) = withheld {
+            return Err(error());
         }
         let answer = self.answer(program, words);
         if program == "dd" && answer.is_none() {
