@@ -34,6 +34,8 @@ const SETTINGS: [(&str, &str); 3] = [
 /// and where multipath needs an error soon, to take another one.
 const ONE_PATH_SECONDS: u32 = 120;
 const MANY_PATHS_SECONDS: u32 = 5;
+/// Feature of a multipath device that keeps commands while it has no path.
+const QUEUEING: &str = "queue_if_no_path";
 
 /// Logs in by the first transport that works, and returns the disk.
 pub(super) async fn attach(
@@ -58,7 +60,7 @@ pub(super) async fn attach(
         }
         if sessions > 0 {
             let disk = disk(&*node.host, (target, naa), sessions).await?;
-            set_patience(&*node.host, target, naa);
+            set_patience(&*node.host, target, naa).await;
             return Ok(disk);
         }
     }
@@ -67,12 +69,34 @@ pub(super) async fn attach(
 
 /// Has commands fail soon only where there is another path to take, whatever number of
 /// portals there is: multipathd makes devices of one path, too.
-fn set_patience(host: &dyn Host, target: &str, naa: &str) {
-    let has_other = host.multipath(target, naa).is_some() && host.paths(target, naa).len() > 1;
-    let seconds = if has_other { MANY_PATHS_SECONDS } else { ONE_PATH_SECONDS };
+async fn set_patience(host: &dyn Host, target: &str, naa: &str) {
+    let map = host.multipath(target, naa).filter(|_| host.paths(target, naa).len() > 1);
+    let seconds = match map {
+        Some(map) if keeps_commands(host, &map).await => MANY_PATHS_SECONDS,
+        _ => ONE_PATH_SECONDS,
+    };
     if let Err(error) = host.set_patience(target, seconds) {
         tracing::warn!(target, seconds, %error, "recovery_tmo of a session stays as it is");
     }
+}
+
+/// Returns whether a multipath device keeps commands while all its paths are away. One that
+/// does not fails them with its last path, and file systems with them: a gateway that
+/// restarts takes all paths.
+async fn keeps_commands(host: &dyn Host, map: &Disk) -> bool {
+    let device = map.device.to_string_lossy().into_owned();
+    let fault = match host.run("dmsetup", &["table", &device], COMMAND_SECONDS).await {
+        Ok(table) if table.split_whitespace().any(|word| word == QUEUEING) => return true,
+        Ok(_) => "commands fail when all paths are away".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    tracing::warn!(
+        device,
+        fault,
+        "a path that fails is waited for as if it were the only one: set `no_path_retry queue` for \
+         the vendor ZGATE in /etc/multipath.conf"
+    );
+    false
 }
 
 /// Removes the record of a portal that did not answer, so that nobody goes on trying.

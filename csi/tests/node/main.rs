@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod disks;
 mod places;
 mod published;
 mod statistics;
@@ -67,6 +68,8 @@ struct Machine {
     multipathd: bool,
     /// The disk is a multipath device.
     has_map: bool,
+    /// A multipath device keeps commands while it has no path.
+    queues: bool,
     /// A killed `iscsiadm` has left its lock.
     locked: bool,
     /// Logins that end with status 19.
@@ -168,6 +171,11 @@ impl Told {
             ("multipath", _) => {
                 machine.has_map = true;
                 done
+            }
+            ("dmsetup", _) => {
+                let features = if machine.queues { "1 queue_if_no_path" } else { "0" };
+                let paths = "1 1 service-time 0 2 2 8:0 1 1 8:16 1 1";
+                Some(Ok(format!("0 2097152 multipath {features} 0 {paths}\n")))
             }
             ("blkid", _) if machine.unreadable => Some(Err(failed("blkid", 2))),
             ("dd", _) if machine.hangs => None,
@@ -566,32 +574,4 @@ async fn the_lock_of_a_killed_iscsiadm_stops_nobody_for_ever() {
     assert_eq!(fixture.unstage().await.unwrap_err().code(), Code::Unavailable);
     assert!(begun.elapsed() < UNSTAGE_SECONDS);
     fixture.unstage().await.unwrap();
-}
-
-/// Without the daemon nobody would bring a path back that has failed.
-#[tokio::test(start_paused = true)]
-async fn two_portals_are_a_multipath_device_where_multipathd_runs() {
-    for (multipathd, device) in [(true, "/dev/dm-0"), (false, "/dev/sdx")] {
-        let fixture = Fixture::new();
-        fixture.tell(|machine| machine.multipathd = multipathd);
-        fixture.stage_at("iscsi", "tcp=10.0.0.9:3260,tcp=10.0.1.9:3260").await.unwrap();
-        assert_eq!(fixture.count("multipath -v1"), usize::from(multipathd));
-        let commands = fixture.machine.0.lock().unwrap().commands.clone();
-        let made = commands.iter().find(|command| command.starts_with("mkfs.ext4")).unwrap();
-        assert!(made.ends_with(device), "{made}");
-    }
-}
-
-/// Nobody takes over for a single path, however many portals there are.
-#[tokio::test(start_paused = true)]
-async fn commands_fail_soon_only_where_there_is_another_path() {
-    let other = Some("10.0.1.9:3260");
-    for (multipathd, down, patience) in [(true, None, 5), (true, other, 120), (false, None, 120)] {
-        let fixture = Fixture::new();
-        fixture.tell(|machine| (machine.multipathd, machine.down) = (multipathd, down));
-        fixture.stage_at("iscsi", "tcp=10.0.0.9:3260,tcp=10.0.1.9:3260").await.unwrap();
-        assert_eq!(fixture.count("replacement_timeout -v 5"), 0);
-        let told = fixture.machine.0.lock().unwrap().patience;
-        assert_eq!(told, Some(patience), "{multipathd} {down:?}");
-    }
 }

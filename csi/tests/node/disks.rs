@@ -1,0 +1,54 @@
+//! Disks with one path and with several.
+
+use super::*;
+
+const TWO_PORTALS: &str = "tcp=10.0.0.9:3260,tcp=10.0.1.9:3260";
+
+/// Without the daemon nobody would bring a path back that has failed.
+#[tokio::test(start_paused = true)]
+async fn two_portals_are_a_multipath_device_where_multipathd_runs() {
+    for (multipathd, device) in [(true, "/dev/dm-0"), (false, "/dev/sdx")] {
+        let fixture = Fixture::new();
+        fixture.tell(|machine| machine.multipathd = multipathd);
+        fixture.stage_at("iscsi", TWO_PORTALS).await.unwrap();
+        assert_eq!(fixture.count("multipath -v1"), usize::from(multipathd));
+        let commands = fixture.machine.0.lock().unwrap().commands.clone();
+        let made = commands.iter().find(|command| command.starts_with("mkfs.ext4")).unwrap();
+        assert!(made.ends_with(device), "{made}");
+    }
+}
+
+/// Nobody takes over for a single path, however many portals there are. Nor does anybody keep
+/// commands when both paths have failed, unless multipath was told to.
+#[tokio::test(start_paused = true)]
+async fn commands_fail_soon_only_where_another_path_takes_them_and_multipath_keeps_them() {
+    let other = Some("10.0.1.9:3260");
+    let cases = [
+        (true, None, true, 5),
+        (true, None, false, 120),
+        (true, other, true, 120),
+        (false, None, true, 120),
+    ];
+    for (multipathd, down, queues, patience) in cases {
+        let fixture = Fixture::new();
+        fixture.tell(|machine| {
+            (machine.multipathd, machine.down, machine.queues) = (multipathd, down, queues);
+        });
+        fixture.stage_at("iscsi", TWO_PORTALS).await.unwrap();
+        assert_eq!(fixture.count("replacement_timeout -v 5"), 0);
+        let told = fixture.machine.0.lock().unwrap().patience;
+        assert_eq!(told, Some(patience), "{multipathd} {down:?} {queues}");
+    }
+}
+
+/// Of a device that nobody could ask about it is not known that it keeps commands.
+#[tokio::test(start_paused = true)]
+async fn a_multipath_device_without_an_answer_about_it_is_waited_for() {
+    let fixture = Fixture::new();
+    fixture.tell(|machine| {
+        (machine.multipathd, machine.queues) = (true, true);
+        machine.withheld.insert("dmsetup", || failed("dmsetup", 1));
+    });
+    fixture.stage_at("iscsi", TWO_PORTALS).await.unwrap();
+    assert_eq!(fixture.machine.0.lock().unwrap().patience, Some(120));
+}
