@@ -61,6 +61,13 @@ pub const LOGIN_PAUSE: Duration = Duration::from_secs(1);
 pub const DISK_SECONDS: Duration = Duration::from_secs(15);
 /// Longest wait for the multipath device of a disk with several paths.
 pub const MULTIPATH_SECONDS: Duration = Duration::from_secs(10);
+/// Time for which commands of a disk with one path wait for a gateway that is away, in seconds,
+/// if nobody sets it: more than a machine needs for a start.
+pub const PATIENCE_SECONDS: u32 = 3600;
+/// Longest time of these that can be set, in seconds.
+pub const MAX_PATIENCE_SECONDS: u32 = 7 * 24 * 3600;
+// Linux counts it in ticks, up to 1000 a second, in an `int`.
+const _: () = assert!(MAX_PATIENCE_SECONDS < i32::MAX as u32 / 1000, "no overflow in the kernel");
 /// Longest wait until a disk that has grown shows its new size.
 pub const GROWTH_SECONDS: Duration = Duration::from_secs(10);
 /// Pause between looks at a disk.

@@ -3,12 +3,14 @@
 //! other than by a child process.
 
 use super::sysfs;
-use crate::limits::{MAX_OUTPUT_BYTES, MAX_STUCK_CHILDREN, REAP_SECONDS};
+use crate::limits::{MAX_OUTPUT_BYTES, MAX_PATIENCE_SECONDS, MAX_STUCK_CHILDREN, REAP_SECONDS};
 use async_trait::async_trait;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
@@ -85,6 +87,40 @@ pub struct Disk {
     pub size_bytes: u64,
 }
 
+/// Time after which commands of a disk fail while its sessions are away: open-iscsi's
+/// `replacement_timeout`, the kernel's `recovery_tmo`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// So many seconds.
+    Seconds(u32),
+    /// They never fail. They wait until the session is logged in again, or logged out.
+    Unlimited,
+}
+
+/// The form of the kernel's `recovery_tmo` (drivers/scsi/scsi_transport_iscsi.c).
+impl fmt::Display for Patience {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seconds(seconds) => write!(f, "{seconds}"),
+            Self::Unlimited => f.write_str("off"),
+        }
+    }
+}
+
+impl FromStr for Patience {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "off" {
+            return Ok(Self::Unlimited);
+        }
+        let wrong = || format!("neither seconds from 1 to {MAX_PATIENCE_SECONDS} nor \"off\"");
+        let seconds = text.parse::<u32>().ok();
+        let seconds = seconds.filter(|seconds| (1..=MAX_PATIENCE_SECONDS).contains(seconds));
+        seconds.map(Self::Seconds).ok_or_else(wrong)
+    }
+}
+
 /// A place that a command holds until its process has ended.
 pub type Held = Box<dyn Send>;
 
@@ -139,7 +175,7 @@ pub trait Host: Send + Sync {
     ///
     /// # Errors
     /// The first session that cannot be told; the others are.
-    fn set_patience(&self, target: &str, seconds: u32) -> io::Result<()>;
+    fn set_patience(&self, target: &str, patience: Patience) -> io::Result<()>;
 
     /// Returns whether the kernel has a file system of a disk in use, mounted in any
     /// name space or being unmounted.
@@ -285,10 +321,10 @@ impl Host for System {
         session_states(target).iter().any(|state| state == "LOGGED_IN")
     }
 
-    fn set_patience(&self, target: &str, seconds: u32) -> io::Result<()> {
+    fn set_patience(&self, target: &str, patience: Patience) -> io::Result<()> {
         // A value that is written here stays over logins; that of the record does not
         // reach a session that runs.
-        let set = |session: &PathBuf| fs::write(session.join("recovery_tmo"), seconds.to_string());
+        let set = |session: &PathBuf| fs::write(session.join("recovery_tmo"), patience.to_string());
         let told: Vec<io::Result<()>> = sessions(target).iter().map(set).collect();
         told.into_iter().collect()
     }
@@ -331,6 +367,17 @@ fn disk(name: &str) -> Disk {
 mod tests {
     use super::*;
     use std::time::Instant;
+
+    #[test]
+    fn patience_is_seconds_or_without_end() {
+        for text in ["1", "120", "604800", "off"] {
+            assert_eq!(text.parse::<Patience>().unwrap().to_string(), text);
+        }
+        // To the kernel, 0 is at once.
+        for text in ["0", "-1", "604801", "99999999999", "", "never"] {
+            assert!(text.parse::<Patience>().is_err(), "{text}");
+        }
+    }
 
     #[tokio::test]
     async fn a_command_ends_within_its_limit_with_its_children() {

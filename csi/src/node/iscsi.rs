@@ -2,7 +2,7 @@
 //! paths become one multipath device.
 
 use super::Node;
-use super::host::{Disk, Host, HostError};
+use super::host::{Disk, Host, HostError, Patience};
 use super::mount::ours;
 use super::probes::{NoPlace, Probes};
 use super::record::DiskRecord;
@@ -30,10 +30,10 @@ const SETTINGS: [(&str, &str); 3] = [
     ("node.conn[0].startup", "manual"),
     ("node.session.timeo.replacement_timeout", "120"),
 ];
-/// Time after which commands fail while the gateway is away, in seconds: with one path,
-/// and where multipath needs an error soon, to take another one.
-const ONE_PATH_SECONDS: u32 = 120;
-const MANY_PATHS_SECONDS: u32 = 5;
+/// Time after which commands of each of several paths fail: soon, so that multipath takes
+/// another path, if it keeps commands while there is none; otherwise that of open-iscsi.
+const OF_MANY_PATHS: Patience = Patience::Seconds(5);
+const OF_MANY_PATHS_UNKEPT: Patience = Patience::Seconds(120);
 /// Feature of a multipath device that keeps commands while it has no path.
 const QUEUEING: &str = "queue_if_no_path";
 
@@ -60,7 +60,7 @@ pub(super) async fn attach(
         }
         if sessions > 0 {
             let disk = disk(&*node.host, (target, naa), sessions).await?;
-            set_patience(&*node.host, target, naa).await;
+            set_patience(node, target, naa).await;
             return Ok(disk);
         }
     }
@@ -69,14 +69,16 @@ pub(super) async fn attach(
 
 /// Has commands fail soon only where there is another path to take, whatever number of
 /// portals there is: multipathd makes devices of one path, too.
-async fn set_patience(host: &dyn Host, target: &str, naa: &str) {
+async fn set_patience(node: &Node, target: &str, naa: &str) {
+    let host = &*node.host;
     let map = host.multipath(target, naa).filter(|_| host.paths(target, naa).len() > 1);
-    let seconds = match map {
-        Some(map) if keeps_commands(host, &map).await => MANY_PATHS_SECONDS,
-        _ => ONE_PATH_SECONDS,
+    let patience = match map {
+        Some(map) if keeps_commands(host, &map).await => OF_MANY_PATHS,
+        Some(_) => OF_MANY_PATHS_UNKEPT,
+        None => node.patience,
     };
-    if let Err(error) = host.set_patience(target, seconds) {
-        tracing::warn!(target, seconds, %error, "recovery_tmo of a session stays as it is");
+    if let Err(error) = host.set_patience(target, patience) {
+        tracing::warn!(target, %patience, %error, "recovery_tmo of a session stays as it is");
     }
 }
 
@@ -93,8 +95,8 @@ async fn keeps_commands(host: &dyn Host, map: &Disk) -> bool {
     tracing::warn!(
         device,
         fault,
-        "a path that fails is waited for as if it were the only one: set `no_path_retry queue` for \
-         the vendor ZGATE in /etc/multipath.conf"
+        "a path that fails is waited for before another one is taken: set `no_path_retry queue` \
+         for the vendor ZGATE in /etc/multipath.conf"
     );
     false
 }

@@ -18,7 +18,7 @@ mod usage;
 use crate::locks::Locks;
 use crate::names;
 use crate::{GATEWAY_KEY, ZONE_KEY, proto::Topology};
-use host::Host;
+use host::{Host, Patience};
 use probes::Probes;
 use record::{Record, Records};
 use std::io;
@@ -41,6 +41,8 @@ pub struct NodeSettings {
     pub transports: Vec<Transport>,
     /// Most volumes of this node; 0: no limit.
     pub max_volumes: i64,
+    /// Time after which commands of a disk with one path fail.
+    pub patience: Patience,
     /// Directory of what it remembers.
     pub state_dir: PathBuf,
 }
@@ -58,6 +60,7 @@ pub struct Node {
     topology: Topology,
     transports: Vec<Transport>,
     max_volumes: i64,
+    patience: Patience,
 }
 
 impl std::fmt::Debug for Node {
@@ -86,6 +89,7 @@ impl Node {
             topology: Topology { segments: gateways.chain([zone]).collect() },
             transports: settings.transports,
             max_volumes: settings.max_volumes,
+            patience: settings.patience,
         })
     }
 

@@ -18,16 +18,16 @@ async fn two_portals_are_a_multipath_device_where_multipathd_runs() {
     }
 }
 
-/// Nobody takes over for a single path, however many portals there are. Nor does anybody keep
-/// commands when both paths have failed, unless multipath was told to.
+/// Nobody takes over for a single path, however many portals there are: it is waited for. Nor does
+/// anybody keep commands when both paths have failed, unless multipath was told to.
 #[tokio::test(start_paused = true)]
 async fn commands_fail_soon_only_where_another_path_takes_them_and_multipath_keeps_them() {
     let other = Some("10.0.1.9:3260");
     let cases = [
         (true, None, true, 5),
         (true, None, false, 120),
-        (true, other, true, 120),
-        (false, None, true, 120),
+        (true, other, true, PATIENCE_SECONDS),
+        (false, None, true, PATIENCE_SECONDS),
     ];
     for (multipathd, down, queues, patience) in cases {
         let fixture = Fixture::new();
@@ -37,7 +37,7 @@ async fn commands_fail_soon_only_where_another_path_takes_them_and_multipath_kee
         fixture.stage_at("iscsi", TWO_PORTALS).await.unwrap();
         assert_eq!(fixture.count("replacement_timeout -v 5"), 0);
         let told = fixture.machine.0.lock().unwrap().patience;
-        assert_eq!(told, Some(patience), "{multipathd} {down:?} {queues}");
+        assert_eq!(told, Some(Patience::Seconds(patience)), "{multipathd} {down:?} {queues}");
     }
 }
 
@@ -50,5 +50,6 @@ async fn a_multipath_device_without_an_answer_about_it_is_waited_for() {
         machine.withheld.insert("dmsetup", || failed("dmsetup", 1));
     });
     fixture.stage_at("iscsi", TWO_PORTALS).await.unwrap();
-    assert_eq!(fixture.machine.0.lock().unwrap().patience, Some(120));
+    let told = fixture.machine.0.lock().unwrap().patience;
+    assert_eq!(told, Some(Patience::Seconds(120)));
 }

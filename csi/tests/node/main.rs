@@ -17,9 +17,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Request, Status};
 use zgate_api::Transport;
-use zgate_csi::limits::{MAX_STUCK_CHILDREN, UNSTAGE_SECONDS};
+use zgate_csi::limits::{MAX_STUCK_CHILDREN, PATIENCE_SECONDS, UNSTAGE_SECONDS};
 use zgate_csi::names;
-use zgate_csi::node::host::{Disk, Held, Host, HostError};
+use zgate_csi::node::host::{Disk, Held, Host, HostError, Patience};
 use zgate_csi::node::{Node, NodeSettings};
 use zgate_csi::proto::node_server::Node as Service;
 use zgate_csi::proto::volume_capability::access_mode::Mode;
@@ -78,8 +78,8 @@ struct Machine {
     down: Option<&'static str>,
     /// Portals with a session.
     portals: BTreeSet<String>,
-    /// Time after which commands of the sessions fail, in seconds.
-    patience: Option<u32>,
+    /// Time after which commands of the sessions fail.
+    patience: Option<Patience>,
 }
 
 #[derive(Default)]
@@ -271,8 +271,8 @@ impl Host for Told {
         machine.logged_in && !machine.dead
     }
 
-    fn set_patience(&self, _: &str, seconds: u32) -> io::Result<()> {
-        self.0.lock().unwrap().patience = Some(seconds);
+    fn set_patience(&self, _: &str, patience: Patience) -> io::Result<()> {
+        self.0.lock().unwrap().patience = Some(patience);
         Ok(())
     }
 
@@ -298,6 +298,7 @@ fn service(dir: &Path, machine: &Arc<Told>) -> Node {
         gateways: Vec::new(),
         transports: vec![Transport::Rdma, Transport::Tcp],
         max_volumes: 0,
+        patience: Patience::Seconds(PATIENCE_SECONDS),
         state_dir: dir.join("volumes"),
     };
     Node::new(settings, machine.clone()).unwrap()
