@@ -16,7 +16,7 @@ use zgate_csi::controller::Controller;
 use zgate_csi::gateway::model::ModelGateway;
 use zgate_csi::limits::PATIENCE_SECONDS;
 use zgate_csi::names;
-use zgate_csi::node::host::{Disk, Host, HostError, Patience, System};
+use zgate_csi::node::host::{Disk, Held, Host, HostError, Patience, System};
 use zgate_csi::node::{Node, NodeSettings};
 use zgate_csi::serve::{ServeError, Services, serve};
 use zgate_csi::settings::{DEFAULT_ZONE, Settings};
@@ -74,6 +74,17 @@ impl Host for ModelHost {
             }
             (program, words) => self.system.run(program, words, limit).await,
         }
+    }
+
+    async fn run_while(
+        &self,
+        program: &str,
+        words: &[&str],
+        limit: Duration,
+        _held: Held,
+        _goes_on: &mut (dyn FnMut() -> bool + Send),
+    ) -> Result<String, HostError> {
+        self.run(program, words, limit).await
     }
 
     fn mounts(&self) -> io::Result<Vec<MountLine>> {

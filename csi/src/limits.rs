@@ -72,8 +72,16 @@ const _: () = assert!(MAX_PATIENCE_SECONDS < i32::MAX as u32 / 1000, "no overflo
 pub const GROWTH_SECONDS: Duration = Duration::from_secs(10);
 /// Pause between looks at a disk.
 pub const POLL_PAUSE: Duration = Duration::from_millis(100);
-/// Longest time until a file system is made or checked.
-pub const FORMAT_SECONDS: Duration = Duration::from_secs(100);
+/// Longest time until a file system is made, checked or grown: a check reads all of a large
+/// disk's metadata. Callers give up long before, and repeat the call.
+pub const FORMAT_SECONDS: Duration = Duration::from_secs(12 * 3600);
+/// Time between looks at such a program while it runs, and longest wait for its place.
+pub const FORMAT_LOOK_SECONDS: Duration = Duration::from_secs(60);
+/// Looks in a row without a session after which it is given up: its volume can then be
+/// unstaged.
+pub const MAX_LOOKS_AWAY: u32 = 2;
+/// Most of these programs at a time; each has its part of the driver's memory.
+pub const MAX_FORMATS: usize = 16;
 /// Longest time of a command that has nothing to wait for.
 pub const COMMAND_SECONDS: Duration = Duration::from_secs(10);
 /// Longest time until what was written has reached the server, in one unstage; on a
@@ -126,4 +134,7 @@ pub const MAX_STUCK_CHILDREN: usize = 64;
 /// Most commands that read disks for their condition at a time. One of a disk that is gone
 /// may wait for ever; the others of [`MAX_STUCK_CHILDREN`] are for volumes that come and go.
 pub const MAX_PROBES: usize = 16;
-const _: () = assert!(2 * MAX_PROBES <= MAX_STUCK_CHILDREN / 2, "reads and figures leave places");
+const _: () = assert!(
+    2 * MAX_PROBES + MAX_FORMATS <= MAX_STUCK_CHILDREN * 3 / 4,
+    "reads, figures and file systems that are checked leave places"
+);

@@ -1,9 +1,10 @@
 //! File systems on disks: found, made, checked, grown.
 
+use super::Node;
 use super::host::{Disk, Host};
 use super::mount::{Server, make_way, mounted_at, ours, text};
 use super::record::{DiskRecord, Record};
-use crate::limits::{COMMAND_SECONDS, FORMAT_SECONDS, MOUNT_SECONDS};
+use crate::limits::{COMMAND_SECONDS, MOUNT_SECONDS};
 use crate::status::invalid;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -106,19 +107,20 @@ pub(super) fn is_of(host: &dyn Host, known: &DiskRecord, mount: &MountLine) -> b
 
 /// Mounts the disk of a volume; makes a file system first if it has none. Returns its name.
 pub(super) async fn mount(
-    host: &dyn Host,
+    node: &Node,
     (disk, known): (&Disk, &DiskRecord),
     record: &Record,
     wanted: &str,
     flags: &[String],
 ) -> Result<&'static str, Status> {
+    let host = &*node.host;
     let device = text(&disk.device)?;
     let wanted = Kind::named(wanted)?;
     if let Some(name) = mounted(host, record, known).await? {
         return Ok(name);
     }
     let read_only = record.read_only;
-    let kind = prepared(host, device, wanted, read_only).await?;
+    let kind = prepared(node, (device, known), wanted, read_only).await?;
     let mut options = if read_only { kind.read_only } else { kind.options }.to_owned();
     for flag in flags {
         options = options + "," + flag;
@@ -128,25 +130,26 @@ pub(super) async fn mount(
     mounted.map_err(|error| ours("not mounted", &error))?;
     if !read_only {
         // The volume may be larger than the snapshot that it was made from.
-        grow(host, kind, device, &record.staging).await?;
+        grow(node, (device, known), kind, &record.staging).await?;
     }
     Ok(kind.name)
 }
 
 /// Makes a file system on a disk that has none, or checks the one that it has.
 async fn prepared(
-    host: &dyn Host,
-    device: &str,
+    node: &Node,
+    (device, known): (&str, &DiskRecord),
     wanted: &'static Kind,
     read_only: bool,
 ) -> Result<&'static Kind, Status> {
+    let host = &*node.host;
     match found(host, device).await?.as_deref() {
         None if read_only => {
             Err(Status::failed_precondition("the volume is read-only and has no file system"))
         }
         None => {
             let arguments = [&wanted.make[1..], &[device]].concat();
-            let made = host.run(wanted.make[0], &arguments, FORMAT_SECONDS).await;
+            let made = node.formats.run(host, &known.target, wanted.make[0], &arguments).await;
             made.map_err(|error| ours("no file system made", &error))?;
             Ok(wanted)
         }
@@ -156,7 +159,7 @@ async fn prepared(
             };
             let kind = Kind::named(name).map_err(other)?;
             if kind.name == "ext4" && !read_only {
-                check(host, device).await?;
+                check(node, (device, known)).await?;
             }
             Ok(kind)
         }
@@ -167,24 +170,27 @@ async fn prepared(
 /// ended has none of them.
 const REPAIRED: RangeInclusive<i32> = 0..=1;
 
-async fn check(host: &dyn Host, device: &str) -> Result<(), Status> {
-    match host.run("e2fsck", &["-p", device], FORMAT_SECONDS).await {
-        Err(error) if error.status().is_none_or(|status| !REPAIRED.contains(&status)) => {
+async fn check(node: &Node, (device, known): (&str, &DiskRecord)) -> Result<(), Status> {
+    let checked = node.formats.run(&*node.host, &known.target, "e2fsck", &["-p", device]).await;
+    let Err(error) = checked else { return Ok(()) };
+    match error.status() {
+        Some(status) if REPAIRED.contains(&status) => Ok(()),
+        Some(_) if error.has_run() => {
             Err(ours("the file system needs repair by hand (e2fsck)", &error))
         }
-        _ => Ok(()),
+        _ => Err(ours("the file system was not checked to its end", &error)),
     }
 }
 
 /// Grows a mounted file system to the size of its disk.
 pub(super) async fn grow(
-    host: &dyn Host,
+    node: &Node,
+    (device, known): (&str, &DiskRecord),
     kind: &Kind,
-    device: &str,
     mounted_at: &Path,
 ) -> Result<(), Status> {
     let (program, takes_path) = kind.grow;
     let place = if takes_path { text(mounted_at)? } else { device };
-    let grown = host.run(program, &[place], FORMAT_SECONDS).await;
+    let grown = node.formats.run(&*node.host, &known.target, program, &[place]).await;
     grown.map(drop).map_err(|error| ours("the file system has not grown", &error))
 }

@@ -3,12 +3,15 @@
 //! other than by a child process.
 
 use super::sysfs;
-use crate::limits::{MAX_OUTPUT_BYTES, MAX_PATIENCE_SECONDS, MAX_STUCK_CHILDREN, REAP_SECONDS};
+use crate::limits::{
+    FORMAT_LOOK_SECONDS, MAX_OUTPUT_BYTES, MAX_PATIENCE_SECONDS, MAX_STUCK_CHILDREN, REAP_SECONDS,
+};
 use async_trait::async_trait;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::Stdio;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -51,7 +54,7 @@ pub enum HostError {
     },
     /// All places for commands were taken for all of its time, or for so much of it that it was
     /// cut short.
-    #[error("{MAX_STUCK_CHILDREN} other commands run, or wait for servers that do not answer")]
+    #[error("too many other commands run, or wait for servers that do not answer")]
     Stuck,
 }
 
@@ -148,6 +151,17 @@ pub trait Host: Send + Sync {
         drop(held);
         ended
     }
+
+    /// Does what [`Self::run_holding`] does for a program that may take hours. It ends as if its
+    /// limit was over when `goes_on`, which is asked every [`FORMAT_LOOK_SECONDS`], says no.
+    async fn run_while(
+        &self,
+        program: &str,
+        arguments: &[&str],
+        limit: Duration,
+        held: Held,
+        goes_on: &mut (dyn FnMut() -> bool + Send),
+    ) -> Result<String, HostError>;
 
     /// Reads the table of mounts.
     fn mounts(&self) -> io::Result<Vec<MountLine>>;
@@ -258,21 +272,44 @@ impl Host for System {
         limit: Duration,
         held: Held,
     ) -> Result<String, HostError> {
+        self.run_while(program, arguments, limit, held, &mut || true).await
+    }
+
+    async fn run_while(
+        &self,
+        program: &str,
+        arguments: &[&str],
+        limit: Duration,
+        held: Held,
+        goes_on: &mut (dyn FnMut() -> bool + Send),
+    ) -> Result<String, HostError> {
         let program = program.to_owned();
         // The wait for a place is part of the limit: callers add limits up.
-        let end = Instant::now() + limit;
+        let begun = Instant::now();
+        let end = begun + limit;
         let (permit, has_waited) = self.place(end).await?;
         let mut child = self
             .command(&program, arguments)
             .spawn()
             .map_err(|source| HostError::Start { program: program.clone(), source })?;
         let (output, errors) = (child.stdout.take(), child.stderr.take());
-        let ended = timeout_at(end, async {
-            let (said, complained, status) =
-                tokio::join!(read_some(output), read_some(errors), child.wait());
-            (said, complained, status)
-        });
-        let Ok((said, complained, status)) = ended.await else {
+        let ended = {
+            let mut work = pin!(async {
+                let (said, complained, status) =
+                    tokio::join!(read_some(output), read_some(errors), child.wait());
+                (said, complained, status)
+            });
+            loop {
+                let look = end.min(Instant::now() + FORMAT_LOOK_SECONDS);
+                match timeout_at(look, &mut work).await {
+                    Ok(ended) => break Some(ended),
+                    Err(_) if Instant::now() < end && goes_on() => {}
+                    Err(_) => break None,
+                }
+            }
+        };
+        let Some((said, complained, status)) = ended else {
+            let limit = limit.min(begun.elapsed());
             kill_group(&child);
             if timeout(REAP_SECONDS, child.wait()).await.is_err() {
                 tracing::warn!(%program, ?arguments, "waits for a dead server and is left behind");
@@ -387,6 +424,21 @@ mod tests {
         let error = host.run("sh", &["-c", "sleep 60 & sleep 60"], limit).await.unwrap_err();
         assert!(matches!(error, HostError::TimedOut { .. }), "{error}");
         assert!(begun.elapsed() < Duration::from_secs(5));
+    }
+
+    /// The clock stands still while the program runs, and jumps to the next look.
+    #[tokio::test(start_paused = true)]
+    async fn a_program_that_takes_hours_is_looked_at_and_given_up() {
+        let host = System::new(Vec::new());
+        let mut looks = 0;
+        let mut goes_on = || {
+            looks += 1;
+            looks < 3
+        };
+        let (limit, held) = (Duration::from_secs(3600), Box::new(()));
+        let error = host.run_while("sleep", &["60"], limit, held, &mut goes_on).await.unwrap_err();
+        let HostError::TimedOut { limit, .. } = &error else { panic!("{error}") };
+        assert_eq!((limit.as_secs(), looks), (3 * FORMAT_LOOK_SECONDS.as_secs(), 3));
     }
 
     #[tokio::test]

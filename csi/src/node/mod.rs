@@ -2,6 +2,7 @@
 //! the caller gives up goes on to its end, so that none is left half-way.
 
 mod filesystem;
+mod format;
 pub mod host;
 mod iscsi;
 mod mount;
@@ -18,6 +19,7 @@ mod usage;
 use crate::locks::Locks;
 use crate::names;
 use crate::{GATEWAY_KEY, ZONE_KEY, proto::Topology};
+use format::Formats;
 use host::{Host, Patience};
 use probes::Probes;
 use record::{Record, Records};
@@ -55,6 +57,7 @@ pub struct Node {
     locks: Locks,
     disk_reads: Probes,
     disk_figures: Probes,
+    formats: Formats,
     last_usage: LastUsage,
     id: names::Node,
     topology: Topology,
@@ -84,6 +87,7 @@ impl Node {
             locks: Locks::default(),
             disk_reads: Probes::new(),
             disk_figures: Probes::new(),
+            formats: Formats::new(),
             last_usage: LastUsage::default(),
             id: settings.node,
             topology: Topology { segments: gateways.chain([zone]).collect() },

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod disks;
+mod filesystems;
 mod places;
 mod published;
 mod statistics;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Request, Status};
 use zgate_api::Transport;
-use zgate_csi::limits::{MAX_STUCK_CHILDREN, PATIENCE_SECONDS, UNSTAGE_SECONDS};
+use zgate_csi::limits::{FORMAT_LOOK_SECONDS, MAX_STUCK_CHILDREN, PATIENCE_SECONDS, UNSTAGE_SECONDS};
 use zgate_csi::names;
 use zgate_csi::node::host::{Disk, Held, Host, HostError, Patience};
 use zgate_csi::node::{Node, NodeSettings};
@@ -50,6 +51,8 @@ struct Machine {
     stuck: Vec<Held>,
     /// A signal ends each check of a file system.
     checks_are_killed: bool,
+    /// Time that programs take which make, check or grow file systems.
+    work: Duration,
     /// Servers do not answer: only a lazy unmount ends.
     dead: bool,
     /// The server has forgotten what is mounted.
@@ -230,6 +233,25 @@ impl Host for Told {
                 Err(HostError::TimedOut { program: program.to_owned(), limit })
             }
         }
+    }
+
+    async fn run_while(
+        &self,
+        program: &str,
+        words: &[&str],
+        limit: Duration,
+        held: Held,
+        goes_on: &mut (dyn FnMut() -> bool + Send),
+    ) -> Result<String, HostError> {
+        let begun = Instant::now();
+        let work = self.0.lock().unwrap().work;
+        while begun.elapsed() < work.min(limit) {
+            sleep(FORMAT_LOOK_SECONDS).await;
+            if !goes_on() {
+                return Err(HostError::TimedOut { program: program.to_owned(), limit });
+            }
+        }
+        self.run_holding(program, words, limit, held).await
     }
 
     fn mounts(&self) -> io::Result<Vec<MountLine>> {
@@ -534,20 +556,6 @@ async fn a_mount_of_a_dead_server_is_given_up() {
     let begun = Instant::now();
     assert_eq!(fixture.stage("nfs").await.unwrap_err().code(), Code::Unavailable);
     assert!(begun.elapsed() < Duration::from_secs(100), "{:?}", begun.elapsed());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_disk_that_cannot_be_read_is_not_formatted_nor_one_mounted_whose_check_was_killed() {
-    let fixture = Fixture::new();
-    fixture.tell(|machine| (machine.formatted, machine.unreadable) = (true, true));
-    fixture.stage("iscsi").await.unwrap_err();
-    assert_eq!((fixture.count("mkfs"), fixture.count("mount -t")), (0, 0));
-    fixture.tell(|machine| (machine.unreadable, machine.checks_are_killed) = (false, true));
-    fixture.stage("iscsi").await.unwrap_err();
-    assert_eq!((fixture.count("mkfs"), fixture.count("mount -t")), (0, 0));
-    fixture.tell(|machine| machine.checks_are_killed = false);
-    fixture.stage("iscsi").await.unwrap();
-    assert_eq!((fixture.count("mkfs"), fixture.count("mount -t")), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
