@@ -129,7 +129,7 @@ pub(super) async fn unmount_volume(
     unmount(host, path).await
 }
 
-/// Removes a mount at the staging path that is not the volume's, or not any more. While a
+/// Removes a mount at the staging path that is not the volume's, or of no use any more. While a
 /// pod uses it, it stays.
 pub(super) async fn make_way(
     host: &dyn Host,
@@ -144,7 +144,7 @@ pub(super) async fn make_way(
             pod.display()
         )));
     }
-    tracing::warn!(path = %staging, why, "a mount is not the volume's and makes way");
+    tracing::warn!(path = %staging, why, "a mount makes way");
     unmount_volume(host, &record.staging, server).await
 }
 

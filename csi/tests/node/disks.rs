@@ -1,8 +1,35 @@
-//! Disks with one path and with several.
+//! Logins, and disks with one path and with several.
 
 use super::*;
 
 const TWO_PORTALS: &str = "tcp=10.0.0.9:3260,tcp=10.0.1.9:3260";
+
+#[tokio::test(start_paused = true)]
+async fn a_login_is_tried_again_and_a_disk_is_formatted_once() {
+    let mut fixture = Fixture::new();
+    fixture.tell(|machine| machine.refused_logins = 2);
+    fixture.stage("iscsi").await.unwrap();
+    // A record, its three settings and three logins, all by iSER.
+    assert_eq!((fixture.count("--login"), fixture.count("-I iser")), (3, 7));
+    fixture.unstage().await.unwrap();
+    assert!(!fixture.machine.has_session(""));
+    fixture.restart();
+    fixture.stage("iscsi").await.unwrap();
+    assert_eq!((fixture.count("mkfs.ext4"), fixture.count("e2fsck")), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lock_of_a_killed_iscsiadm_stops_nobody_for_ever() {
+    let fixture = Fixture::new();
+    fixture.tell(|machine| machine.locked = true);
+    // The first attempt finds it, the others go on.
+    fixture.stage("iscsi").await.unwrap();
+    fixture.tell(|machine| machine.locked = true);
+    let begun = Instant::now();
+    assert_eq!(fixture.unstage().await.unwrap_err().code(), Code::Unavailable);
+    assert!(begun.elapsed() < UNSTAGE_SECONDS);
+    fixture.unstage().await.unwrap();
+}
 
 /// Without the daemon nobody would bring a path back that has failed.
 #[tokio::test(start_paused = true)]

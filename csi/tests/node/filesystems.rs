@@ -74,3 +74,50 @@ async fn few_file_systems_are_checked_at_a_time() {
     assert!(begun.elapsed() < 2 * FORMAT_LOOK_SECONDS);
     assert_eq!(stages.len(), MAX_FORMATS);
 }
+
+/// Kernels show in several ways that they have given a file system up.
+const GIVEN_UP: [(&str, fn(&mut Machine)); 4] = [
+    ("ext4", |machine| machine.option = Some("ro")),
+    ("ext4", |machine| machine.option = Some("emergency_ro")),
+    ("ext4", |machine| machine.option = Some("shutdown")),
+    ("xfs", |machine| machine.shut_down = true),
+];
+
+/// Its disk may answer again, and its figures come from memory.
+#[tokio::test(start_paused = true)]
+async fn a_file_system_that_the_kernel_has_given_up_is_abnormal() {
+    for (kind, give_up) in GIVEN_UP {
+        let fixture = Fixture::new();
+        fixture.tell(|machine| (machine.formatted, machine.kind) = (true, Some(kind)));
+        fixture.stage("iscsi").await.unwrap();
+        // Read-only by itself, which is no fault.
+        fixture.publish("target", true).await.unwrap();
+        for is_abnormal in [false, true] {
+            for name in ["staging", "target"] {
+                let answer = fixture.stats_at(name).await;
+                let condition = answer.volume_condition.unwrap();
+                assert_eq!(condition.abnormal, is_abnormal, "{name}: {}", condition.message);
+                assert_eq!(answer.usage.len(), 2);
+            }
+            fixture.tell(give_up);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_system_that_the_kernel_has_given_up_makes_way_unless_a_pod_uses_it() {
+    for (kind, give_up) in GIVEN_UP {
+        let fixture = Fixture::new();
+        fixture.tell(|machine| (machine.formatted, machine.kind) = (true, Some(kind)));
+        fixture.stage("iscsi").await.unwrap();
+        fixture.publish("target", false).await.unwrap();
+        fixture.tell(give_up);
+        assert_eq!(fixture.stage("iscsi").await.unwrap_err().code(), Code::Unavailable);
+        assert_eq!((fixture.count("umount"), fixture.count("mount -t")), (0, 1));
+        fixture.unpublish("target").await.unwrap();
+        fixture.stage("iscsi").await.unwrap();
+        assert_eq!((fixture.count("mount -t"), fixture.machine.mounts().unwrap().len()), (2, 1));
+        assert_eq!(fixture.count("e2fsck"), if kind == "ext4" { 2 } else { 0 });
+        assert!(!fixture.stats().await.volume_condition.unwrap().abnormal);
+    }
+}

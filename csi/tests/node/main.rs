@@ -43,6 +43,10 @@ struct Machine {
     formatted: bool,
     /// Content of the disk as `blkid` tells it, if not ext4.
     kind: Option<&'static str>,
+    /// Option of the mounted file system on the disk, if not `rw`.
+    option: Option<&'static str>,
+    /// XFS tells nothing of its inodes.
+    shut_down: bool,
     /// The disk returns errors.
     unreadable: bool,
     /// A read of the disk never ends, and cannot be killed.
@@ -126,6 +130,7 @@ impl Told {
                     return Some(Err(failed("mount", 32)));
                 }
                 machine.forgotten = false;
+                (machine.option, machine.shut_down) = (None, false);
                 machine.mounts.push(((*source).to_owned(), (*path).to_owned()));
                 done
             }
@@ -144,6 +149,7 @@ impl Told {
             ("stat" | "sync", _) if machine.dead => None,
             ("sync", _) if machine.writes => None,
             ("stat", _) if machine.forgotten => Some(Err(failed("stat", 1))),
+            ("stat", ["-c", ..]) if machine.shut_down => Some(Err(failed("stat", 1))),
             ("stat", _) => Some(Ok("4096 10 5 5 10 5\n".to_owned())),
             ("iscsiadm", words) if machine.locked && words.contains(&"-o") => None,
             ("find", _) => {
@@ -262,8 +268,13 @@ impl Host for Told {
             root: format!("/{source}").into_bytes(),
             point: point.clone().into_bytes(),
             read_only: machine.read_only.contains(point),
-            kind: if source.starts_with("/dev") { b"ext4".to_vec() } else { b"nfs4".to_vec() },
+            kind: if source.starts_with("/dev") {
+                machine.kind.unwrap_or("ext4").as_bytes().to_vec()
+            } else {
+                b"nfs4".to_vec()
+            },
             source: source.clone().into_bytes(),
+            super_options: machine.option.unwrap_or("rw").as_bytes().to_vec(),
         };
         Ok(machine.mounts.iter().map(line).collect())
     }
@@ -402,9 +413,13 @@ impl Fixture {
     }
 
     async fn stats(&self) -> NodeGetVolumeStatsResponse {
+        self.stats_at("staging").await
+    }
+
+    async fn stats_at(&self, name: &str) -> NodeGetVolumeStatsResponse {
         let request = NodeGetVolumeStatsRequest {
             volume_id: VOLUME.to_owned(),
-            volume_path: self.path("staging"),
+            volume_path: self.path(name),
             ..Default::default()
         };
         self.node.node_get_volume_stats(Request::new(request)).await.unwrap().into_inner()
@@ -556,31 +571,4 @@ async fn a_mount_of_a_dead_server_is_given_up() {
     let begun = Instant::now();
     assert_eq!(fixture.stage("nfs").await.unwrap_err().code(), Code::Unavailable);
     assert!(begun.elapsed() < Duration::from_secs(100), "{:?}", begun.elapsed());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_login_is_tried_again_and_a_disk_is_formatted_once() {
-    let mut fixture = Fixture::new();
-    fixture.tell(|machine| machine.refused_logins = 2);
-    fixture.stage("iscsi").await.unwrap();
-    // A record, its three settings and three logins, all by iSER.
-    assert_eq!((fixture.count("--login"), fixture.count("-I iser")), (3, 7));
-    fixture.unstage().await.unwrap();
-    assert!(!fixture.machine.has_session(""));
-    fixture.restart();
-    fixture.stage("iscsi").await.unwrap();
-    assert_eq!((fixture.count("mkfs.ext4"), fixture.count("e2fsck")), (1, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_lock_of_a_killed_iscsiadm_stops_nobody_for_ever() {
-    let fixture = Fixture::new();
-    fixture.tell(|machine| machine.locked = true);
-    // The first attempt finds it, the others go on.
-    fixture.stage("iscsi").await.unwrap();
-    fixture.tell(|machine| machine.locked = true);
-    let begun = Instant::now();
-    assert_eq!(fixture.unstage().await.unwrap_err().code(), Code::Unavailable);
-    assert!(begun.elapsed() < UNSTAGE_SECONDS);
-    fixture.unstage().await.unwrap();
 }
