@@ -14,8 +14,9 @@ use std::time::Duration;
 use zgate_api::Transport;
 use zgate_csi::controller::Controller;
 use zgate_csi::gateway::model::ModelGateway;
+use zgate_csi::limits::PATIENCE_SECONDS;
 use zgate_csi::names;
-use zgate_csi::node::host::{Disk, Host, HostError, System};
+use zgate_csi::node::host::{Disk, Held, Host, HostError, Patience, System};
 use zgate_csi::node::{Node, NodeSettings};
 use zgate_csi::serve::{ServeError, Services, serve};
 use zgate_csi::settings::{DEFAULT_ZONE, Settings};
@@ -75,6 +76,17 @@ impl Host for ModelHost {
         }
     }
 
+    async fn run_while(
+        &self,
+        program: &str,
+        words: &[&str],
+        limit: Duration,
+        _held: Held,
+        _goes_on: &mut (dyn FnMut() -> bool + Send),
+    ) -> Result<String, HostError> {
+        self.run(program, words, limit).await
+    }
+
     fn mounts(&self) -> io::Result<Vec<MountLine>> {
         self.system.mounts()
     }
@@ -100,7 +112,7 @@ impl Host for ModelHost {
         self.has_session(target)
     }
 
-    fn set_patience(&self, _: &str, _: u32) -> io::Result<()> {
+    fn set_patience(&self, _: &str, _: Patience) -> io::Result<()> {
         Ok(())
     }
 
@@ -133,6 +145,7 @@ async fn main() -> Result<(), ServeError> {
         gateways: Vec::new(),
         transports: vec![Transport::Tcp],
         max_volumes: 0,
+        patience: Patience::Seconds(PATIENCE_SECONDS),
         state_dir: PathBuf::from(dir).join("volumes"),
     };
     let node = Node::new(settings, Arc::new(host))?;

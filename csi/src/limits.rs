@@ -68,12 +68,27 @@ pub const LOGIN_PAUSE: Duration = Duration::from_secs(1);
 pub const DISK_SECONDS: Duration = Duration::from_secs(15);
 /// Longest wait for the multipath device of a disk with several paths.
 pub const MULTIPATH_SECONDS: Duration = Duration::from_secs(10);
+/// Time for which commands of a disk with one path wait for a gateway that is away, in seconds,
+/// if nobody sets it: more than a machine needs for a start.
+pub const PATIENCE_SECONDS: u32 = 3600;
+/// Longest time of these that can be set, in seconds.
+pub const MAX_PATIENCE_SECONDS: u32 = 7 * 24 * 3600;
+// Linux counts it in ticks, up to 1000 a second, in an `int`.
+const _: () = assert!(MAX_PATIENCE_SECONDS < i32::MAX as u32 / 1000, "no overflow in the kernel");
 /// Longest wait until a disk that has grown shows its new size.
 pub const GROWTH_SECONDS: Duration = Duration::from_secs(10);
 /// Pause between looks at a disk.
 pub const POLL_PAUSE: Duration = Duration::from_millis(100);
-/// Longest time until a file system is made or checked.
-pub const FORMAT_SECONDS: Duration = Duration::from_secs(100);
+/// Longest time until a file system is made, checked or grown: a check reads all of a large
+/// disk's metadata. Callers give up long before, and repeat the call.
+pub const FORMAT_SECONDS: Duration = Duration::from_secs(12 * 3600);
+/// Time between looks at such a program while it runs, and longest wait for its place.
+pub const FORMAT_LOOK_SECONDS: Duration = Duration::from_secs(60);
+/// Looks in a row without a session after which it is given up: its volume can then be
+/// unstaged.
+pub const MAX_LOOKS_AWAY: u32 = 2;
+/// Most of these programs at a time; each has its part of the driver's memory.
+pub const MAX_FORMATS: usize = 16;
 /// Longest time of a command that has nothing to wait for.
 pub const COMMAND_SECONDS: Duration = Duration::from_secs(10);
 /// Longest time until what was written has reached the server, in one unstage; on a
@@ -120,10 +135,13 @@ pub const STATS_SECONDS: Duration = Duration::from_secs(10);
 pub const MAX_KNOWN_USAGES: usize = 1024;
 /// Longest output of a command that is kept, in bytes.
 pub const MAX_OUTPUT_BYTES: usize = 64 << 10;
-/// Most children that wait for a dead server at a time; beyond it, the driver
-/// starts no command.
+/// Most commands at a time, with those that wait for a dead server. A further one waits for a
+/// place, which is part of its own limit.
 pub const MAX_STUCK_CHILDREN: usize = 64;
 /// Most commands that read disks for their condition at a time. One of a disk that is gone
 /// may wait for ever; the others of [`MAX_STUCK_CHILDREN`] are for volumes that come and go.
 pub const MAX_PROBES: usize = 16;
-const _: () = assert!(2 * MAX_PROBES <= MAX_STUCK_CHILDREN / 2, "reads and figures leave places");
+const _: () = assert!(
+    2 * MAX_PROBES + MAX_FORMATS <= MAX_STUCK_CHILDREN * 3 / 4,
+    "reads, figures and file systems that are checked leave places"
+);

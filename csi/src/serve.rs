@@ -3,9 +3,9 @@
 use crate::addresses;
 use crate::controller::Controller;
 use crate::identity::Identity;
-use crate::limits::MAX_CONCURRENT_CALLS;
+use crate::limits::{MAX_CONCURRENT_CALLS, PATIENCE_SECONDS};
 use crate::names;
-use crate::node::host::System;
+use crate::node::host::{Patience, System};
 use crate::node::{Node, NodeSettings};
 use crate::proto::controller_server::ControllerServer;
 use crate::proto::group_controller_server::GroupControllerServer;
@@ -76,6 +76,10 @@ pub struct CsiArgs {
     /// Most volumes that the scheduler places on this machine; 0: no limit
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub max_volumes: i64,
+    /// Time after which commands of a disk with one path fail while its gateway is away, in
+    /// seconds; off: never
+    #[arg(long, value_name = "SECONDS", default_value_t = Patience::Seconds(PATIENCE_SECONDS))]
+    pub replacement_timeout: Patience,
     /// Directory of what a node remembers of its volumes
     #[arg(
         long,
@@ -114,6 +118,7 @@ impl CsiArgs {
                 Transports::Rdma => vec![Transport::Rdma, Transport::Tcp],
             },
             max_volumes: self.max_volumes,
+            patience: self.replacement_timeout,
             state_dir: self.state_dir.clone(),
         })
     }
@@ -257,6 +262,18 @@ mod tests {
         assert!(node.addresses.iter().all(IpAddr::is_loopback), "{node}");
         let nowhere = parsed(&["--address-in", "192.0.2.0/24"]).unwrap().args;
         assert!(nowhere.node_settings("n").unwrap_err().to_string().contains("192.0.2.0/24"));
+    }
+
+    #[test]
+    fn a_disk_waits_as_long_as_is_said() {
+        let patience = |more: &[&str]| {
+            let line = ["csi", "--controller", "/a"].iter().chain(more).copied();
+            Line::try_parse_from(line).map(|line| line.args.replacement_timeout)
+        };
+        assert_eq!(patience(&[]).unwrap(), Patience::Seconds(PATIENCE_SECONDS));
+        assert_eq!(patience(&["--replacement-timeout", "off"]).unwrap(), Patience::Unlimited);
+        let said = patience(&["--replacement-timeout", "0"]).unwrap_err().to_string();
+        assert!(said.contains("seconds from 1"), "{said}");
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! File systems on disks: found, made, checked, grown.
 
-use super::host::{Disk, Host};
+use super::Node;
+use super::host::{Disk, Held, Host, HostError};
 use super::mount::{Server, make_way, mounted_at, ours, text};
 use super::record::{DiskRecord, Record};
-use crate::limits::{COMMAND_SECONDS, FORMAT_SECONDS, MOUNT_SECONDS};
+use crate::limits::{COMMAND_SECONDS, MOUNT_SECONDS, PROBE_SECONDS};
 use crate::status::invalid;
 use std::ops::RangeInclusive;
 use std::path::Path;
+use std::time::Duration;
 use tonic::Status;
 use zgate_io::mountinfo::MountLine;
 
@@ -81,19 +83,63 @@ async fn look(host: &dyn Host, device: &str) -> Result<Option<String>, Status> {
 }
 
 /// Returns the file system of the volume that is mounted already. A mount of another disk
-/// makes way, also that of a device which went with an earlier session.
+/// makes way, also that of a device which went with an earlier session, and so does a file
+/// system that the kernel has given up.
 async fn mounted(
     host: &dyn Host,
     record: &Record,
     known: &DiskRecord,
 ) -> Result<Option<&'static str>, Status> {
     let Some(mount) = mounted_at(host, &record.staging)? else { return Ok(None) };
-    if is_of(host, known, &mount) {
-        return Kind::named(&String::from_utf8_lossy(&mount.kind)).map(|kind| Some(kind.name));
-    }
-    let why = format!("{} is no disk of the volume", String::from_utf8_lossy(&mount.source));
+    let why = if is_of(host, known, &mount) {
+        let path = text(&record.staging)?;
+        let seen = given_up(host, &mount, path, PROBE_SECONDS, Box::new(())).await;
+        match seen.map_err(|error| ours("the file system was not looked at", &error))? {
+            Some(sign) => format!("the kernel has given the file system up: {sign}"),
+            None => {
+                let kind = Kind::named(&String::from_utf8_lossy(&mount.kind));
+                return kind.map(|kind| Some(kind.name));
+            }
+        }
+    } else {
+        format!("{} is no disk of the volume", String::from_utf8_lossy(&mount.source))
+    };
     make_way(host, record, Server::Disk(&known.target), &why).await?;
     Ok(None)
+}
+
+/// Options of a file system that the kernel has given up after an error. ext4 becomes read-only,
+/// and tells the others from Linux 6.15 on (`_ext4_show_options`, fs/ext4/super.c).
+const GIVEN_UP: [&str; 3] = ["ro", "emergency_ro", "shutdown"];
+
+fn option_of_given_up(mount: &MountLine) -> Option<&'static str> {
+    let options = || mount.super_options.split(|&byte| byte == b',');
+    let has = |sign: &&str| options().any(|option| option == sign.as_bytes());
+    // One that was mounted for reading is read-only at its mount, too.
+    GIVEN_UP.into_iter().find(has).filter(|_| !mount.read_only)
+}
+
+/// Returns the sign that the kernel has given up the file system of a staged mount, if it has:
+/// `path` is of the same file system. Its disk may answer all the same.
+pub(super) async fn given_up(
+    host: &dyn Host,
+    staged: &MountLine,
+    path: &str,
+    limit: Duration,
+    held: Held,
+) -> Result<Option<String>, HostError> {
+    if let Some(option) = option_of_given_up(staged) {
+        return Ok(Some(format!("it is {option}")));
+    }
+    if staged.kind != b"xfs" {
+        return Ok(None);
+    }
+    // XFS has no option for it; it tells nothing of an inode (`xfs_vn_getattr`).
+    match host.run_holding("stat", &["-c", "%i", path], limit, held).await {
+        Ok(_) => Ok(None),
+        Err(error) if error.has_run() && error.status().is_some() => Ok(Some(error.to_string())),
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns whether a mount is of a disk that is attached, not of a device that went with an
@@ -106,19 +152,20 @@ pub(super) fn is_of(host: &dyn Host, known: &DiskRecord, mount: &MountLine) -> b
 
 /// Mounts the disk of a volume; makes a file system first if it has none. Returns its name.
 pub(super) async fn mount(
-    host: &dyn Host,
+    node: &Node,
     (disk, known): (&Disk, &DiskRecord),
     record: &Record,
     wanted: &str,
     flags: &[String],
 ) -> Result<&'static str, Status> {
+    let host = &*node.host;
     let device = text(&disk.device)?;
     let wanted = Kind::named(wanted)?;
     if let Some(name) = mounted(host, record, known).await? {
         return Ok(name);
     }
     let read_only = record.read_only;
-    let kind = prepared(host, device, wanted, read_only).await?;
+    let kind = prepared(node, (device, known), wanted, read_only).await?;
     let mut options = if read_only { kind.read_only } else { kind.options }.to_owned();
     for flag in flags {
         options = options + "," + flag;
@@ -128,25 +175,26 @@ pub(super) async fn mount(
     mounted.map_err(|error| ours("not mounted", &error))?;
     if !read_only {
         // The volume may be larger than the snapshot that it was made from.
-        grow(host, kind, device, &record.staging).await?;
+        grow(node, (device, known), kind, &record.staging).await?;
     }
     Ok(kind.name)
 }
 
 /// Makes a file system on a disk that has none, or checks the one that it has.
 async fn prepared(
-    host: &dyn Host,
-    device: &str,
+    node: &Node,
+    (device, known): (&str, &DiskRecord),
     wanted: &'static Kind,
     read_only: bool,
 ) -> Result<&'static Kind, Status> {
+    let host = &*node.host;
     match found(host, device).await?.as_deref() {
         None if read_only => {
             Err(Status::failed_precondition("the volume is read-only and has no file system"))
         }
         None => {
             let arguments = [&wanted.make[1..], &[device]].concat();
-            let made = host.run(wanted.make[0], &arguments, FORMAT_SECONDS).await;
+            let made = node.formats.run(host, &known.target, wanted.make[0], &arguments).await;
             made.map_err(|error| ours("no file system made", &error))?;
             Ok(wanted)
         }
@@ -156,7 +204,7 @@ async fn prepared(
             };
             let kind = Kind::named(name).map_err(other)?;
             if kind.name == "ext4" && !read_only {
-                check(host, device).await?;
+                check(node, (device, known)).await?;
             }
             Ok(kind)
         }
@@ -167,24 +215,55 @@ async fn prepared(
 /// ended has none of them.
 const REPAIRED: RangeInclusive<i32> = 0..=1;
 
-async fn check(host: &dyn Host, device: &str) -> Result<(), Status> {
-    match host.run("e2fsck", &["-p", device], FORMAT_SECONDS).await {
-        Err(error) if error.status().is_none_or(|status| !REPAIRED.contains(&status)) => {
+async fn check(node: &Node, (device, known): (&str, &DiskRecord)) -> Result<(), Status> {
+    let checked = node.formats.run(&*node.host, &known.target, "e2fsck", &["-p", device]).await;
+    let Err(error) = checked else { return Ok(()) };
+    match error.status() {
+        Some(status) if REPAIRED.contains(&status) => Ok(()),
+        Some(_) if error.has_run() => {
             Err(ours("the file system needs repair by hand (e2fsck)", &error))
         }
-        _ => Ok(()),
+        _ => Err(ours("the file system was not checked to its end", &error)),
     }
 }
 
 /// Grows a mounted file system to the size of its disk.
 pub(super) async fn grow(
-    host: &dyn Host,
+    node: &Node,
+    (device, known): (&str, &DiskRecord),
     kind: &Kind,
-    device: &str,
     mounted_at: &Path,
 ) -> Result<(), Status> {
     let (program, takes_path) = kind.grow;
     let place = if takes_path { text(mounted_at)? } else { device };
-    let grown = host.run(program, &[place], FORMAT_SECONDS).await;
+    let grown = node.formats.run(&*node.host, &known.target, program, &[place]).await;
     grown.map(drop).map_err(|error| ours("the file system has not grown", &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(super_options: &str, read_only: bool) -> MountLine {
+        MountLine {
+            id: 1,
+            device: 1,
+            root: b"/".to_vec(),
+            point: b"/staging".to_vec(),
+            read_only,
+            kind: b"ext4".to_vec(),
+            source: b"/dev/sdx".to_vec(),
+            super_options: super_options.as_bytes().to_vec(),
+        }
+    }
+
+    #[test]
+    fn a_file_system_is_given_up_by_an_option_of_its_own_unless_it_was_mounted_for_reading() {
+        let sign = |options, read_only| option_of_given_up(&mount(options, read_only));
+        assert_eq!(sign("rw,errors=remount-ro", false), None);
+        assert_eq!(sign("ro,errors=remount-ro", false), Some("ro"));
+        assert_eq!(sign("rw,emergency_ro", false), Some("emergency_ro"));
+        assert_eq!(sign("rw,shutdown", false), Some("shutdown"));
+        assert_eq!(sign("ro,norecovery", true), None);
+    }
 }

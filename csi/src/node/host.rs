@@ -3,19 +3,24 @@
 //! other than by a child process.
 
 use super::sysfs;
-use crate::limits::{MAX_OUTPUT_BYTES, MAX_STUCK_CHILDREN, REAP_SECONDS};
+use crate::limits::{
+    FORMAT_LOOK_SECONDS, MAX_OUTPUT_BYTES, MAX_PATIENCE_SECONDS, MAX_STUCK_CHILDREN, REAP_SECONDS,
+};
 use async_trait::async_trait;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::Stdio;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout, timeout_at};
 use zgate_io::mountinfo::{self, MountLine};
 
 /// End of a command that failed.
@@ -47,8 +52,9 @@ pub enum HostError {
         /// Its limit.
         limit: Duration,
     },
-    /// Too many earlier commands still wait for dead servers.
-    #[error("{MAX_STUCK_CHILDREN} commands wait for servers that do not answer")]
+    /// All places for commands were taken for all of its time, or for so much of it that it was
+    /// cut short.
+    #[error("too many other commands run, or wait for servers that do not answer")]
     Stuck,
 }
 
@@ -61,6 +67,18 @@ impl HostError {
             _ => None,
         }
     }
+
+    /// Returns whether the program has ended by itself, or has had all of its time. Only then
+    /// does this say something about the server that it asked: a program that was not started,
+    /// had no place, or was ended by a signal has asked nobody.
+    #[must_use]
+    pub fn has_run(&self) -> bool {
+        match self {
+            Self::Failed { status, .. } => *status >= 0,
+            Self::TimedOut { .. } => true,
+            Self::Start { .. } | Self::Stuck => false,
+        }
+    }
 }
 
 /// A block device.
@@ -70,6 +88,40 @@ pub struct Disk {
     pub device: PathBuf,
     /// Size in bytes.
     pub size_bytes: u64,
+}
+
+/// Time after which commands of a disk fail while its sessions are away: open-iscsi's
+/// `replacement_timeout`, the kernel's `recovery_tmo`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// So many seconds.
+    Seconds(u32),
+    /// They never fail. They wait until the session is logged in again, or logged out.
+    Unlimited,
+}
+
+/// The form of the kernel's `recovery_tmo` (drivers/scsi/scsi_transport_iscsi.c).
+impl fmt::Display for Patience {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seconds(seconds) => write!(f, "{seconds}"),
+            Self::Unlimited => f.write_str("off"),
+        }
+    }
+}
+
+impl FromStr for Patience {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "off" {
+            return Ok(Self::Unlimited);
+        }
+        let wrong = || format!("neither seconds from 1 to {MAX_PATIENCE_SECONDS} nor \"off\"");
+        let seconds = text.parse::<u32>().ok();
+        let seconds = seconds.filter(|seconds| (1..=MAX_PATIENCE_SECONDS).contains(seconds));
+        seconds.map(Self::Seconds).ok_or_else(wrong)
+    }
 }
 
 /// A place that a command holds until its process has ended.
@@ -100,6 +152,17 @@ pub trait Host: Send + Sync {
         ended
     }
 
+    /// Does what [`Self::run_holding`] does for a program that may take hours. It ends as if its
+    /// limit was over when `goes_on`, which is asked every [`FORMAT_LOOK_SECONDS`], says no.
+    async fn run_while(
+        &self,
+        program: &str,
+        arguments: &[&str],
+        limit: Duration,
+        held: Held,
+        goes_on: &mut (dyn FnMut() -> bool + Send),
+    ) -> Result<String, HostError>;
+
     /// Reads the table of mounts.
     fn mounts(&self) -> io::Result<Vec<MountLine>>;
 
@@ -126,7 +189,7 @@ pub trait Host: Send + Sync {
     ///
     /// # Errors
     /// The first session that cannot be told; the others are.
-    fn set_patience(&self, target: &str, seconds: u32) -> io::Result<()>;
+    fn set_patience(&self, target: &str, patience: Patience) -> io::Result<()>;
 
     /// Returns whether the kernel has a file system of a disk in use, mounted in any
     /// name space or being unmounted.
@@ -146,6 +209,18 @@ impl System {
     #[must_use]
     pub fn new(prefix: Vec<String>) -> Self {
         Self { prefix, free: Arc::new(Semaphore::new(MAX_STUCK_CHILDREN)) }
+    }
+
+    /// Takes a place for a command, and waits for one until `end`. Returns also whether it has
+    /// waited.
+    async fn place(&self, end: Instant) -> Result<(OwnedSemaphorePermit, bool), HostError> {
+        if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
+            return Ok((permit, false));
+        }
+        match timeout_at(end, Arc::clone(&self.free).acquire_owned()).await {
+            Ok(Ok(permit)) => Ok((permit, true)),
+            _ => Err(HostError::Stuck),
+        }
     }
 
     fn command(&self, program: &str, arguments: &[&str]) -> Command {
@@ -197,19 +272,44 @@ impl Host for System {
         limit: Duration,
         held: Held,
     ) -> Result<String, HostError> {
+        self.run_while(program, arguments, limit, held, &mut || true).await
+    }
+
+    async fn run_while(
+        &self,
+        program: &str,
+        arguments: &[&str],
+        limit: Duration,
+        held: Held,
+        goes_on: &mut (dyn FnMut() -> bool + Send),
+    ) -> Result<String, HostError> {
         let program = program.to_owned();
-        let permit = Arc::clone(&self.free).try_acquire_owned().map_err(|_| HostError::Stuck)?;
+        // The wait for a place is part of the limit: callers add limits up.
+        let begun = Instant::now();
+        let end = begun + limit;
+        let (permit, has_waited) = self.place(end).await?;
         let mut child = self
             .command(&program, arguments)
             .spawn()
             .map_err(|source| HostError::Start { program: program.clone(), source })?;
         let (output, errors) = (child.stdout.take(), child.stderr.take());
-        let ended = timeout(limit, async {
-            let (said, complained, status) =
-                tokio::join!(read_some(output), read_some(errors), child.wait());
-            (said, complained, status)
-        });
-        let Ok((said, complained, status)) = ended.await else {
+        let ended = {
+            let mut work = pin!(async {
+                let (said, complained, status) =
+                    tokio::join!(read_some(output), read_some(errors), child.wait());
+                (said, complained, status)
+            });
+            loop {
+                let look = end.min(Instant::now() + FORMAT_LOOK_SECONDS);
+                match timeout_at(look, &mut work).await {
+                    Ok(ended) => break Some(ended),
+                    Err(_) if Instant::now() < end && goes_on() => {}
+                    Err(_) => break None,
+                }
+            }
+        };
+        let Some((said, complained, status)) = ended else {
+            let limit = limit.min(begun.elapsed());
             kill_group(&child);
             if timeout(REAP_SECONDS, child.wait()).await.is_err() {
                 tracing::warn!(%program, ?arguments, "waits for a dead server and is left behind");
@@ -218,7 +318,9 @@ impl Host for System {
                     drop((permit, held));
                 });
             }
-            return Err(HostError::TimedOut { program, limit });
+            // Less than its time says nothing about the server that it asked.
+            let stuck = has_waited.then_some(HostError::Stuck);
+            return Err(stuck.unwrap_or(HostError::TimedOut { program, limit }));
         };
         let status =
             status.map_err(|source| HostError::Start { program: program.clone(), source })?;
@@ -256,10 +358,10 @@ impl Host for System {
         session_states(target).iter().any(|state| state == "LOGGED_IN")
     }
 
-    fn set_patience(&self, target: &str, seconds: u32) -> io::Result<()> {
+    fn set_patience(&self, target: &str, patience: Patience) -> io::Result<()> {
         // A value that is written here stays over logins; that of the record does not
         // reach a session that runs.
-        let set = |session: &PathBuf| fs::write(session.join("recovery_tmo"), seconds.to_string());
+        let set = |session: &PathBuf| fs::write(session.join("recovery_tmo"), patience.to_string());
         let told: Vec<io::Result<()>> = sessions(target).iter().map(set).collect();
         told.into_iter().collect()
     }
@@ -303,6 +405,17 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
+    #[test]
+    fn patience_is_seconds_or_without_end() {
+        for text in ["1", "120", "604800", "off"] {
+            assert_eq!(text.parse::<Patience>().unwrap().to_string(), text);
+        }
+        // To the kernel, 0 is at once.
+        for text in ["0", "-1", "604801", "99999999999", "", "never"] {
+            assert!(text.parse::<Patience>().is_err(), "{text}");
+        }
+    }
+
     #[tokio::test]
     async fn a_command_ends_within_its_limit_with_its_children() {
         let host = System::new(Vec::new());
@@ -313,6 +426,47 @@ mod tests {
         assert!(begun.elapsed() < Duration::from_secs(5));
     }
 
+    /// The clock stands still while the program runs, and jumps to the next look.
+    #[tokio::test(start_paused = true)]
+    async fn a_program_that_takes_hours_is_looked_at_and_given_up() {
+        let host = System::new(Vec::new());
+        let mut looks = 0;
+        let mut goes_on = || {
+            looks += 1;
+            looks < 3
+        };
+        let (limit, held) = (Duration::from_secs(3600), Box::new(()));
+        let error = host.run_while("sleep", &["60"], limit, held, &mut goes_on).await.unwrap_err();
+        let HostError::TimedOut { limit, .. } = &error else { panic!("{error}") };
+        assert_eq!((limit.as_secs(), looks), (3 * FORMAT_LOOK_SECONDS.as_secs(), 3));
+    }
+
+    #[tokio::test]
+    async fn a_command_waits_for_a_place() {
+        let host = System::new(Vec::new());
+        let all = u32::try_from(MAX_STUCK_CHILDREN).unwrap();
+        let others = Arc::clone(&host.free).acquire_many_owned(all).await.unwrap();
+        let run = host.run("sh", &["-c", "echo a"], Duration::from_secs(20));
+        let (said, ()) = tokio::join!(run, async { drop(others) });
+        assert_eq!(said.unwrap(), "a\n");
+    }
+
+    /// A server is dead for callers after a command that has timed out.
+    #[tokio::test]
+    async fn a_command_that_its_wait_cut_short_has_not_timed_out() {
+        let host = System::new(Vec::new());
+        let all = u32::try_from(MAX_STUCK_CHILDREN).unwrap();
+        let others = Arc::clone(&host.free).acquire_many_owned(all).await.unwrap();
+        let limit = Duration::from_millis(200);
+        let error = host.run("sleep", &["60"], limit).await.unwrap_err();
+        assert!(matches!(error, HostError::Stuck), "{error}");
+        let run = host.run("sleep", &["60"], limit);
+        let (ended, ()) = tokio::join!(run, async { drop(others) });
+        assert!(matches!(ended.unwrap_err(), HostError::Stuck));
+        let error = host.run("sleep", &["60"], limit).await.unwrap_err();
+        assert!(matches!(error, HostError::TimedOut { .. }), "{error}");
+    }
+
     #[tokio::test]
     async fn a_program_that_says_much_is_not_killed_by_it() {
         let host = System::new(Vec::new());
@@ -320,7 +474,7 @@ mod tests {
         let said = host.run("sh", &["-c", "head -c 1000000 /dev/zero"], limit).await.unwrap();
         assert_eq!(said.len(), MAX_OUTPUT_BYTES);
         let killed = host.run("sh", &["-c", "kill -9 $$"], limit).await.unwrap_err();
-        assert!(killed.status().is_some_and(|status| status < 0));
+        assert!(killed.status().is_some_and(|status| status < 0) && !killed.has_run());
     }
 
     #[tokio::test]

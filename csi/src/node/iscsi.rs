@@ -2,7 +2,7 @@
 //! paths become one multipath device.
 
 use super::Node;
-use super::host::{Disk, Host, HostError};
+use super::host::{Disk, Host, HostError, Patience};
 use super::mount::ours;
 use super::probes::{NoPlace, Probes};
 use super::record::DiskRecord;
@@ -30,10 +30,12 @@ const SETTINGS: [(&str, &str); 3] = [
     ("node.conn[0].startup", "manual"),
     ("node.session.timeo.replacement_timeout", "120"),
 ];
-/// Time after which commands fail while the gateway is away, in seconds: with one path,
-/// and where multipath needs an error soon, to take another one.
-const ONE_PATH_SECONDS: u32 = 120;
-const MANY_PATHS_SECONDS: u32 = 5;
+/// Time after which commands of each of several paths fail: soon, so that multipath takes
+/// another path, if it keeps commands while there is none; otherwise that of open-iscsi.
+const OF_MANY_PATHS: Patience = Patience::Seconds(5);
+const OF_MANY_PATHS_UNKEPT: Patience = Patience::Seconds(120);
+/// Feature of a multipath device that keeps commands while it has no path.
+const QUEUEING: &str = "queue_if_no_path";
 
 /// Logs in by the first transport that works, and returns the disk.
 pub(super) async fn attach(
@@ -58,7 +60,7 @@ pub(super) async fn attach(
         }
         if sessions > 0 {
             let disk = disk(&*node.host, (target, naa), sessions).await?;
-            set_patience(&*node.host, target, naa);
+            set_patience(node, target, naa).await;
             return Ok(disk);
         }
     }
@@ -67,12 +69,36 @@ pub(super) async fn attach(
 
 /// Has commands fail soon only where there is another path to take, whatever number of
 /// portals there is: multipathd makes devices of one path, too.
-fn set_patience(host: &dyn Host, target: &str, naa: &str) {
-    let has_other = host.multipath(target, naa).is_some() && host.paths(target, naa).len() > 1;
-    let seconds = if has_other { MANY_PATHS_SECONDS } else { ONE_PATH_SECONDS };
-    if let Err(error) = host.set_patience(target, seconds) {
-        tracing::warn!(target, seconds, %error, "recovery_tmo of a session stays as it is");
+async fn set_patience(node: &Node, target: &str, naa: &str) {
+    let host = &*node.host;
+    let map = host.multipath(target, naa).filter(|_| host.paths(target, naa).len() > 1);
+    let patience = match map {
+        Some(map) if keeps_commands(host, &map).await => OF_MANY_PATHS,
+        Some(_) => OF_MANY_PATHS_UNKEPT,
+        None => node.patience,
+    };
+    if let Err(error) = host.set_patience(target, patience) {
+        tracing::warn!(target, %patience, %error, "recovery_tmo of a session stays as it is");
     }
+}
+
+/// Returns whether a multipath device keeps commands while all its paths are away. One that
+/// does not fails them with its last path, and file systems with them: a gateway that
+/// restarts takes all paths.
+async fn keeps_commands(host: &dyn Host, map: &Disk) -> bool {
+    let device = map.device.to_string_lossy().into_owned();
+    let fault = match host.run("dmsetup", &["table", &device], COMMAND_SECONDS).await {
+        Ok(table) if table.split_whitespace().any(|word| word == QUEUEING) => return true,
+        Ok(_) => "commands fail when all paths are away".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    tracing::warn!(
+        device,
+        fault,
+        "a path that fails is waited for before another one is taken: set `no_path_retry queue` \
+         for the vendor ZGATE in /etc/multipath.conf"
+    );
+    false
 }
 
 /// Removes the record of a portal that did not answer, so that nobody goes on trying.
@@ -215,12 +241,12 @@ pub(super) async fn condition(host: &dyn Host, reads: &Probes, known: &DiskRecor
         ));
     }
     let device = disk.device.display();
-    let unexamined = || {
-        Condition::Unknown(format!("{device} was not examined: earlier reads of disks still wait"))
-    };
     let place = match reads.begin(&known.naa).await {
         Ok(place) => place,
-        Err(NoPlace::Busy) => return unexamined(),
+        Err(NoPlace::Busy) => {
+            let reason = "earlier reads of disks still wait";
+            return Condition::Unknown(format!("{device} was not examined: {reason}"));
+        }
         Err(NoPlace::Overdue { since }) => {
             return Condition::Fault(format!(
                 "{device} does not answer a read since {since}; look at the node's kernel log and \
@@ -233,7 +259,9 @@ pub(super) async fn condition(host: &dyn Host, reads: &Probes, known: &DiskRecor
     let arguments = ["status=none", "iflag=direct", "bs=4096", "count=1", &from, "of=/dev/null"];
     match host.run_holding("dd", &arguments, STATS_SECONDS, Box::new(place)).await {
         Ok(_) => Condition::InOrder,
-        Err(HostError::Stuck) => unexamined(),
+        Err(error) if !error.has_run() => {
+            Condition::Unknown(format!("{device} was not examined: {error}"))
+        }
         Err(error) => Condition::Fault(format!(
             "{device} cannot be read: {error}; look at the node's kernel log and at the gateway"
         )),

@@ -2,6 +2,7 @@
 //! the caller gives up goes on to its end, so that none is left half-way.
 
 mod filesystem;
+mod format;
 pub mod host;
 mod iscsi;
 mod mount;
@@ -18,7 +19,8 @@ mod usage;
 use crate::locks::Locks;
 use crate::names;
 use crate::{GATEWAY_KEY, ZONE_KEY, proto::Topology};
-use host::Host;
+use format::Formats;
+use host::{Host, Patience};
 use probes::Probes;
 use record::{Record, Records};
 use std::io;
@@ -41,6 +43,8 @@ pub struct NodeSettings {
     pub transports: Vec<Transport>,
     /// Most volumes of this node; 0: no limit.
     pub max_volumes: i64,
+    /// Time after which commands of a disk with one path fail.
+    pub patience: Patience,
     /// Directory of what it remembers.
     pub state_dir: PathBuf,
 }
@@ -53,11 +57,13 @@ pub struct Node {
     locks: Locks,
     disk_reads: Probes,
     disk_figures: Probes,
+    formats: Formats,
     last_usage: LastUsage,
     id: names::Node,
     topology: Topology,
     transports: Vec<Transport>,
     max_volumes: i64,
+    patience: Patience,
 }
 
 impl std::fmt::Debug for Node {
@@ -81,11 +87,13 @@ impl Node {
             locks: Locks::default(),
             disk_reads: Probes::new(),
             disk_figures: Probes::new(),
+            formats: Formats::new(),
             last_usage: LastUsage::default(),
             id: settings.node,
             topology: Topology { segments: gateways.chain([zone]).collect() },
             transports: settings.transports,
             max_volumes: settings.max_volumes,
+            patience: settings.patience,
         })
     }
 

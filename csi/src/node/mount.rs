@@ -77,11 +77,23 @@ pub(super) enum Server<'a> {
 }
 
 impl Server<'_> {
-    async fn answers(self, host: &dyn Host, mount: &str) -> bool {
+    async fn answers(self, host: &dyn Host, mount: &str) -> Result<bool, Status> {
         match self {
-            Self::Files => host.run("stat", &["-f", mount], PROBE_SECONDS).await.is_ok(),
-            Self::Disk(target) => host.is_logged_in(target),
+            Self::Files => answers(host, mount).await,
+            Self::Disk(target) => Ok(host.is_logged_in(target)),
         }
+    }
+}
+
+/// Returns whether the server of a mount answers.
+///
+/// # Errors
+/// UNAVAILABLE if it was not asked: then it is not taken for dead.
+async fn answers(host: &dyn Host, mount: &str) -> Result<bool, Status> {
+    match host.run("stat", &["-f", mount], PROBE_SECONDS).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.has_run() => Ok(false),
+        Err(error) => Err(ours(&format!("the server of {mount} was not asked"), &error)),
     }
 }
 
@@ -99,12 +111,16 @@ pub(super) async fn unmount_volume(
     }
     match host.run("sync", &["-f", name], FLUSH_SECONDS).await {
         Err(error @ HostError::TimedOut { .. }) => {
-            if server.answers(host, name).await {
+            if server.answers(host, name).await? {
                 return Err(Status::unavailable(format!(
                     "{name}: data is still being written to the gateway; unstage it again"
                 )));
             }
             return detach(host, path, error).await;
+        }
+        // Nothing was flushed yet, and nobody knows of the server.
+        Err(error) if !error.has_run() => {
+            return Err(ours(&format!("{name} was not flushed"), &error));
         }
         // The kernel has told the program that wrote it.
         Err(error) => tracing::warn!(path = name, %error, "not all data was written"),
@@ -113,7 +129,7 @@ pub(super) async fn unmount_volume(
     unmount(host, path).await
 }
 
-/// Removes a mount at the staging path that is not the volume's, or not any more. While a
+/// Removes a mount at the staging path that is not the volume's, or of no use any more. While a
 /// pod uses it, it stays.
 pub(super) async fn make_way(
     host: &dyn Host,
@@ -128,7 +144,7 @@ pub(super) async fn make_way(
             pod.display()
         )));
     }
-    tracing::warn!(path = %staging, why, "a mount is not the volume's and makes way");
+    tracing::warn!(path = %staging, why, "a mount makes way");
     unmount_volume(host, &record.staging, server).await
 }
 
@@ -136,19 +152,22 @@ pub(super) async fn make_way(
 /// not answer, it is forced, and then detached from the tree.
 pub(super) async fn unmount(host: &dyn Host, path: &Path) -> Result<(), Status> {
     let name = text(path)?;
-    if mounted_at(host, path)?.is_none() {
-        return Ok(());
-    }
+    let Some(mount) = mounted_at(host, path)? else { return Ok(()) };
     // Without helpers and without a look at the path: both wait for the server.
     let error = match host.run("umount", &["-i", "-c", name], UNMOUNT_SECONDS).await {
         Ok(_) => return gone(host, path, None),
+        Err(error) if !error.has_run() => {
+            return Err(ours(&format!("{name} stays mounted"), &error));
+        }
         Err(error) => error,
     };
     if mounted_at(host, path)?.is_none() {
         return Ok(());
     }
+    // Force ends what all mounts of an NFS server still write. A file system on a disk answers
+    // from memory, also if its disk is gone; it loses nothing when it is detached.
     let timed_out = matches!(error, HostError::TimedOut { .. });
-    if !timed_out && host.run("stat", &["-f", name], PROBE_SECONDS).await.is_ok() {
+    if (!timed_out || mount.kind.starts_with(b"nfs")) && answers(host, name).await? {
         return Err(ours("the server answers, but the mount is in use", &error));
     }
     detach(host, path, error).await

@@ -59,8 +59,11 @@ async fn is_mounted(
         let answered = host.run("stat", &["-f", text(&record.staging)?], PROBE_SECONDS).await;
         match answered {
             Ok(_) => return Ok(true),
-            Err(error @ (HostError::TimedOut { .. } | HostError::Stuck)) => {
+            Err(error @ HostError::TimedOut { .. }) => {
                 return Err(ours("the server of the mount does not answer", &error));
+            }
+            Err(error) if !error.has_run() => {
+                return Err(ours("the server of the mount was not asked", &error));
             }
             Err(error) => format!("the mount does not answer: {error}"),
         }

@@ -125,7 +125,7 @@ impl Node {
         }
         let Some(mounting) = mounting else { return Ok(()) };
         let filesystem =
-            filesystem::mount(host, (&disk, &known), record, &mounting.filesystem, &mounting.flags);
+            filesystem::mount(self, (&disk, &known), record, &mounting.filesystem, &mounting.flags);
         let filesystem = Some(filesystem.await?.to_owned());
         record.disk = Some(DiskRecord { filesystem, ..known });
         self.keep(record)
@@ -180,7 +180,7 @@ impl Node {
         let disk = iscsi::rescan(host, &known.target, &known.naa, required_bytes).await?;
         if let Some(name) = &known.filesystem {
             let kind = filesystem::Kind::named(name)?;
-            filesystem::grow(host, kind, text(&disk.device)?, path).await?;
+            filesystem::grow(self, (text(&disk.device)?, known), kind, path).await?;
         }
         Ok(disk.size_bytes)
     }

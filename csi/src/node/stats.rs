@@ -11,6 +11,7 @@ use crate::proto::{
 };
 use crate::status::{invalid, needed};
 use std::path::Path;
+use std::sync::Arc;
 use tonic::Status;
 
 /// Condition of what a volume is on.
@@ -47,6 +48,18 @@ fn not_mounted() -> Condition {
     Condition::Fault("it is not mounted; delete the pod, so that it is mounted again".to_owned())
 }
 
+/// Returns the condition of a file system on a disk: its own, or else that of the disk.
+fn of_filesystem(of_disk: Condition, seen: Result<Option<String>, HostError>) -> Condition {
+    match seen {
+        Ok(Some(sign)) => Condition::Fault(format!(
+            "the kernel has given the file system up after an error of its disk: {sign}; delete \
+             the pod, so that it is mounted again"
+        )),
+        Err(error) if error.has_run() => Condition::Fault(error.to_string()),
+        Ok(None) | Err(_) => of_disk,
+    }
+}
+
 impl Node {
     fn staged_at(&self, volume_id: &str, path: &str) -> Result<Record, Status> {
         needed("volume_id", volume_id)?;
@@ -66,7 +79,7 @@ impl Node {
         let record = self.staged_at(&volume_id, &path)?;
         let ((figures, condition), in_order) = match &record.disk {
             Some(disk) if record.is_raw => (self.see_raw(disk).await, "the disk answers"),
-            Some(disk) => (self.see_filesystem(disk, &path).await?, "the disk answers"),
+            Some(disk) => (self.see_filesystem(&record, disk, &path).await?, "the disk answers"),
             None => (self.see_files(&path).await?, "the server answers"),
         };
         Ok(NodeGetVolumeStatsResponse {
@@ -83,8 +96,11 @@ impl Node {
         }
         let fault = match host.run("stat", &figures_at(path), STATS_SECONDS).await {
             Ok(text) => return Ok((Some(figures(&text)?), Condition::InOrder)),
-            Err(HostError::TimedOut { .. } | HostError::Stuck) => {
+            Err(HostError::TimedOut { .. }) => {
                 "the server does not answer; the volume goes on when the gateway is back".to_owned()
+            }
+            Err(error) if !error.has_run() => {
+                return Ok((None, Condition::Unknown(format!("{path} was not examined: {error}"))));
             }
             Err(error) => error.to_string(),
         };
@@ -92,7 +108,12 @@ impl Node {
     }
 
     /// Looks at a file system on a disk.
-    async fn see_filesystem(&self, disk: &DiskRecord, path: &str) -> Result<Seen, Status> {
+    async fn see_filesystem(
+        &self,
+        record: &Record,
+        disk: &DiskRecord,
+        path: &str,
+    ) -> Result<Seen, Status> {
         let host = &*self.host;
         let Some(mount) = mounted_at(host, Path::new(path))? else {
             return Ok((None, not_mounted()));
@@ -105,12 +126,21 @@ impl Node {
                     .to_owned(),
             );
         }
-        // A file system answers this from memory, also when its disk has long been gone.
+        // A file system answers these from memory, also when its disk has long been gone.
         let Ok(place) = self.disk_figures.begin(path).await else { return Ok((None, condition)) };
+        let place = Arc::new(place);
+        if !condition.is_fault() {
+            // The mount of a pod may be read-only by itself.
+            let staged = mounted_at(host, &record.staging)?;
+            let staged = staged.filter(|one| one.device == mount.device).unwrap_or(mount);
+            let held = Box::new(Arc::clone(&place));
+            let seen = filesystem::given_up(host, &staged, path, STATS_SECONDS, held).await;
+            condition = of_filesystem(condition, seen);
+        }
         let arguments = figures_at(path);
         match host.run_holding("stat", &arguments, STATS_SECONDS, Box::new(place)).await {
             Ok(text) => return Ok((Some(figures(&text)?), condition)),
-            Err(HostError::Stuck) => {}
+            Err(error) if !error.has_run() => {}
             Err(error) if !condition.is_fault() => condition = Condition::Fault(error.to_string()),
             Err(_) => {}
         }

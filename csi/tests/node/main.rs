@@ -3,11 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod disks;
+mod filesystems;
+mod places;
 mod published;
 mod statistics;
 
 use async_trait::async_trait;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -15,9 +18,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Request, Status};
 use zgate_api::Transport;
-use zgate_csi::limits::{MAX_STUCK_CHILDREN, UNSTAGE_SECONDS};
+use zgate_csi::limits::{FORMAT_LOOK_SECONDS, MAX_STUCK_CHILDREN, PATIENCE_SECONDS, UNSTAGE_SECONDS};
 use zgate_csi::names;
-use zgate_csi::node::host::{Disk, Held, Host, HostError};
+use zgate_csi::node::host::{Disk, Held, Host, HostError, Patience};
 use zgate_csi::node::{Node, NodeSettings};
 use zgate_csi::proto::node_server::Node as Service;
 use zgate_csi::proto::volume_capability::access_mode::Mode;
@@ -40,6 +43,10 @@ struct Machine {
     formatted: bool,
     /// Content of the disk as `blkid` tells it, if not ext4.
     kind: Option<&'static str>,
+    /// Option of the mounted file system on the disk, if not `rw`.
+    option: Option<&'static str>,
+    /// XFS tells nothing of its inodes.
+    shut_down: bool,
     /// The disk returns errors.
     unreadable: bool,
     /// A read of the disk never ends, and cannot be killed.
@@ -48,6 +55,8 @@ struct Machine {
     stuck: Vec<Held>,
     /// A signal ends each check of a file system.
     checks_are_killed: bool,
+    /// Time that programs take which make, check or grow file systems.
+    work: Duration,
     /// Servers do not answer: only a lazy unmount ends.
     dead: bool,
     /// The server has forgotten what is mounted.
@@ -58,10 +67,16 @@ struct Machine {
     filesystem: bool,
     /// Somebody uses the mounts.
     in_use: bool,
+    /// An unmount does not end, although servers answer.
+    slow: bool,
+    /// Programs that do not run, and the error of each.
+    withheld: BTreeMap<&'static str, fn() -> HostError>,
     rdma_fails: bool,
     multipathd: bool,
     /// The disk is a multipath device.
     has_map: bool,
+    /// A multipath device keeps commands while it has no path.
+    queues: bool,
     /// A killed `iscsiadm` has left its lock.
     locked: bool,
     /// Logins that end with status 19.
@@ -70,8 +85,8 @@ struct Machine {
     down: Option<&'static str>,
     /// Portals with a session.
     portals: BTreeSet<String>,
-    /// Time after which commands of the sessions fail, in seconds.
-    patience: Option<u32>,
+    /// Time after which commands of the sessions fail.
+    patience: Option<Patience>,
 }
 
 #[derive(Default)]
@@ -115,11 +130,12 @@ impl Told {
                     return Some(Err(failed("mount", 32)));
                 }
                 machine.forgotten = false;
+                (machine.option, machine.shut_down) = (None, false);
                 machine.mounts.push(((*source).to_owned(), (*path).to_owned()));
                 done
             }
             ("umount", words) => {
-                if machine.dead && !lazy {
+                if (machine.dead || machine.slow) && !lazy {
                     return None;
                 }
                 if machine.in_use && !lazy {
@@ -133,6 +149,7 @@ impl Told {
             ("stat" | "sync", _) if machine.dead => None,
             ("sync", _) if machine.writes => None,
             ("stat", _) if machine.forgotten => Some(Err(failed("stat", 1))),
+            ("stat", ["-c", ..]) if machine.shut_down => Some(Err(failed("stat", 1))),
             ("stat", _) => Some(Ok("4096 10 5 5 10 5\n".to_owned())),
             ("iscsiadm", words) if machine.locked && words.contains(&"-o") => None,
             ("find", _) => {
@@ -163,6 +180,11 @@ impl Told {
             ("multipath", _) => {
                 machine.has_map = true;
                 done
+            }
+            ("dmsetup", _) => {
+                let features = if machine.queues { "1 queue_if_no_path" } else { "0" };
+                let paths = "1 1 service-time 0 2 2 8:0 1 1 8:16 1 1";
+                Some(Ok(format!("0 2097152 multipath {features} 0 {paths}\n")))
             }
             ("blkid", _) if machine.unreadable => Some(Err(failed("blkid", 2))),
             ("dd", _) if machine.hangs => None,
@@ -202,6 +224,10 @@ impl Host for Told {
         if self.0.lock().unwrap().stuck.len() >= MAX_STUCK_CHILDREN {
             return Err(HostError::Stuck);
         }
+        let withheld = self.0.lock().unwrap().withheld.get(program).copied();
+        if let Some(error) = withheld {
+            return Err(error());
+        }
         let answer = self.answer(program, words);
         if program == "dd" && answer.is_none() {
             self.0.lock().unwrap().stuck.push(held);
@@ -215,6 +241,25 @@ impl Host for Told {
         }
     }
 
+    async fn run_while(
+        &self,
+        program: &str,
+        words: &[&str],
+        limit: Duration,
+        held: Held,
+        goes_on: &mut (dyn FnMut() -> bool + Send),
+    ) -> Result<String, HostError> {
+        let begun = Instant::now();
+        let work = self.0.lock().unwrap().work;
+        while begun.elapsed() < work.min(limit) {
+            sleep(FORMAT_LOOK_SECONDS).await;
+            if !goes_on() {
+                return Err(HostError::TimedOut { program: program.to_owned(), limit });
+            }
+        }
+        self.run_holding(program, words, limit, held).await
+    }
+
     fn mounts(&self) -> io::Result<Vec<MountLine>> {
         let machine = self.0.lock().unwrap();
         let line = |(source, point): &(String, String)| MountLine {
@@ -223,8 +268,13 @@ impl Host for Told {
             root: format!("/{source}").into_bytes(),
             point: point.clone().into_bytes(),
             read_only: machine.read_only.contains(point),
-            kind: if source.starts_with("/dev") { b"ext4".to_vec() } else { b"nfs4".to_vec() },
+            kind: if source.starts_with("/dev") {
+                machine.kind.unwrap_or("ext4").as_bytes().to_vec()
+            } else {
+                b"nfs4".to_vec()
+            },
             source: source.clone().into_bytes(),
+            super_options: machine.option.unwrap_or("rw").as_bytes().to_vec(),
         };
         Ok(machine.mounts.iter().map(line).collect())
     }
@@ -254,8 +304,8 @@ impl Host for Told {
         machine.logged_in && !machine.dead
     }
 
-    fn set_patience(&self, _: &str, seconds: u32) -> io::Result<()> {
-        self.0.lock().unwrap().patience = Some(seconds);
+    fn set_patience(&self, _: &str, patience: Patience) -> io::Result<()> {
+        self.0.lock().unwrap().patience = Some(patience);
         Ok(())
     }
 
@@ -281,6 +331,7 @@ fn service(dir: &Path, machine: &Arc<Told>) -> Node {
         gateways: Vec::new(),
         transports: vec![Transport::Rdma, Transport::Tcp],
         max_volumes: 0,
+        patience: Patience::Seconds(PATIENCE_SECONDS),
         state_dir: dir.join("volumes"),
     };
     Node::new(settings, machine.clone()).unwrap()
@@ -362,9 +413,13 @@ impl Fixture {
     }
 
     async fn stats(&self) -> NodeGetVolumeStatsResponse {
+        self.stats_at("staging").await
+    }
+
+    async fn stats_at(&self, name: &str) -> NodeGetVolumeStatsResponse {
         let request = NodeGetVolumeStatsRequest {
             volume_id: VOLUME.to_owned(),
-            volume_path: self.path("staging"),
+            volume_path: self.path(name),
             ..Default::default()
         };
         self.node.node_get_volume_stats(Request::new(request)).await.unwrap().into_inner()
@@ -516,73 +571,4 @@ async fn a_mount_of_a_dead_server_is_given_up() {
     let begun = Instant::now();
     assert_eq!(fixture.stage("nfs").await.unwrap_err().code(), Code::Unavailable);
     assert!(begun.elapsed() < Duration::from_secs(100), "{:?}", begun.elapsed());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_disk_that_cannot_be_read_is_not_formatted_nor_one_mounted_whose_check_was_killed() {
-    let fixture = Fixture::new();
-    fixture.tell(|machine| (machine.formatted, machine.unreadable) = (true, true));
-    fixture.stage("iscsi").await.unwrap_err();
-    assert_eq!((fixture.count("mkfs"), fixture.count("mount -t")), (0, 0));
-    fixture.tell(|machine| (machine.unreadable, machine.checks_are_killed) = (false, true));
-    fixture.stage("iscsi").await.unwrap_err();
-    assert_eq!((fixture.count("mkfs"), fixture.count("mount -t")), (0, 0));
-    fixture.tell(|machine| machine.checks_are_killed = false);
-    fixture.stage("iscsi").await.unwrap();
-    assert_eq!((fixture.count("mkfs"), fixture.count("mount -t")), (0, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_login_is_tried_again_and_a_disk_is_formatted_once() {
-    let mut fixture = Fixture::new();
-    fixture.tell(|machine| machine.refused_logins = 2);
-    fixture.stage("iscsi").await.unwrap();
-    // A record, its three settings and three logins, all by iSER.
-    assert_eq!((fixture.count("--login"), fixture.count("-I iser")), (3, 7));
-    fixture.unstage().await.unwrap();
-    assert!(!fixture.machine.has_session(""));
-    fixture.restart();
-    fixture.stage("iscsi").await.unwrap();
-    assert_eq!((fixture.count("mkfs.ext4"), fixture.count("e2fsck")), (1, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_lock_of_a_killed_iscsiadm_stops_nobody_for_ever() {
-    let fixture = Fixture::new();
-    fixture.tell(|machine| machine.locked = true);
-    // The first attempt finds it, the others go on.
-    fixture.stage("iscsi").await.unwrap();
-    fixture.tell(|machine| machine.locked = true);
-    let begun = Instant::now();
-    assert_eq!(fixture.unstage().await.unwrap_err().code(), Code::Unavailable);
-    assert!(begun.elapsed() < UNSTAGE_SECONDS);
-    fixture.unstage().await.unwrap();
-}
-
-/// Without the daemon nobody would bring a path back that has failed.
-#[tokio::test(start_paused = true)]
-async fn two_portals_are_a_multipath_device_where_multipathd_runs() {
-    for (multipathd, device) in [(true, "/dev/dm-0"), (false, "/dev/sdx")] {
-        let fixture = Fixture::new();
-        fixture.tell(|machine| machine.multipathd = multipathd);
-        fixture.stage_at("iscsi", "tcp=10.0.0.9:3260,tcp=10.0.1.9:3260").await.unwrap();
-        assert_eq!(fixture.count("multipath -v1"), usize::from(multipathd));
-        let commands = fixture.machine.0.lock().unwrap().commands.clone();
-        let made = commands.iter().find(|command| command.starts_with("mkfs.ext4")).unwrap();
-        assert!(made.ends_with(device), "{made}");
-    }
-}
-
-/// Nobody takes over for a single path, however many portals there are.
-#[tokio::test(start_paused = true)]
-async fn commands_fail_soon_only_where_there_is_another_path() {
-    let other = Some("10.0.1.9:3260");
-    for (multipathd, down, patience) in [(true, None, 5), (true, other, 120), (false, None, 120)] {
-        let fixture = Fixture::new();
-        fixture.tell(|machine| (machine.multipathd, machine.down) = (multipathd, down));
-        fixture.stage_at("iscsi", "tcp=10.0.0.9:3260,tcp=10.0.1.9:3260").await.unwrap();
-        assert_eq!(fixture.count("replacement_timeout -v 5"), 0);
-        let told = fixture.machine.0.lock().unwrap().patience;
-        assert_eq!(told, Some(patience), "{multipathd} {down:?}");
-    }
 }

@@ -20,6 +20,8 @@ pub struct MountLine {
     pub kind: Vec<u8>,
     /// Mounted device or dataset.
     pub source: Vec<u8>,
+    /// Options of the file system itself, with commas between them: the same for all its mounts.
+    pub super_options: Vec<u8>,
 }
 
 /// Reads the mount table of this process.
@@ -46,7 +48,8 @@ fn parse_line(line: &[u8]) -> Option<MountLine> {
     let mut rest = fields.skip_while(|&field| field != b"-").skip(1);
     let kind = rest.next()?.to_vec();
     let source = unescape(rest.next()?);
-    Some(MountLine { id, device, root, point, read_only, kind, source })
+    let super_options = rest.next().unwrap_or_default().to_vec();
+    Some(MountLine { id, device, root, point, read_only, kind, source, super_options })
 }
 
 fn parse_device(field: &[u8]) -> Option<u64> {
@@ -79,7 +82,7 @@ mod tests {
 
     #[test]
     fn lines_with_and_without_optional_fields() {
-        let text = b"27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
+        let text = b"27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,shutdown\n\
             36 35 98:0 /sub /mnt/a\\040b\\134 ro,noatime shared:1 master:2 - zfs tank/a\\040b rw\n\
             nonsense\n";
         let lines = parse(text);
@@ -90,5 +93,7 @@ mod tests {
         assert_eq!(lines[1].point, b"/mnt/a b\\");
         assert_eq!(lines[1].source, b"tank/a b");
         assert_eq!(lines[1].kind, b"zfs");
+        assert_eq!(lines[0].super_options, b"rw,shutdown");
+        assert_eq!(lines[1].super_options, b"rw");
     }
 }

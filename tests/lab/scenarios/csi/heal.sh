@@ -1,5 +1,5 @@
 # title: volumes live on after a killed gateway; those of a dead gateway are unstaged within 30 s
-# seconds: 1500
+# seconds: 1800
 # ci: no
 
 . /lab/guest/csi.sh
@@ -18,6 +18,19 @@ gateway_dies_and_returns() {
     gateway_kill
     gateway_start
     alive gateway-killed
+}
+# For longer than the 120 s after which commands of a disk fail as open-iscsi is installed.
+gateway_is_away() {
+    local one writers=()
+    gateway_kill
+    for one in "$CSI_DIR"/pods/vol-iscsi-*/target; do
+        (echo late >"$one/late" && sync "$one/late") &
+        writers+=($!)
+    done
+    sleep 140
+    gateway_start
+    for one in "${writers[@]}"; do wait "$one" || fail "a write has failed"; done
+    alive gateway-away
 }
 driver_dies_and_returns() {
     kill -9 "$DRIVER"
@@ -45,6 +58,7 @@ deleted() {
 
 step "volumes are made, staged and published" published
 step "a gateway dies and comes back" gateway_dies_and_returns
+step "a gateway is away for two minutes and more" gateway_is_away
 step "the driver dies and comes back" driver_dies_and_returns
 step "volumes of a dead gateway are unstaged" dead_is_unstaged
 step "all are deleted" deleted

@@ -1,5 +1,5 @@
 # title: transports of a node: NFS/RDMA and iSER, TCP where they fail, two portals as one disk
-# seconds: 1500
+# seconds: 1800
 # ci: no
 
 . /lab/guest/rdma.sh
@@ -70,6 +70,13 @@ defaults {
     polling_interval 2
     user_friendly_names no
 }
+devices {
+    device {
+        vendor "ZGATE"
+        product "ZGATE DISK"
+        no_path_retry queue
+    }
+}
 END
     multipathd
     # The gateway sees another address of the node at each portal.
@@ -98,12 +105,40 @@ path_goes() {
         [ "$(df --output=size -B1 "$one" | tail -n 1)" -gt $((80 << 20)) ] || fail "$one has not grown"
     done
 }
+# Both paths of each disk are away for longer than the 5 s after which a path fails.
+both_paths_go() {
+    local one writers=()
+    gateway_kill
+    for one in "$CSI_DIR"/pods/vol-iscsi-*/target; do
+        (echo late >"$one/late" && sync "$one/late") &
+        writers+=($!)
+    done
+    sleep 20
+    tcp_gateway_start
+    for one in "${writers[@]}"; do wait "$one" || fail "a write has failed"; done
+    eventually 60 all_paths
+    alive gateway-away
+    kubelet iscsi healthy
+}
 all_paths() { [ "$(multipath -ll | grep -c 'active ready')" = $((2 * COUNT)) ]; }
 paths_gone() {
     kubelet iscsi down-node
     kubelet iscsi delete
     csi_nothing_left
     same "" "$(multipath -ll)" "multipath devices"
+}
+# multipath would keep what waits for a dead gateway without end.
+dead_is_unstaged() {
+    local seconds
+    kubelet iscsi up
+    gateway_kill
+    seconds=$(kubelet iscsi down-node --parallel 1 --patience 0 | cut -d' ' -f1)
+    figure "longest unpublish or unstage of a dead gateway, two portals" "$seconds" s
+    awk -v s="$seconds" 'BEGIN { exit !(s < 30) }' || fail "$seconds s"
+    tcp_gateway_start
+    kubelet iscsi delete
+    csi_nothing_left
+    multipath -F
 }
 # Without multipathd one path is used.
 one_path() {
@@ -126,6 +161,8 @@ step "nothing is left of the others" gone
 need "two portals" two_portals
 step "both paths are one disk" on_multipath
 step "a path goes and comes; the disk grows" path_goes
+step "the gateway of both paths goes and comes" both_paths_go
 step "unstaging removes the device and its paths" paths_gone
+step "a disk with two paths to a dead gateway is unstaged" dead_is_unstaged
 step "one path where multipathd does not run" one_path
 conclude

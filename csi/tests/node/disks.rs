@@ -1,0 +1,82 @@
+//! Logins, and disks with one path and with several.
+
+use super::*;
+
+const TWO_PORTALS: &str = "tcp=10.0.0.9:3260,tcp=10.0.1.9:3260";
+
+#[tokio::test(start_paused = true)]
+async fn a_login_is_tried_again_and_a_disk_is_formatted_once() {
+    let mut fixture = Fixture::new();
+    fixture.tell(|machine| machine.refused_logins = 2);
+    fixture.stage("iscsi").await.unwrap();
+    // A record, its three settings and three logins, all by iSER.
+    assert_eq!((fixture.count("--login"), fixture.count("-I iser")), (3, 7));
+    fixture.unstage().await.unwrap();
+    assert!(!fixture.machine.has_session(""));
+    fixture.restart();
+    fixture.stage("iscsi").await.unwrap();
+    assert_eq!((fixture.count("mkfs.ext4"), fixture.count("e2fsck")), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lock_of_a_killed_iscsiadm_stops_nobody_for_ever() {
+    let fixture = Fixture::new();
+    fixture.tell(|machine| machine.locked = true);
+    // The first attempt finds it, the others go on.
+    fixture.stage("iscsi").await.unwrap();
+    fixture.tell(|machine| machine.locked = true);
+    let begun = Instant::now();
+    assert_eq!(fixture.unstage().await.unwrap_err().code(), Code::Unavailable);
+    assert!(begun.elapsed() < UNSTAGE_SECONDS);
+    fixture.unstage().await.unwrap();
+}
+
+/// Without the daemon nobody would bring a path back that has failed.
+#[tokio::test(start_paused = true)]
+async fn two_portals_are_a_multipath_device_where_multipathd_runs() {
+    for (multipathd, device) in [(true, "/dev/dm-0"), (false, "/dev/sdx")] {
+        let fixture = Fixture::new();
+        fixture.tell(|machine| machine.multipathd = multipathd);
+        fixture.stage_at("iscsi", TWO_PORTALS).await.unwrap();
+        assert_eq!(fixture.count("multipath -v1"), usize::from(multipathd));
+        let commands = fixture.machine.0.lock().unwrap().commands.clone();
+        let made = commands.iter().find(|command| command.starts_with("mkfs.ext4")).unwrap();
+        assert!(made.ends_with(device), "{made}");
+    }
+}
+
+/// Nobody takes over for a single path, however many portals there are: it is waited for. Nor does
+/// anybody keep commands when both paths have failed, unless multipath was told to.
+#[tokio::test(start_paused = true)]
+async fn commands_fail_soon_only_where_another_path_takes_them_and_multipath_keeps_them() {
+    let other = Some("10.0.1.9:3260");
+    let cases = [
+        (true, None, true, 5),
+        (true, None, false, 120),
+        (true, other, true, PATIENCE_SECONDS),
+        (false, None, true, PATIENCE_SECONDS),
+    ];
+    for (multipathd, down, queues, patience) in cases {
+        let fixture = Fixture::new();
+        fixture.tell(|machine| {
+            (machine.multipathd, machine.down, machine.queues) = (multipathd, down, queues);
+        });
+        fixture.stage_at("iscsi", TWO_PORTALS).await.unwrap();
+        assert_eq!(fixture.count("replacement_timeout -v 5"), 0);
+        let told = fixture.machine.0.lock().unwrap().patience;
+        assert_eq!(told, Some(Patience::Seconds(patience)), "{multipathd} {down:?} {queues}");
+    }
+}
+
+/// Of a device that nobody could ask about it is not known that it keeps commands.
+#[tokio::test(start_paused = true)]
+async fn a_multipath_device_without_an_answer_about_it_is_waited_for() {
+    let fixture = Fixture::new();
+    fixture.tell(|machine| {
+        (machine.multipathd, machine.queues) = (true, true);
+        machine.withheld.insert("dmsetup", || failed("dmsetup", 1));
+    });
+    fixture.stage_at("iscsi", TWO_PORTALS).await.unwrap();
+    let told = fixture.machine.0.lock().unwrap().patience;
+    assert_eq!(told, Some(Patience::Seconds(120)));
+}
