@@ -320,11 +320,11 @@ def end(authority, before, behind):
         pass
     with session.changed:
         session.changed.wait_for(lambda: session.ended_by_gateway, PATIENCE)
-    if not session.ended_by_gateway:
-        raise Failed("the connection lives")
-    sent, changes = session.close()
-    with session.changed:
+        if not session.ended_by_gateway:
+            raise Failed("the connection lives")
+        # It must hear of the end before its input ends: it says nothing of two at a time.
         session.changed.wait_for(lambda: session.exited, PATIENCE)
+    sent, changes = session.close()
     print(f"{before} calls, a wish, {behind} calls: {session.received - received} bytes, then the end\n{session.words()}")
     same((1, 0), (sent, changes), "changes that OpenSSL has sent and received")
     same([], [xid for xid in session.answered[1:] if xid not in first], "answered calls behind the wish")

@@ -108,7 +108,9 @@ revoked() {
     same before "$(cat "$STORE/any/a")"
     same after "$(cat "$STORE/any/b")"
     admits 4.2 carol any no
-    admits 4.2 bob any yes
+    # Another user of this machine: it has the same name as carol's client, whose state can
+    # be taken from it when its lease is over. Linux gives up at CLID_INUSE.
+    eventually $((LEASE_SECONDS + 90)) admits 4.2 bob any yes
 }
-step "a revocation takes effect with a reload, for this client alone" revoked
+STEP_SECONDS=240 step "a revocation takes effect with a reload, for this client alone" revoked
 step "the gateway lives" gateway_alive

@@ -245,6 +245,11 @@ impl Client {
         is_unproven || self.principal != *principal
     }
 
+    /// Returns whether a call shows as much as this client has shown over TLS.
+    pub(crate) fn is_proven_by(&self, call: &Call) -> bool {
+        !Assurance::of(&call.peer).falls_short_of(&self.assurance)
+    }
+
     /// Returns whether another client may not take its name by this call: its lease
     /// has not expired, and it holds state, or has reserved the end of its sessions
     /// for its machine.

@@ -123,6 +123,30 @@ fn another_user_of_a_certificate_does_not_take_a_name_in_use() {
     });
 }
 
+/// A mount of Linux asks with the verifier of the boot, and with another one if the client is
+/// known. The first call must not keep the lease of a client whose certificate was replaced.
+#[test]
+fn who_shows_less_does_not_renew_the_lease_of_a_client_with_a_certificate() {
+    sessions(|s| {
+        let c = s.harness.stranger("certified", s.c.minor);
+        c.protection.set(Protection::MutualTls);
+        c.introduce(false);
+        c.create("held");
+        let weaker = s.harness.stranger("certified", s.c.minor);
+        let mount = || {
+            weaker.verifier.set(1);
+            assert_eq!(weaker.exchange_id().unwrap().clientid, c.id.get());
+            weaker.verifier.set(2);
+            weaker.exchange_id().map(|made| made.clientid)
+        };
+        for _ in 0..2 {
+            assert_eq!(mount(), Err(Status::ClidInuse));
+            s.harness.pass_seconds(LEASE / 2 + 1);
+        }
+        assert_ne!(mount().unwrap(), c.id.get(), "its lease has expired");
+    });
+}
+
 #[test]
 fn a_restarted_client_loses_its_state_when_it_confirms() {
     sessions(|s| {
