@@ -6,7 +6,7 @@ use super::snapshot::snapshot_of;
 use super::volume::volume_of;
 use super::{Controller, Site, topology};
 use crate::gateway::{Of, Page};
-use crate::limits::{MAX_PAGE_ENTRIES, SIZE_STEP_BYTES};
+use crate::limits::{MAX_PAGE_ENTRIES, REQUEST_SECONDS, SIZE_STEP_BYTES};
 use crate::names::{Node, VolumeId};
 use crate::proto::{
     ControllerGetVolumeResponse, GetCapacityRequest, GetCapacityResponse, ListSnapshotsRequest,
@@ -14,6 +14,7 @@ use crate::proto::{
     controller_get_volume_response, list_snapshots_response, list_volumes_response,
 };
 use crate::status::{invalid, needed, no_volume, of_gateway};
+use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
 use zgate_api::{ErrorCode, Snapshot, SnapshotPage, Volume};
 
@@ -78,7 +79,23 @@ impl Controller {
                 asks.push(Ask::new(site, async move { part.await.map(|part| (site, part)) }));
             }
         }
-        gather(asks).await.into_iter().collect()
+        if most == usize::MAX {
+            return gather(asks).await.into_iter().collect();
+        }
+        // Those whose entries do not fit into the page are not asked.
+        let (mut parts, mut count) = (Vec::new(), 0);
+        for ask in asks {
+            for part in gather(vec![ask]).await {
+                let (site, part) = part?;
+                count += part.items.len();
+                parts.push((site, part));
+            }
+            // One that is exactly full may be the last one: only the next gateway tells.
+            if count > most || parts.last().is_some_and(|(_, part)| part.next.is_some()) {
+                break;
+            }
+        }
+        Ok(parts)
     }
 
     pub(super) async fn get_volume(&self, id: &str) -> Result<ControllerGetVolumeResponse, Status> {
@@ -214,11 +231,14 @@ fn join<T, E>(
 type Room = (u64, u64);
 
 /// Returns the space of the roomiest of these parents of a gateway; none if there is none.
-/// They are asked in turn: a gateway has a bound on connections.
+/// They are asked in turn: a gateway has a bound on connections. What is known in time counts.
 async fn room_at(site: &Site, parents: Vec<&String>) -> Result<Option<Room>, Status> {
+    let until = Instant::now() + REQUEST_SECONDS;
     let mut answers = Vec::new();
     for parent in parents {
-        let capacity = site.gateway.capacity(parent).await.map_err(of_gateway);
+        let late = || Status::unavailable(format!("{}: no answer in time", site.settings.name));
+        let asked = timeout_at(until, site.gateway.capacity(parent)).await;
+        let capacity = asked.map_or_else(|_| Err(late()), |answer| answer.map_err(of_gateway));
         answers.push(capacity.map(|room| Some((room.available_bytes, room.total_bytes))));
     }
     most_known(answers)
