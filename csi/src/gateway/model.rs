@@ -483,7 +483,7 @@ impl Gateway for ModelGateway {
         of: Of<'_>,
         page: &Page,
     ) -> Result<SnapshotPage, ApiError> {
-        self.carry_out(|state| state.snapshots(of, page, |one| one.owner == owner))
+        self.carry_out(|state| state.snapshots(of, page, |one| one.owner == owner)).await
     }
 
     async fn snapshots_named(
