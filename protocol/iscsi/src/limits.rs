@@ -96,8 +96,8 @@ pub const MAX_UNSOLICITED_ANSWERS: usize = 512;
 pub const MAX_WAITING_RESENT: usize = 512;
 /// Longest data of a NOP-Out that is echoed, in bytes.
 pub const MAX_PING_BYTES: usize = 32 << 10;
-/// Most data of pings and texts of one session that wait for their CmdSN, in bytes. Beyond
-/// it they wait without their data, and are rejected in their turn.
+/// Most data of pings and texts of one session that wait for their CmdSN, in bytes. Those
+/// beyond it are rejected at once, and may come again.
 pub const MAX_EARLY_BYTES: usize = 256 << 10;
 /// Length of a CHAP challenge sent, in bytes (RFC 7143 §12.1.3 allows 1..1024).
 pub const CHAP_CHALLENGE_BYTES: usize = 32;

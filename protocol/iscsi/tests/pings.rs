@@ -57,26 +57,32 @@ fn a_ping_that_is_not_read_keeps_no_receive_buffer() {
 }
 
 #[test]
-fn pings_before_their_turn_hold_little_and_the_others_are_rejected_in_theirs() {
+fn pings_before_their_turn_hold_little_and_the_others_are_rejected_at_once() {
     let mut harness = Harness::new(&[]);
     let (handle, first) = (harness.links[0].handle, harness.session.window().0);
     let received = pattern(MAX_PING_BYTES);
     let fit = (MAX_EARLY_BYTES / MAX_PING_BYTES) as u32;
-    for number in (1..=fit + 1).rev() {
+    let mut send = |number: u32| {
         let bhs = ping(number, false, first.plus(number));
         harness.session.handle_pdu(handle, with_data(bhs, received.clone()), harness.now);
+        answers(&mut harness.session, handle)
+    };
+    for number in (2..=fit + 1).rev() {
+        assert!(send(number).is_empty());
     }
+    // The last one to come, the second in turn, finds no room.
+    let sent = send(1);
     assert!(received.is_unique(), "no receive buffer waits with them");
-    assert!(answers(&mut harness.session, handle).is_empty());
-    let bhs = ping(0, false, first);
-    harness.session.handle_pdu(handle, with_data(bhs, received.clone()), harness.now);
-    let sent = answers(&mut harness.session, handle);
-    let is_rejected = |pdu: &Outgoing| pdu.bhs.opcode() == Opcode::REJECT;
-    let rejected: Vec<bool> = sent.iter().map(is_rejected).collect();
-    // The last one to come, the second in turn, found no room.
-    let expected: Vec<bool> = (0..=fit + 1).map(|number| number == 1).collect();
-    assert_eq!(rejected, expected);
-    assert_eq!(Reject::parse(&sent[1].bhs).reason, RejectReason::LONG_OPERATION);
+    assert_eq!(sent.len(), 1);
+    assert_eq!(Reject::parse(&sent[0].bhs).reason, RejectReason::LONG_OPERATION);
+    // It is not received, so that the others still wait for it.
+    for (number, answered) in [(0, 0..=0), (1, 1..=fit + 1)] {
+        let sent = send(number);
+        assert!(sent.iter().all(|pdu| pdu.bhs.opcode() == Opcode::NOP_IN));
+        let of: Vec<Itt> = sent.iter().map(|pdu| pdu.bhs.itt()).collect();
+        assert_eq!(of, answered.map(Itt).collect::<Vec<_>>());
+    }
+    assert_eq!(harness.session.window().0, first.plus(fit + 2));
 }
 
 #[test]
@@ -84,19 +90,29 @@ fn what_came_without_its_data_is_rejected_and_may_come_again() {
     let mut harness = Harness::new(&[]);
     let handle = harness.links[0].handle;
     let makes: [fn(bool, Sn) -> Bhs; 2] = [|immediate, cmd_sn| ping(1, immediate, cmd_sn), text];
-    for (immediate, reason) in
-        [(true, RejectReason::TOO_MANY_IMMEDIATE), (false, RejectReason::LONG_OPERATION)]
-    {
+    // The last ones come before their turn.
+    for (immediate, ahead, reason) in [
+        (true, 0, RejectReason::TOO_MANY_IMMEDIATE),
+        (false, 0, RejectReason::LONG_OPERATION),
+        (false, 1, RejectReason::LONG_OPERATION),
+    ] {
         for make in makes {
             let before = harness.session.window().0;
-            let mut frame = with_data(make(immediate, before), Bytes::from_static(b"A=b\0"));
+            let whole =
+                |cmd_sn: Sn| with_data(make(immediate, cmd_sn), Bytes::from_static(b"A=b\0"));
+            let mut frame = whole(before.plus(ahead));
             frame.data.clear();
             harness.session.handle_pdu(handle, frame, harness.now);
             let sent = answers(&mut harness.session, handle);
             assert_eq!(sent.len(), 1);
             assert_eq!(Reject::parse(&sent[0].bhs).reason, reason);
+            assert_eq!(harness.session.window().0, before, "it is not received");
+            harness.session.handle_pdu(handle, whole(before), harness.now);
+            let sent = answers(&mut harness.session, handle);
+            assert_eq!(sent.len(), 1);
+            assert_ne!(sent[0].bhs.opcode(), Opcode::REJECT);
             let after = if immediate { before } else { before.next() };
-            assert_eq!(harness.session.window().0, after);
+            assert_eq!(harness.session.window().0, after, "nothing else is received");
         }
     }
 }

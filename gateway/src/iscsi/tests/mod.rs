@@ -142,12 +142,18 @@ impl Fixture {
         let start = lba * BLOCK as u64;
         self.gate.hold(start..start + BLOCK as u64);
         let itt = host.start_write(lba, block);
+        self.until_sent(host, "the write reaches the gate", || self.gate.is_held());
+        itt
+    }
+
+    /// Waits for an effect of what this host has started: over RDMA, its device sends only
+    /// while the host runs.
+    fn until_sent(&self, host: &mut Host, what: &str, done: impl Fn() -> bool) {
         let deadline = Instant::now() + PATIENCE;
-        while !self.gate.is_held() {
-            assert!(Instant::now() < deadline, "the write does not reach the gate");
+        while !done() {
+            assert!(Instant::now() < deadline, "waited for: {what}");
             host.go_on(Duration::from_millis(1));
         }
-        itt
     }
 
     fn until(&self, what: &str, done: impl Fn() -> bool) {

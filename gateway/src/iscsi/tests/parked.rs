@@ -56,7 +56,7 @@ fn hanging_without_memory(over: Over) -> (Fixture, Host, Itt) {
     let mut host = fixture.host(over, "one");
     fixture.gate.hold_reads();
     let running = start_read(&mut host);
-    fixture.until("the read hangs", || fixture.gate.held_reads() == 1);
+    fixture.until_sent(&mut host, "the read hangs", || fixture.gate.held_reads() == 1);
     (fixture, host, running)
 }
 

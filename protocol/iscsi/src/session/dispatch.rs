@@ -72,7 +72,13 @@ impl Session {
             return;
         }
         let sn = frame.bhs.sn();
-        match self.window.delivery(sn) {
+        let delivery = self.window.delivery(sn);
+        if needs_data(opcode) && !self.has_data(&frame, delivery) {
+            // RFC 7143 §7.3: a rejected PDU is not received, so its CmdSN stays open.
+            self.reject_without_data(handle, &frame);
+            return;
+        }
+        match delivery {
             // RFC 7143 §4.2.2.1: silently ignored.
             Delivery::Ignore => tracing::debug!(%sn, "CmdSN outside the window or repeated"),
             Delivery::Now => {
@@ -88,12 +94,21 @@ impl Session {
         }
     }
 
+    /// True unless the data of a PDU was thrown away, or finds no room until the PDU's turn.
+    fn has_data(&self, frame: &Frame, delivery: Delivery) -> bool {
+        let has_room = || self.window.early_bytes() + frame.data_bytes() <= MAX_EARLY_BYTES;
+        match delivery {
+            // Not looked at.
+            Delivery::Ignore => true,
+            Delivery::Now => !frame.lacks_data(),
+            Delivery::Later => !frame.lacks_data() && has_room(),
+        }
+    }
+
     /// Keeps a PDU that is no SCSI command until its CmdSN is the next one. Its data is
-    /// copied, since a part of a receive buffer would keep the whole one; where such data
-    /// exceeds its bound, the PDU waits without it.
+    /// copied, since a part of a receive buffer would keep the whole one.
     fn keep_early(&mut self, handle: ConnHandle, mut frame: Frame) {
-        let bytes = frame.data_bytes();
-        let is_kept = bytes > 0 && self.window.early_bytes() + bytes <= MAX_EARLY_BYTES;
+        let is_kept = needs_data(frame.bhs.opcode()) && frame.data_bytes() > 0;
         frame.data = match is_kept {
             true => vec![Bytes::copy_from_slice(&frame.contiguous_data())],
             false => Vec::new(),
@@ -137,9 +152,9 @@ impl Session {
         }
     }
 
-    /// Rejects a PDU for whose data there was no memory: the initiator may send it again.
-    /// RFC 7143 §4.2.2.1 has immediate PDUs rejected for want of resources, and §11.17.1
-    /// others.
+    /// Rejects a PDU for whose data there was no memory: the initiator may send it again,
+    /// with the same CmdSN. RFC 7143 §4.2.2.1 has immediate PDUs rejected for want of
+    /// resources, and §11.17.1 others.
     pub(super) fn reject_without_data(&mut self, handle: ConnHandle, frame: &Frame) {
         let reason = match frame.bhs.is_immediate() {
             true => RejectReason::TOO_MANY_IMMEDIATE,
@@ -207,4 +222,10 @@ impl Session {
             }
         }
     }
+}
+
+/// True for PDUs that are useless without their data: that of functions and logouts, which
+/// have none, is ignored.
+fn needs_data(opcode: Opcode) -> bool {
+    matches!(opcode, Opcode::NOP_OUT | Opcode::TEXT_REQUEST)
 }
