@@ -221,6 +221,8 @@ pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
         let cluster = Cluster::new(scratch.path(), has_standby);
         outcome.check(&format!("{name}: a planned switch"), cluster.planned());
         outcome.check(&format!("{name}: a crash"), cluster.crash());
+        outcome.check(&format!("{name}: a gateway that ends"), cluster.ended());
+        outcome.check(&format!("{name}: a wire that is cut"), cluster.divided());
         outcome.check(&format!("{name}: a node without a file"), cluster.unable());
     }
     Ok(())
