@@ -41,7 +41,8 @@ pcs resource defaults update resource-stickiness=100 migration-threshold=1 \
 # together: one that is not in it yet would start by itself, anywhere.
 
 # The pool. An import after a crash watches the disks for activity first, which
-# takes longer than the agent's usual timeout.
+# takes longer than the agent's usual timeout. Encrypted datasets need -l in importargs,
+# and their keys in files on both nodes.
 pcs resource create "$POOL-pool" ocf:heartbeat:ZFS pool="$POOL" \
     importargs="-d /dev/disk/by-id" \
     op start timeout=120s op stop timeout=120s op monitor interval=10s timeout=30s \

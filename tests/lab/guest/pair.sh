@@ -209,7 +209,7 @@ pair_node() {
 }
 pair_serves_at() { [ "$(pair_node)" = "$1" ]; }
 
-# pair_serves NODE: waits for that.
+# pair_serves NODE [SECONDS]: waits for that.
 pair_serves() {
     eventually "${2:-$CLUSTER_SECONDS}" pair_serves_at "$1" || { pair_state; return 1; }
 }
@@ -426,6 +426,9 @@ pauses() {
     rm -f /tmp/pauses
     nsenter --net=/run/netns/client-b ip -ts monitor neigh >/tmp/neighbours &
     watch=$!
+    # The kernel tells of changes, and traffic keeps an entry: where the address is first
+    # must be told, or its first move counts for the beginning.
+    eventually 60 neighbour_told
     for n in $(seq "$2"); do
         writers
         pair_move $NODE_B
@@ -443,6 +446,11 @@ pauses() {
     kill "$watch"
     python3 /lab/guest/pauses.py "$1" $SERVICE /tmp/neighbours /tmp/pauses >>"$RESULT/figures.tsv"
     cp /tmp/neighbours /tmp/pauses "$RESULT"
+}
+neighbour_told() {
+    ip -n client-b neighbour flush to $SERVICE
+    nsenter --net=/run/netns/client-b ping -c 1 -w 2 $SERVICE
+    grep "$SERVICE dev .* lladdr" /tmp/neighbours
 }
 writers() {
     local version
