@@ -256,9 +256,10 @@ gateway_logs() { cp /run/zgate/log "$RESULT/zgate.log" 2>/dev/null; cp "$CONFIG"
 
 # --- clients ----------------------------------------------------------------
 
+# The gateway answers MOUNT at its own port, the kernel's server at MOUNT_PORT.
 nfs_options() {
     case $1 in
-        3) echo "vers=3,nolock,proto=tcp,port=2049,mountport=2049,mountproto=tcp" ;;
+        3) echo "vers=3,nolock,proto=tcp,port=2049,mountport=${MOUNT_PORT:-2049},mountproto=tcp" ;;
         *) echo "vers=$1,proto=tcp,port=2049" ;;
     esac
 }

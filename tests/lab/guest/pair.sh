@@ -34,6 +34,8 @@ node_prepare() {
     install -m 755 /lab/deploy/ocf/zgate /lab/deploy/ocf/zgate-handover /usr/lib/ocf/resource.d/zgate/
     install -m 755 /lab/guest/fence_lab /usr/sbin/fence_lab
     install -D -m 755 /lab/guest/ocf-knfsd /usr/lib/ocf/resource.d/lab/knfsd
+    # What the agents know of a scenario before.
+    rm -rf /run/resource-agents
     install -d -m 1755 /run/resource-agents
     install -d -m 750 -o hacluster -g haclient /run/crm
     install -d /var/log/corosync /var/lib/corosync /etc/corosync
@@ -78,7 +80,7 @@ END
     corosync
     eventually 60 corosync-cmapctl -g totem.cluster_name
     setsid pacemakerd >/var/log/pacemaker/pacemakerd.out 2>&1 </dev/null &
-    eventually 120 cibadmin -Q -o nodes
+    eventually 300 cibadmin -Q -o nodes
 }
 
 # node_kill: the cluster's programs end at once, what they started goes on.
@@ -165,7 +167,7 @@ for resource in shipped.iter("primitive"):
             elif not value.get("name").startswith("pcmk_"):
                 values.remove(value)
         # The first machine carries the plan: when both want the other one gone,
-        # it is the second that goes. A board that is asked first is B's.
+        # it is the second that goes, whoever serves. A board that is asked first is B's.
         for value in list(values):
             if value.get("name") == "pcmk_delay_base":
                 values.remove(value)
@@ -176,9 +178,13 @@ for resource in shipped.iter("primitive"):
             value.set("value", "-d /dev/mapper")
         if value.get("name") == "ip":
             value.set("value", os.environ["SERVICE"])
+options = shipped.find("crm_config/cluster_property_set")
+for value in list(options):
+    if value.get("name") == "priority-fencing-delay":
+        options.remove(value)
 # An emulated processor is always busy, and Pacemaker then starts one agent at a time,
 # also for the monitor of what the next one waits for.
-tree.SubElement(shipped.find("crm_config/cluster_property_set"), "nvpair",
+tree.SubElement(options, "nvpair",
                 id="pair-options-load-threshold", name="load-threshold", value="10000%")
 # Programs start slowly on an emulated processor: times of the agents by three.
 for operation in shipped.iter("op"):
@@ -203,7 +209,7 @@ pair_node() {
 }
 pair_serves_at() { [ "$(pair_node)" = "$1" ]; }
 
-# pair_serves NODE: waits for that.
+# pair_serves NODE [SECONDS]: waits for that.
 pair_serves() {
     eventually "${2:-$CLUSTER_SECONDS}" pair_serves_at "$1" || { pair_state; return 1; }
 }
@@ -236,7 +242,7 @@ power() {
 }
 power_done() { [ "$(cat "$JOBS/power.done" 2>/dev/null)" = "$1" ]; }
 
-# pair_logs: of both nodes, for the results.
+# pair_logs, node_logs: of A and of B, for the results.
 pair_logs() {
     cp /var/log/pacemaker/pacemaker.log "$RESULT/pacemaker-a.log" 2>/dev/null || true
     cp /var/log/corosync/corosync.log "$RESULT/corosync-a.log" 2>/dev/null || true
@@ -244,27 +250,35 @@ pair_logs() {
     cat /var/log/zgate-*.log >"$RESULT/zgate-a.log" 2>/dev/null || true
     # What each import watched the disks for, and how long.
     cat /proc/spl/kstat/zfs/dbgmsg >"$RESULT/zfs-a.log" 2>/dev/null || true
-    on_b node_logs || true
 }
 node_logs() {
-    cp /var/log/pacemaker/pacemaker.log "$RESULT/pacemaker-b.log"
-    cp /var/log/corosync/corosync.log "$RESULT/corosync-b.log"
-    cat /var/log/zgate-*.log >"$RESULT/zgate-b.log"
-    cat /proc/spl/kstat/zfs/dbgmsg >"$RESULT/zfs-b.log"
+    cp /var/log/pacemaker/pacemaker.log "$RESULT/pacemaker-b.log" || true
+    cp /var/log/corosync/corosync.log "$RESULT/corosync-b.log" || true
+    cat /var/log/zgate-*.log >"$RESULT/zgate-b.log" || true
+    cat /proc/spl/kstat/zfs/dbgmsg >"$RESULT/zfs-b.log" || true
 }
 
 # pair_ends: the cluster's programs, gateways and the pool go from both machines.
 pair_ends() {
+    # B may be booting, or hang: it is not waited for as long as in a step.
+    local STEP_SECONDS=120
     node_watch_ends
-    on_b node_watch_ends || true
     pair_logs
+    # A first: it could have B reset, and B cannot have A reset.
     node_kill
-    on_b node_kill || true
-    on_b node_clears || true
+    on_b node_ends || true
+    node_clears
+}
+node_ends() {
+    node_watch_ends
+    node_logs
+    node_kill
     node_clears
 }
 node_clears() {
     pkill -9 -x zgate || true
+    # The kernel's server and its programs hold the pool.
+    [ ! -e /proc/fs/nfsd/threads ] || bash /lab/guest/ocf-knfsd stop || true
     ip address delete $SERVICE/24 dev "$(if is_b; then echo eth0; else echo br0; fi)" 2>/dev/null || true
     ! zpool list $POOL 2>/dev/null || zpool export -f $POOL || true
     if ! is_b; then
@@ -311,19 +325,21 @@ service_mount() {
 
 # load_start NAME DIRECTORY: a writer that syncs each record, and who holds a lock.
 load_start() {
-    rm -f "/tmp/held-$1" "/tmp/notes-$1"
+    rm -f "/tmp/held-$1"
     python3 /lab/guest/locks.py posix-hold "$2/locked-$1" 100000 0 0 "/tmp/held-$1" &
     echo $! >"/tmp/holder-$1"
     # A grace period may still run.
-    eventually $((4 * LEASE_SECONDS)) test -e "/tmp/held-$1"
+    eventually $((8 * LEASE_SECONDS)) test -e "/tmp/held-$1"
     writer_start "$1" "$2"
 }
 # A pause between two records, or the writers take the emulated processors from the
 # cluster.
 writer_start() {
+    # Those of a writer before say nothing about this one.
+    rm -f "/tmp/notes-$1"
     python3 /lab/guest/writer.py "$2/written-$1" "/tmp/notes-$1" 100000 0.2 &
     echo $! >"/tmp/writer-$1"
-    eventually 30 test -s "/tmp/notes-$1"
+    eventually 120 test -s "/tmp/notes-$1"
 }
 # writer_goes_on NAME SECONDS: there is a further record.
 writer_goes_on() { eventually "$2" more_records "$1" "$(records "$1")"; }
@@ -387,7 +403,7 @@ loads() {
 goes_on() {
     local version
     for version in $VERSIONS 3; do
-        writer_goes_on "$version" 180 || fail "v$version: the writer does not go on"
+        writer_goes_on "$version" 360 || fail "v$version: the writer does not go on"
     done
 }
 # checks: ends the loads; nothing is lost.
@@ -395,30 +411,46 @@ checks() {
     local version
     for version in $VERSIONS 3; do load_check "$version" /mnt/other; done
 }
-watched() { node_watch_ends; on_b node_watch_ends; pool_once; }
+# watched: B may still boot after its last reset.
+watched() {
+    node_watch_ends
+    b_ready
+    on_b node_watch_ends
+    pool_once
+}
 
 # pauses SERVER ROUNDS: planned switches and resets under writers; each writer's
 # longest fsync, and its part after the address was there, as figures.
 pauses() {
-    local n version
+    local n watch
     rm -f /tmp/pauses
     nsenter --net=/run/netns/client-b ip -ts monitor neigh >/tmp/neighbours &
+    watch=$!
+    # The kernel tells of changes, and traffic keeps an entry: where the address is first
+    # must be told, or its first move counts for the beginning.
+    eventually 60 neighbour_told
     for n in $(seq "$2"); do
         writers
         pair_move $NODE_B
         goes_on
         paused planned
         writers
+        goes_on
         power reset
         pair_serves $NODE_A
         goes_on
         paused reset
         # The pair is whole again before the next round only.
-        [ "$n" = "$2" ] || pair_rejoins
+        [ "$n" = "$2" ] || { pair_rejoins; on_b node_watch; }
     done
-    kill %1
+    kill "$watch"
     python3 /lab/guest/pauses.py "$1" $SERVICE /tmp/neighbours /tmp/pauses >>"$RESULT/figures.tsv"
     cp /tmp/neighbours /tmp/pauses "$RESULT"
+}
+neighbour_told() {
+    ip -n client-b neighbour flush to $SERVICE
+    nsenter --net=/run/netns/client-b ping -c 1 -w 2 $SERVICE
+    grep "$SERVICE dev .* lladdr" /tmp/neighbours
 }
 writers() {
     local version
@@ -430,7 +462,7 @@ paused() {
     for version in $VERSIONS 3; do
         kill -TERM "$(cat "/tmp/writer-$version")"
         eventually 60 process_ended "/tmp/writer-$version"
-        python3 /lab/guest/records.py "/tmp/notes-$version" "/mnt/other/written-$version"
+        python3 /lab/guest/records.py "/tmp/notes-$version" "/mnt/other/written-$version" 1
         echo "$1 $version $(cut -d' ' -f2- "/tmp/notes-$version")" >>/tmp/pauses
     done
 }

@@ -1,5 +1,6 @@
 //! The shipped clusters, judged by Pacemaker's own scheduler: whether it takes the
-//! files, and what it does at a start, at a planned switch and after a crash.
+//! files, and what it does at a start, at a planned switch, after a crash, when a
+//! gateway ends and when the machines lose each other.
 
 use std::fs;
 use std::io;
@@ -21,6 +22,12 @@ const NODES: &str = "<node id=\"1\" uname=\"nas-a\"/><node id=\"2\" uname=\"nas-
 /// A start that fails as where a file of the configuration is missing on one machine
 /// (`OCF_ERR_INSTALLED`).
 const UNABLE: &str = "tank-gateway_start_0@nas-b=5";
+/// Monitors that find no process (`OCF_NOT_RUNNING`): of the gateway, and of the one in
+/// standby.
+const ENDED: &str = "tank-gateway_monitor_10000@nas-a=7";
+const STANDBY_ENDED: &str = "tank-standby_monitor_10000@nas-b=7";
+/// Number of failures with which the gateway moves, its `migration-threshold`.
+const FAILURES: usize = 3;
 /// Constraint that Pacemaker adds for a planned switch.
 const MOVE: &str = "<rsc_location id=\"move\" rsc=\"tank\" node=\"nas-b\" score=\"INFINITY\"/>";
 
@@ -83,11 +90,13 @@ impl<'a> Cluster<'a> {
                  </node_state>"
             )
         };
+        // Without a set of features, failures of single operations do not count.
         let text = format!(
-            "<cib validate-with=\"pacemaker-3.0\" admin_epoch=\"0\" epoch=\"1\" num_updates=\"0\" \
-             have-quorum=\"1\" dc-uuid=\"1\"><configuration><crm_config>{}</crm_config>\
-             <nodes>{NODES}</nodes><resources>{}</resources><constraints>{}</constraints>\
-             <rsc_defaults>{}</rsc_defaults></configuration><status>{}{}</status></cib>",
+            "<cib crm_feature_set=\"3.0.14\" validate-with=\"pacemaker-3.0\" admin_epoch=\"0\" \
+             epoch=\"1\" num_updates=\"0\" have-quorum=\"1\" dc-uuid=\"1\"><configuration>\
+             <crm_config>{}</crm_config><nodes>{NODES}</nodes><resources>{}</resources>\
+             <constraints>{}</constraints><rsc_defaults>{}</rsc_defaults></configuration>\
+             <status>{}{}</status></cib>",
             of("crm_config"),
             of("resources"),
             of("constraints"),
@@ -179,6 +188,40 @@ impl<'a> Cluster<'a> {
         }
     }
 
+    /// A gateway that ends starts again where it was, and moves with its last failure. One
+    /// in standby starts again, however often: no other node has its place.
+    pub(super) fn ended(&self) -> Result<(), String> {
+        self.start()?;
+        let again = |failure: &str, resource: &str, node: &str| {
+            let steps = self.transition(&["--op-inject", failure])?;
+            let (stop, start) = (format!("{resource} stop"), format!("{resource} start"));
+            in_order(&steps, &[(stop.as_str(), node), (start.as_str(), node)])
+        };
+        for _ in 1..FAILURES {
+            again(ENDED, "tank-gateway", "nas-a")?;
+            if self.has_standby {
+                again(STANDBY_ENDED, "tank-standby", "nas-b")?;
+            }
+        }
+        let steps = self.transition(&["--op-inject", ENDED])?;
+        in_order(&steps, &[("tank-pool stop", "nas-a"), ("tank-gateway start", "nas-b")])
+    }
+
+    /// Where each node takes the other one for gone, the one that serves is fenced later.
+    pub(super) fn divided(&self) -> Result<(), String> {
+        for (gone, delay) in [("nas-a", "15"), ("nas-b", "0")] {
+            self.start()?;
+            self.transition(&["--node-fail", gone, "--save-graph", "graph.xml"])?;
+            let graph = fs::read_to_string(self.dir.join("graph.xml"));
+            let graph = graph.map_err(|error| format!("graph.xml: {error}"))?;
+            let wanted = format!("priority_fencing_delay=\"{delay}\"");
+            if !graph.contains(&wanted) {
+                return Err(format!("{gone} is not fenced with {wanted}: {graph}"));
+            }
+        }
+        Ok(())
+    }
+
     /// A node on which the gateway cannot start is left, and the first one serves again.
     pub(super) fn unable(&self) -> Result<(), String> {
         self.start()?;
@@ -210,9 +253,22 @@ mod tests {
     fn every_form_of_the_pair_has_the_same_resources() {
         for name in ["pair.sh", "pair.crm", "pair.xml"] {
             let text = fs::read_to_string(Path::new("..").join(FILES).join(name)).unwrap();
-            for part in
-                ["fence-a", "fence-b", "ZFS", "IPaddr2", "zgate-handover", "stonith-enabled"]
-            {
+            // An option of XML as in the other forms.
+            let text = text.replace("\" value=\"", "=");
+            for part in [
+                "fence-a",
+                "fence-b",
+                "pcmk_delay_base=5s",
+                "ZFS",
+                "IPaddr2",
+                "zgate-handover",
+                "stonith-enabled=true",
+                "priority-fencing-delay=15s",
+                "priority=10",
+                "migration-threshold=1",
+                "migration-threshold=3",
+                "failure-timeout=10min",
+            ] {
                 assert!(text.contains(part), "{name} has no {part}");
             }
         }
@@ -243,7 +299,8 @@ mod tests {
             let words: Vec<&str> = line.split([' ', '<', '>', '"', '/']).collect();
             for (at, word) in words.iter().enumerate() {
                 let before = at.checked_sub(1).and_then(|at| words.get(at)).copied();
-                if let Some(found) = ["tank-", "$POOL-"].iter().find_map(|p| word.strip_prefix(p)) {
+                let prefixes = ["tank-", "$POOL-", "fence-"];
+                if let Some(found) = prefixes.iter().find_map(|p| word.strip_prefix(p)) {
                     // An operation's id in XML begins with that of its resource.
                     resource = found.split('-').next().unwrap_or_default();
                 }
@@ -265,7 +322,7 @@ mod tests {
     #[test]
     fn every_form_of_the_pair_has_the_same_limits() {
         let limits_of_xml = limits("pair.xml");
-        assert_eq!(limits_of_xml.len(), 12, "four resources: {limits_of_xml:?}");
+        assert_eq!(limits_of_xml.len(), 16, "four resources, two boards: {limits_of_xml:?}");
         assert_eq!(limits("pair.sh"), limits_of_xml);
         assert_eq!(limits("pair.crm"), limits_of_xml);
     }

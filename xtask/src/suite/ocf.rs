@@ -38,6 +38,9 @@ threading.Thread(target=time.sleep, args=(120,)).start()
 ctypes.CDLL(None).syscall({'aarch64': 93}.get(os.uname().machine, 60), 0)
 ";
 
+/// Stands in for `findmnt`: every directory is on the pool tank.
+const ON_POOL: &str = "case \"$*\" in *FSTYPE*) echo zfs ;; *) echo tank/zgate ;; esac";
+
 /// When a process began that a program stands in for, in ticks.
 const BEGAN: u32 = 4711;
 
@@ -212,10 +215,14 @@ pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
     outcome.check("parameters that are wrong", setup.wrong());
     outcome.check("state that is not there", setup.no_state());
     outcome.check("a pool that nothing protects", setup.unprotected());
+    outcome.check("an export whose key is not loaded", setup.locked());
+    outcome.check("a configuration that is not read", setup.unread());
     for (name, has_standby) in [("the shipped pair", false), ("the pair with a standby", true)] {
         let cluster = Cluster::new(scratch.path(), has_standby);
         outcome.check(&format!("{name}: a planned switch"), cluster.planned());
         outcome.check(&format!("{name}: a crash"), cluster.crash());
+        outcome.check(&format!("{name}: a gateway that ends"), cluster.ended());
+        outcome.check(&format!("{name}: a wire that is cut"), cluster.divided());
         outcome.check(&format!("{name}: a node without a file"), cluster.unable());
     }
     Ok(())
@@ -254,7 +261,9 @@ impl Setup<'_> {
         gateway.expect("start", SUCCESS, "")?;
         handover.expect("start", SUCCESS, "")?;
         handover.expect("monitor", SUCCESS, "")?;
-        handover.expect("stop", SUCCESS, "clients wait")?;
+        // The start has found the socket: the pool with the configuration may hang now.
+        let without = handover.with("config", "/nosuch/zgate.toml");
+        without.expect("stop", SUCCESS, "clients wait")?;
         handover.expect("monitor", NOT_RUNNING, "")?;
         gateway.expect("monitor", SUCCESS, "")?;
         handover.expect("start", SUCCESS, "")?;
@@ -459,7 +468,7 @@ impl Setup<'_> {
         let say = |program: &str, says: &str| {
             resource.stub(program, says).map_err(|error| error.to_string())
         };
-        say("findmnt", "case \"$*\" in *FSTYPE*) echo zfs ;; *) echo tank/zgate ;; esac")?;
+        say("findmnt", ON_POOL)?;
         say("zpool", "[ \"$6\" = tank ] && echo off")?;
         say("crm_attribute", "echo false")?;
         resource.expect("start", ERR_CONFIGURED, "multihost=on tank")?;
@@ -470,5 +479,64 @@ impl Setup<'_> {
         say("zpool", "[ \"$6\" = tank ] && echo off")?;
         say("crm_attribute", "echo true")?;
         resource.expect("start", SUCCESS, "")
+    }
+
+    /// An export in the place of a file system whose key is not loaded would be the empty
+    /// directory there. Programs stand in for ZFS; the check after this one refuses, too.
+    fn locked(&self) -> Result<(), String> {
+        let resource = self.resource("locked")?;
+        let say = |program: &str, says: &str| {
+            resource.stub(program, says).map_err(|error| error.to_string())
+        };
+        say("findmnt", ON_POOL)?;
+        say("zpool", "[ \"$6\" = tank ] && echo off")?;
+        say("crm_attribute", "echo false")?;
+        let list = |does: &str| {
+            say("zfs", &format!("case \"$*\" in *keystatus,mounted,*) {does} ;; esac"))
+        };
+        let export = self.scratch.export();
+        let (above, part) = (self.scratch.path(), export.join("archive"));
+        let refused = "an export lies in tank/data";
+        for (key, point, code, said) in [
+            ("unavailable", export.as_path(), ERR_INSTALLED, refused),
+            ("unavailable", above, ERR_INSTALLED, refused),
+            // One that nobody exports, or that is a part of an export, may be locked.
+            ("unavailable", Path::new("/nosuch"), ERR_CONFIGURED, "multihost=on tank"),
+            ("unavailable", part.as_path(), ERR_CONFIGURED, "multihost=on tank"),
+            ("available", export.as_path(), ERR_CONFIGURED, "multihost=on tank"),
+        ] {
+            let point = point.display();
+            list(&format!("printf '{key}\\tno\\ton\\t%s\\ttank/data\\n' '{point}'"))?;
+            resource.expect("start", code, said)?;
+        }
+        resource.expect("monitor", NOT_RUNNING, "")?;
+        list("exit 1")?;
+        resource.expect("start", ERR_CONFIGURED, "cannot tell if the keys of pool tank")
+    }
+
+    /// A configuration on a pool that does not answer is read for a limited time. A program
+    /// stands in for the limit, and notes what has one.
+    fn unread(&self) -> Result<(), String> {
+        let resource = self.resource("unread")?;
+        let config = self.config("unread");
+        let noted = self.scratch.path().join("limited");
+        let note = format!("echo \"$*\" >>{}; exit 124", noted.display());
+        resource.stub("timeout", &note).map_err(|error| error.to_string())?;
+        let wanted = format!("config show {}", config.display());
+        let has_limit = || {
+            let said = fs::read_to_string(&noted).unwrap_or_default();
+            fs::write(&noted, "").map_err(|error| error.to_string())?;
+            if said.contains(&wanted) { Ok(()) } else { Err(format!("no limit: {said}")) }
+        };
+        let handover = resource.handover();
+        handover.expect("start", SUCCESS, "")?;
+        has_limit()?;
+        handover.expect("stop", SUCCESS, "does not answer")?;
+        has_limit()?;
+        resource.expect("monitor", NOT_RUNNING, "")?;
+        has_limit()?;
+        // Nothing that was not read is a mistake, which would keep both nodes from serving.
+        let state = config.with_file_name("state");
+        resource.with("state_dir", state.display()).expect("start", ERR_GENERIC, "was not read")
     }
 }

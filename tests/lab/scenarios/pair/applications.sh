@@ -1,5 +1,5 @@
 # title: sqlite, postgres and a git clone on a pair: a planned switch and a reset under them
-# seconds: 7200
+# seconds: 10800
 # machines: 2
 # disk: shared
 # ci: no
@@ -7,7 +7,7 @@
 . /lab/guest/peer.sh
 . /lab/guest/pair.sh
 export RESULT
-STEP_SECONDS=1800
+STEP_SECONDS=2400
 PG=/usr/lib/postgresql/17/bin
 trap 'applications_end; pair_ends; capture_stop' EXIT
 need "the pair serves at A, with clients" pair_with_clients zgate
@@ -15,9 +15,10 @@ need "the pair serves at A, with clients" pair_with_clients zgate
 sqlite_starts() { rows_start sqlite /mnt/4.1/db; }
 # rows_start KIND DATABASE
 rows_start() {
+    rm -f "/tmp/notes-$1"
     python3 /lab/guest/rows.py "$1" "$2" "/tmp/notes-$1" &
     echo $! >"/tmp/writer-$1"
-    eventually 120 test -s "/tmp/notes-$1"
+    eventually 300 test -s "/tmp/notes-$1"
 }
 
 postgres_starts() {
@@ -31,7 +32,7 @@ postgres_process() { head -n 1 /mnt/4.2/pg/postmaster.pid; }
 postgres_runs() {
     as postgres $PG/postgres -D /mnt/4.2/pg -c listen_addresses= -c unix_socket_directories=/tmp/pg \
         -c shared_buffers=16MB >>"$RESULT/postgres.log" 2>&1 &
-    eventually 120 psql -X -h /tmp/pg -U postgres -c 'select 1' postgres
+    eventually 600 psql -X -h /tmp/pg -U postgres -c 'select 1' postgres
 }
 repository() {
     export GIT_CONFIG_GLOBAL=/tmp/gitconfig
@@ -52,17 +53,17 @@ over() {
     local name=$1 began
     shift
     rm -f /tmp/cloned
-    (git clone -q --no-local /tmp/first "/mnt/4.2/$name"; echo $? >/tmp/cloned) &
+    (code=0; git clone -q --no-local /tmp/first "/mnt/4.2/$name" || code=$?; echo $code >/tmp/cloned) &
     sleep 2
     began=$(now)
     "$@"
-    eventually 300 test -s /tmp/cloned
+    eventually 600 test -s /tmp/cloned
     same 0 "$(cat /tmp/cloned)" "exit status of git clone"
     figure "$name: clone over it" "$(since "$began")" s
     git -C "/mnt/4.2/$name" fsck --full --strict
     same "" "$(git -C "/mnt/4.2/$name" status --porcelain)" "status of the clone"
-    writer_goes_on sqlite 180
-    writer_goes_on postgres 180
+    writer_goes_on sqlite 360
+    writer_goes_on postgres 360
 }
 crashed() { power reset; pair_serves $NODE_A; }
 whole() {

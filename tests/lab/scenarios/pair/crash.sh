@@ -1,5 +1,5 @@
 # title: the active machine of a pair is reset under load: the other takes over, nothing acknowledged is lost
-# seconds: 7200
+# seconds: 27000
 # machines: 2
 # disk: shared
 # ci: no
@@ -34,6 +34,8 @@ round() {
 }
 ROUNDS=$(cat /lab/rounds)
 for n in $(seq "$ROUNDS"); do
-    step "round $n of $ROUNDS: planned to B, reset of B, A takes over" round "$n" || break
+    step "round $n of $ROUNDS: planned to B, reset of B, A takes over" round "$n"
+    # Not `step || break`, for the reason that `need` has.
+    [ $? -eq 0 ] || break
 done
 step "at no moment both had the pool" watched

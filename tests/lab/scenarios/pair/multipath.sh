@@ -1,5 +1,5 @@
 # title: an iSCSI disk over both machines of a pair: multipath follows asymmetric access, reservations hold
-# seconds: 7200
+# seconds: 10800
 # machines: 2
 # disk: shared
 # ci: no
@@ -8,7 +8,7 @@
 . /lab/guest/pair.sh
 . /lab/guest/iscsi.sh
 export RESULT
-STEP_SECONDS=1800
+STEP_SECONDS=2400
 modprobe dm_multipath 2>/dev/null || skip "no dm_multipath in this kernel"
 trap 'multipath_ends; pair_ends; capture_stop' EXIT
 
@@ -42,14 +42,16 @@ ${PORTALS/asymmetric = true/asymmetric = true
 standby = true}
 $TARGETS
 path = \"/dev/zvol/$POOL/disk\"
-size = \"256MiB\"
+size = \"512MiB\"
 "
 export STANDBY
 pool_with_disk() {
     pair_pool
     zpool import -d /dev/mapper $POOL
-    zfs create -V 256M -o volblocksize=16K $POOL/disk
-    zpool export $POOL
+    # XFS takes 300 MiB at least.
+    zfs create -V 512M -o volblocksize=16K $POOL/disk
+    # udev may still look at the new disk.
+    eventually 60 zpool export $POOL
 }
 standby_prepare() {
     install -d -m 700 /var/lib/zgate-standby
@@ -62,7 +64,6 @@ standby_configuration() {
     # Programs start slowly on an emulated processor.
     sed 's/timeout="[0-9]*s"/timeout="180s"/' /lab/deploy/pacemaker/standby.xml >/tmp/standby.xml
     cibadmin -c -M -o configuration -x /tmp/standby.xml
-    crm_resource --resource tank-standby --meta --set-parameter migration-threshold --parameter-value 100 --quiet
     eventually $CLUSTER_SECONDS serves_somewhere || { pair_state; return 1; }
     pair_move $NODE_A
     eventually $CLUSTER_SECONDS standby_at $NODE_B || { pair_state; return 1; }
@@ -99,9 +100,8 @@ devices {
 }
 END
     pgrep -x multipathd || multipathd
-    eventually 60 test -e /dev/mapper/mpatha
-    eventually 60 states_are 1 1 || { multipath -ll; return 1; }
-    multipath -ll
+    eventually 120 test -e /dev/mapper/mpatha
+    both_paths
     sg_rtpg --decode "$(iscsi_disk $A_ADDRESS)"
     sg_rtpg --decode "$(iscsi_disk $B_ADDRESS)"
     sg_inq --page=0x83 "$(iscsi_disk $B_ADDRESS)"
@@ -111,6 +111,11 @@ states_are() {
     local shown
     shown=$(multipath -ll)
     [ "$(grep -c 'active ready' <<<"$shown")" = "$1" ] && [ "$(grep -c 'ghost' <<<"$shown")" = "$2" ]
+}
+# both_paths: one is used, the other one is in standby.
+both_paths() {
+    eventually 300 states_are 1 1 || { multipath -ll; return 1; }
+    multipath -ll
 }
 standby_refuses() {
     local disk
@@ -129,13 +134,13 @@ reserved() {
 }
 kept_at_b() {
     pair_move $NODE_B
-    eventually 120 states_are 1 1
+    both_paths
     pr $B_ADDRESS --in --read-reservation | grep 0xa
     refused "conflict\|Invalid exchange\|Input/output" writes_at $B_ADDRESS
 }
 kept_at_a() {
     pair_move $NODE_A
-    eventually 120 states_are 1 1
+    both_paths
     pr $A_ADDRESS --in --read-reservation | grep 0xa
     eventually 60 writes_at $A_ADDRESS
     pr $A_ADDRESS --out --clear --param-rk=0xa
@@ -148,16 +153,20 @@ writer() {
 }
 switched() {
     pair_move "$1"
-    writer_goes_on disk 180
-    eventually 120 states_are 1 1 || { multipath -ll; return 1; }
-    multipath -ll
+    writer_goes_on disk 360
+    both_paths
 }
 crashed() {
     power reset
     pair_serves $NODE_A
-    writer_goes_on disk 180
-    pair_rejoins
+    writer_goes_on disk 360
+    # The cluster starts the standby as soon as B is a node again.
+    b_ready
+    on_b node_prepare
     on_b standby_prepare
+    pair_rejoins
+    eventually $CLUSTER_SECONDS standby_at $NODE_B || { pair_state; return 1; }
+    both_paths
 }
 kept() {
     figure "longest fsync over the switches" "$(longest disk)" s
@@ -170,7 +179,12 @@ kept() {
     umount /mnt/disk
 }
 multipath_ends() {
-    umount -f /mnt/disk 2>/dev/null
+    kill -9 "$(cat /tmp/writer-disk)" 2>/dev/null
+    # After a failure both paths may be down: what waits for one gets an error.
+    timeout 60 umount /mnt/disk 2>/dev/null || {
+        dmsetup message mpatha 0 fail_if_no_path 2>/dev/null
+        umount -l /mnt/disk 2>/dev/null
+    }
     multipath -F
     pkill -x multipathd
     timeout 30 iscsiadm -m node -u

@@ -40,8 +40,11 @@ keeps_alive() {
 }
 at_port() { ip -o address show dev "port$1" | grep -q "$SERVICE/"; }
 mounts() {
-    for version in 4.2 4.1 4.0 3; do service_mount "$version" "/mnt/$version"; done
+    # Mounts of one version share their connections, and the first one says how many.
     service_mount 4.1 /mnt/many nconnect=4
+    dd if=/dev/zero of=/mnt/many/zero bs=1M count=16 conv=fsync status=none
+    same 4 "$(ss -Htn state established "( sport = :2049 )" dst 10.7.0.100 | wc -l)" "connections"
+    for version in 4.2 4.1 4.0 3; do service_mount "$version" "/mnt/$version"; done
     client_mount 4.2 /mnt/other
 }
 loads() {
