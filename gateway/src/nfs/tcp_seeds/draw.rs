@@ -1,15 +1,17 @@
 //! Draws a schedule from a seed.
 
 use super::calls::{Call, FILE_BYTES, framed};
-use super::plan::{AT_ONCE, Act, Bound, ClientPlan, MAX_CALLS, Plan, ScriptPlan, Span, Step};
-use crate::net::seeds::client_end::SOCKET_BYTES;
+use super::plan::{ClientPlan, MAX_CALLS, OtherPeer, Plan, Step};
+use crate::net::seeds::run::Phases;
+use crate::net::seeds::script::{AT_ONCE, Act, ScriptPlan};
 use crate::net::seeds::split_mix::SplitMix;
 use crate::nfs::limits::{
     CHECK_PERIOD, IDLE_CHECK_PERIOD, MAX_UNNAMED_RECORD_BYTES, RECORD_CHECKS, SCARCE_SILENT_CHECKS,
     SILENT_CHECKS, UNNAMED_CHECKS, UNREAD_CHECKS,
 };
+use bytes::Bytes;
 use std::net::IpAddr;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 use zgate_rpc::limits::{MAX_FRAGMENTS, MAX_RECORD_BYTES};
 
@@ -50,20 +52,22 @@ enum Kind {
     Silent,
     HalfMarker,
     HalfRecord,
-    HalfLargeRecord,
     Drip,
-    LargeDrip,
-    ReadsNothing,
-    Flood,
     Garbage,
     NotACall,
     TooLong,
     TooManyFragments,
     HalfClose,
-    ResetInRecord,
     Visit,
     Crowd,
+    // Of hosts that hold memory.
+    HalfLargeRecord,
+    LargeDrip,
+    ReadsNothing,
+    Flood,
+    ResetInRecord,
     CrowdWithRecords,
+    // Of hosts that no export names.
     StrangerSilent,
     StrangerDrip,
     StrangerTooLong,
@@ -73,24 +77,28 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 23] = [
+    const OF_NAMED: [Self; 11] = [
         Self::Silent,
         Self::HalfMarker,
         Self::HalfRecord,
-        Self::HalfLargeRecord,
         Self::Drip,
-        Self::LargeDrip,
-        Self::ReadsNothing,
-        Self::Flood,
         Self::Garbage,
         Self::NotACall,
         Self::TooLong,
         Self::TooManyFragments,
         Self::HalfClose,
-        Self::ResetInRecord,
         Self::Visit,
         Self::Crowd,
+    ];
+    const WITH_MEMORY: [Self; 6] = [
+        Self::HalfLargeRecord,
+        Self::LargeDrip,
+        Self::ReadsNothing,
+        Self::Flood,
+        Self::ResetInRecord,
         Self::CrowdWithRecords,
+    ];
+    const OF_STRANGERS: [Self; 6] = [
         Self::StrangerSilent,
         Self::StrangerDrip,
         Self::StrangerTooLong,
@@ -99,58 +107,42 @@ impl Kind {
         Self::StrangerCrowd,
     ];
 
-    fn is_stranger(self) -> bool {
-        matches!(
-            self,
-            Self::StrangerSilent
-                | Self::StrangerDrip
-                | Self::StrangerTooLong
-                | Self::StrangerRead
-                | Self::StrangerFlood
-                | Self::StrangerCrowd
-        )
-    }
-
-    fn is_crowd(self) -> bool {
-        matches!(self, Self::Crowd | Self::CrowdWithRecords | Self::StrangerCrowd)
-    }
-
-    fn takes_memory(self) -> bool {
-        matches!(
-            self,
-            Self::HalfLargeRecord
-                | Self::LargeDrip
-                | Self::ReadsNothing
-                | Self::Flood
-                | Self::ResetInRecord
-                | Self::CrowdWithRecords
-        )
+    /// Returns the size of a crowd.
+    fn crowd(self) -> Option<RangeInclusive<u64>> {
+        match self {
+            Self::Crowd | Self::CrowdWithRecords => Some(CROWD),
+            Self::StrangerCrowd => Some(CROWD_OF_STRANGERS),
+            _ => None,
+        }
     }
 }
 
 /// A schedule in the making.
-struct Draft {
+struct Draft<'a> {
     seed: u64,
     random: SplitMix,
+    /// Handle of the file.
+    file: &'a [u8],
     hosts: u8,
+    has_crowd: bool,
     clients: Vec<ClientPlan>,
-    scripts: Vec<ScriptPlan>,
+    others: Vec<OtherPeer>,
 }
 
-/// Draws the schedule of a seed.
-pub(super) fn draw(seed: u64) -> Plan {
-    let random = SplitMix::new(seed);
-    let mut draft = Draft { seed, random, hosts: 0, clients: Vec::new(), scripts: Vec::new() };
+/// Draws the schedule of a seed, with calls of the file with this handle.
+pub(super) fn draw(seed: u64, file: &[u8]) -> Plan {
+    let (random, clients, others) = (SplitMix::new(seed), Vec::new(), Vec::new());
+    let mut draft = Draft { seed, random, file, hosts: 0, has_crowd: false, clients, others };
     let budget_bytes = draft.random.count(6..=16) << 20;
-    let hold = draft.random.once_in(8).then(|| draft.span(20..=90, 5..=40));
     // What a client has sent in a hold comes again when the kernel says so: nothing else may
     // keep it waiting then.
-    let is_held = hold.is_some();
+    let is_held = draft.random.once_in(8);
+    let hold = is_held.then(|| draft.span(20..=90, 5..=40));
     let is_slow = !is_held && draft.random.once_in(4);
     let store_delay = if is_slow { draft.random.millis(200..=2_000) } else { Duration::ZERO };
     let short = (!is_held && draft.random.once_in(5)).then(|| draft.span(10..=100, 5..=60));
-    let drain_at =
-        (!is_held && draft.random.once_in(4)).then(|| draft.random.millis(30_000..=200_000));
+    let drains = !is_held && draft.random.once_in(4);
+    let drain_at = drains.then(|| draft.random.millis(30_000..=200_000));
     let peers = draft.random.count(3..=12);
     let clients = draft.random.count(1..=peers.min(4) as u64);
     for _ in 0..clients {
@@ -159,21 +151,16 @@ pub(super) fn draw(seed: u64) -> Plan {
             false => draft.client(),
         }
     }
-    let mut has_crowd = false;
-    for _ in clients..peers {
-        let kind = draft.random.one_of(&Kind::ALL);
-        let is_unfit = kind.is_crowd() && has_crowd || kind.takes_memory() && is_held;
-        has_crowd |= kind.is_crowd();
-        draft.script(if is_unfit { Kind::Silent } else { kind });
-    }
-    let Draft { clients, scripts, .. } = draft;
-    Plan { budget_bytes, store_delay, short, hold, drain_at, clients, scripts }
+    (clients..peers).for_each(|_| draft.other(!is_held));
+    let phases = Phases { short, hold, drain_at, drain_bound: Duration::ZERO };
+    let Draft { clients, others, .. } = draft;
+    Plan { budget_bytes, store_delay, phases, clients, others }.completed()
 }
 
-impl Draft {
-    fn span(&mut self, from: RangeInclusive<u64>, length: RangeInclusive<u64>) -> Span {
-        let mut seconds = |range| Duration::from_secs(self.random.within(range));
-        Span { from: seconds(from), length: seconds(length) }
+impl Draft<'_> {
+    fn span(&mut self, from: RangeInclusive<u64>, length: RangeInclusive<u64>) -> Range<Duration> {
+        let from = Duration::from_secs(self.random.within(from));
+        from..from + Duration::from_secs(self.random.within(length))
     }
 
     /// Returns another host. Seeds have hosts of their own, as far as it goes: ports of
@@ -189,14 +176,11 @@ impl Draft {
     }
 
     fn client(&mut self) {
-        let steps = (0..self.random.within(4..=20)).map(|_| self.step()).collect();
-        let plan = ClientPlan {
-            host: self.host(true),
-            begins: self.begins(),
-            steps,
-            closes: self.random.once_in(2),
-        };
-        self.clients.push(plan);
+        let steps = self.random.count(4..=20);
+        let steps = (0..steps).map(|_| self.step()).collect();
+        let (host, begins) = (self.host(true), self.begins());
+        let closes = self.random.once_in(2);
+        self.clients.push(ClientPlan { host, begins, steps, closes });
     }
 
     fn step(&mut self) -> Step {
@@ -214,219 +198,203 @@ impl Draft {
             Call::Write(1 << 10),
             Call::Write(16 << 10),
         ];
-        let calls = (0..random.within(1..=MAX_CALLS)).map(|_| random.one_of(&small)).collect();
+        let count = random.within(1..=MAX_CALLS);
+        let calls = (0..count).map(|_| random.one_of(&small)).collect();
         Step { pause, calls, fragments: random.count(1..=4) }
     }
 
     /// A host that no export names, and whose calls are in time.
     fn stranger(&mut self) {
-        let pause = CHECK_PERIOD.as_millis() as u64 - 500;
-        let steps = (0..self.random.within(5..=30)).map(|_| {
-            let pause = self.random.millis(500..=pause);
-            Step { pause, calls: vec![Call::Null], fragments: 1 }
-        });
-        let steps = steps.collect();
+        let longest = CHECK_PERIOD.as_millis() as u64 - 500;
+        let steps = self.random.count(5..=30);
+        let step = |pause| Step { pause, calls: vec![Call::Null], fragments: 1 };
+        let steps = (0..steps).map(|_| step(self.random.millis(500..=longest))).collect();
         let (host, begins) = (self.host(false), self.begins());
         self.clients.push(ClientPlan { host, begins, steps, closes: true });
     }
 
-    fn script(&mut self, kind: Kind) {
-        let (host, begins) = (self.host(!kind.is_stranger()), self.begins());
-        let plan = ScriptPlan {
-            what: "",
-            host,
-            begins,
-            room_bytes: SOCKET_BYTES,
-            acts: Vec::new(),
-            since: None,
-            bound: Bound::Never,
-            least: Duration::ZERO,
-            holds_bytes: 0,
-            unread_bytes: 0,
-            may_be_refused: kind.is_crowd(),
+    /// Another peer, or a crowd of them; there is one crowd.
+    fn other(&mut self, may_hold_memory: bool) {
+        let kinds: &[Kind] = match self.random.within(0..=3) {
+            0 => &Kind::OF_STRANGERS,
+            1 if may_hold_memory => &Kind::WITH_MEMORY,
+            _ => &Kind::OF_NAMED,
         };
-        let copies = match kind {
-            Kind::Crowd | Kind::CrowdWithRecords => self.random.count(CROWD),
-            Kind::StrangerCrowd => self.random.count(CROWD_OF_STRANGERS),
-            _ => 1,
-        };
-        let plan = if kind.is_stranger() {
-            self.of_stranger(kind, plan)
-        } else if kind.takes_memory() {
-            self.with_memory(kind, plan)
+        let kind = self.random.one_of(kinds);
+        let kind = if kind.crowd().is_some() && self.has_crowd { Kind::Silent } else { kind };
+        let mut other: OtherPeer = if Kind::OF_STRANGERS.contains(&kind) {
+            self.other_stranger(kind).into()
+        } else if Kind::WITH_MEMORY.contains(&kind) {
+            self.with_memory(kind)
         } else {
-            self.of_named(kind, plan)
+            self.named(kind).into()
         };
-        self.scripts.extend(std::iter::repeat_n(plan, copies));
+        let crowd = kind.crowd();
+        self.has_crowd |= crowd.is_some();
+        other.script.may_be_refused |= crowd.is_some();
+        let copies = crowd.map_or(1, |crowd| self.random.count(crowd));
+        self.others.extend(std::iter::repeat_n(other, copies));
     }
 
-    /// A moment soon after the connection.
-    fn soon(&mut self, begins: Duration) -> Duration {
-        begins + self.random.millis(0..=5_000)
+    /// A script with nothing in it yet, and a moment soon after its connection.
+    fn script(&mut self, is_named: bool, what: &'static str) -> (ScriptPlan, Duration) {
+        let (host, begins) = (self.host(is_named), self.begins());
+        let script = ScriptPlan { what, ..ScriptPlan::silence(host, begins) };
+        (script, begins + self.random.millis(0..=5_000))
     }
 
-    /// A byte now and then.
-    fn drips(&mut self, from: Duration) -> Vec<(Duration, Act)> {
+    fn drips(&mut self, script: ScriptPlan, from: Duration) -> ScriptPlan {
         let pause = self.random.millis(1_500..=9_000);
-        let count = (DRIPS.as_millis() / pause.as_millis()) as u32;
-        (1..=count).map(|number| (from + pause * number, Act::Send(vec![0]))).collect()
+        script.with_drips(from, pause, DRIPS)
     }
 
-    /// Hosts that an export names, and which hold no memory.
-    fn of_named(&mut self, kind: Kind, plan: ScriptPlan) -> ScriptPlan {
-        let (begins, soon) = (plan.begins, self.soon(plan.begins));
-        let random = &mut self.random;
-        let one = |what, act, bound| ScriptPlan {
-            what,
-            acts: vec![(soon, act)],
-            since: Some(0),
-            bound,
-            ..plan.clone()
-        };
-        let ends_at_once = Bound::Within(AT_ONCE);
+    /// The first bytes of a call.
+    fn part(&self, call: Call, len: usize) -> Act {
+        Act::Send(Bytes::from(framed(&call.record(1, self.file), 1)).slice(..len))
+    }
+
+    /// So many copies of a call.
+    fn calls(&self, call: Call, copies: usize) -> Act {
+        Act::Send(framed(&call.record(1, self.file), 1).repeat(copies).into())
+    }
+
+    /// A peer whose host an export names, and which holds no memory.
+    fn named(&mut self, kind: Kind) -> ScriptPlan {
+        let bytes = |bytes: &[u8]| Act::Send(Bytes::copy_from_slice(bytes));
         match kind {
             Kind::HalfMarker => {
-                let bytes = [0x80, 0, 0][..random.count(1..=3)].to_vec();
-                let half = one("half a marker", Act::Send(bytes), Bound::Within(SILENT));
-                ScriptPlan { least: time(SILENT_CHECKS), ..half }
+                let (script, soon) = self.script(true, "half a marker");
+                let half = bytes(&[0x80, 0, 0][..self.random.count(1..=3)]);
+                ScriptPlan { least: time(SILENT_CHECKS), ..script.with(soon, half, SILENT) }
             }
             Kind::HalfRecord => {
-                let part = Act::Part(Call::Write(4 << 10), random.count(5..=2_000));
-                let half = one("half a record", part, Bound::Within(SILENT));
-                ScriptPlan { least: time(SILENT_CHECKS), ..half }
+                let (script, soon) = self.script(true, "half a record");
+                let len = self.random.count(5..=2_000);
+                let half = self.part(Call::Write(4 << 10), len);
+                ScriptPlan { least: time(SILENT_CHECKS), ..script.with(soon, half, SILENT) }
             }
             Kind::Drip => {
-                let part = Act::Part(Call::Write(4 << 10), 10);
-                let mut plan = one("a record in drips", part, Bound::Within(RECORD));
-                plan.acts.extend(self.drips(soon));
-                plan
+                let (script, soon) = self.script(true, "a record in drips");
+                let begun = script.with(soon, self.part(Call::Write(4 << 10), 10), RECORD);
+                self.drips(begun, soon)
             }
             Kind::Garbage => {
-                let bytes = [vec![0xff], random.bytes(63)].concat();
-                one("garbage", Act::Send(bytes), ends_at_once)
+                let (script, soon) = self.script(true, "garbage");
+                let garbage = [vec![0xff], self.random.bytes(63)].concat();
+                script.with(soon, bytes(&garbage), AT_ONCE)
             }
             Kind::NotACall => {
+                let (script, soon) = self.script(true, "a record that is no call");
                 let record = [[0_u8, 0, 0, 1], [0, 0, 0, 5], [0; 4]].concat();
-                one("a record that is no call", Act::Send(framed(&record, 1)), ends_at_once)
+                script.with(soon, bytes(&framed(&record, 1)), AT_ONCE)
             }
             Kind::TooLong => {
-                let len = MAX_RECORD_BYTES as u64 + random.within(1..=1 << 20);
-                let marker = (len as u32 | 1 << 31).to_be_bytes();
-                one("a record that is too long", Act::Send(marker.to_vec()), ends_at_once)
+                let (script, soon) = self.script(true, "a record that is too long");
+                script.with(soon, self.marker_beyond(MAX_RECORD_BYTES), AT_ONCE)
             }
             Kind::TooManyFragments => {
-                let fragments = Act::Send(vec![0; 4 * (MAX_FRAGMENTS + 1)]);
-                one("too many fragments", fragments, ends_at_once)
+                let (script, soon) = self.script(true, "too many fragments");
+                script.with(soon, bytes(&[0; 4 * (MAX_FRAGMENTS + 1)]), AT_ONCE)
             }
             Kind::HalfClose => {
-                let calls = Act::Calls(Call::Null, random.count(1..=20));
-                let mut plan = one("half a close", calls, ends_at_once);
-                plan.acts.push((soon, Act::Finish));
-                ScriptPlan { since: Some(1), ..plan }
+                let (script, soon) = self.script(true, "half a close");
+                let count = self.random.count(1..=20);
+                let mut script = script.with(soon, self.calls(Call::Null, count), AT_ONCE);
+                script.acts.push((soon, Act::Finish));
+                ScriptPlan { since: Some(1), ..script }
             }
             Kind::Visit => {
-                let act = if random.once_in(2) { Act::Close } else { Act::Reset };
-                ScriptPlan {
-                    what: "a visit",
-                    acts: vec![(begins, act)],
-                    since: Some(0),
-                    bound: ends_at_once,
-                    // It has gone before it is accepted.
-                    may_be_refused: true,
-                    ..plan
-                }
+                let (script, _) = self.script(true, "a visit");
+                let act = if self.random.once_in(2) { Act::Close } else { Act::Reset };
+                let begins = script.begins;
+                // It has gone before it is accepted.
+                ScriptPlan { may_be_refused: true, ..script.with(begins, act, AT_ONCE) }
             }
-            _ => ScriptPlan { what: "silence", ..plan },
+            _ => self.script(true, "silence").0,
         }
     }
 
-    /// Hosts that an export names, and which hold memory.
-    fn with_memory(&mut self, kind: Kind, plan: ScriptPlan) -> ScriptPlan {
-        let soon = self.soon(plan.begins);
-        let random = &mut self.random;
+    /// The marker of a record that is longer than this.
+    fn marker_beyond(&mut self, most: usize) -> Act {
+        let len = (most + self.random.count(1..=1 << 20)) as u32;
+        Act::Send(Bytes::copy_from_slice(&(len | 1 << 31).to_be_bytes()))
+    }
+
+    /// A peer whose host an export names, and which holds memory.
+    fn with_memory(&mut self, kind: Kind) -> OtherPeer {
+        if matches!(kind, Kind::ReadsNothing | Kind::Flood) {
+            return self.reader_of_nothing(kind == Kind::Flood);
+        }
         let bytes = match kind {
             Kind::HalfLargeRecord | Kind::LargeDrip => {
-                random.one_of(&[64 << 10, 256 << 10, FILE_BYTES])
+                self.random.one_of(&[64 << 10, 256 << 10, FILE_BYTES])
             }
             _ => FILE_BYTES,
         };
-        let part = Act::Part(Call::Write(bytes), random.count(200..=60_000));
-        let begun = ScriptPlan {
-            acts: vec![(soon, part)],
-            since: Some(0),
-            least: LEAST,
-            holds_bytes: bytes,
-            ..plan.clone()
-        };
-        match kind {
+        let (script, soon) = self.script(true, "half a large record");
+        let len = self.random.count(200..=60_000);
+        let begun = script.with(soon, self.part(Call::Write(bytes), len), SILENT);
+        let begun = ScriptPlan { least: LEAST, ..begun };
+        let script = match kind {
             Kind::LargeDrip => {
-                let mut acts = begun.acts.clone();
-                acts.extend(self.drips(soon));
-                let bound = Bound::WithMemory(RECORD);
-                ScriptPlan { what: "a large record in drips", acts, bound, ..begun }
+                let ends_within = Some(RECORD);
+                let script = ScriptPlan { what: "a large record in drips", ends_within, ..begun };
+                self.drips(script, soon)
             }
             Kind::ResetInRecord => {
-                let mut acts = begun.acts.clone();
-                acts.push((soon + random.millis(0..=3_000), Act::Reset));
-                let (since, least, bound) = (Some(1), Duration::ZERO, Bound::Within(AT_ONCE));
-                ScriptPlan { what: "a reset in a record", acts, since, least, bound, ..begun }
+                let mut script = ScriptPlan { what: "a reset in a record", ..begun };
+                script.acts.push((soon + self.random.millis(0..=3_000), Act::Reset));
+                let (since, least, ends_within) = (Some(1), Duration::ZERO, Some(AT_ONCE));
+                ScriptPlan { since, least, ends_within, ..script }
             }
-            Kind::ReadsNothing | Kind::Flood => {
-                let (what, count, bytes) = match kind {
-                    Kind::ReadsNothing => ("unread replies", random.count(4..=8), FILE_BYTES),
-                    _ => ("a flood of calls", 48, 64 << 10),
-                };
-                let mut acts = vec![(soon, Act::Calls(Call::Read(bytes), count))];
-                if kind == Kind::Flood {
-                    acts.insert(0, (soon, Act::Calls(Call::Null, random.count(200..=1_500))));
-                }
-                ScriptPlan {
-                    what,
-                    room_bytes: LITTLE_ROOM,
-                    since: Some(acts.len() - 1),
-                    acts,
-                    bound: Bound::WithMemory(UNREAD),
-                    holds_bytes: count * bytes,
-                    unread_bytes: count * bytes,
-                    ..plan
-                }
-            }
-            _ => {
-                let bound = Bound::WithMemory(SILENT);
-                ScriptPlan { what: "half a large record", bound, ..begun }
-            }
-        }
+            _ => begun,
+        };
+        OtherPeer { waits_for_memory: true, holds_bytes: bytes, ..script.into() }
     }
 
-    /// Hosts that no export names.
-    fn of_stranger(&mut self, kind: Kind, plan: ScriptPlan) -> ScriptPlan {
-        let soon = self.soon(plan.begins);
-        let random = &mut self.random;
-        let plan = ScriptPlan { bound: Bound::Within(NO_CALL), ..plan };
+    /// A peer that has data read and does not take it.
+    fn reader_of_nothing(&mut self, floods: bool) -> OtherPeer {
+        let (script, soon) = self.script(true, "unread replies");
+        let (count, bytes) =
+            if floods { (48, 64 << 10) } else { (self.random.count(4..=8), FILE_BYTES) };
+        let mut script = script.with(soon, self.calls(Call::Read(bytes), count), UNREAD);
+        if floods {
+            let nulls = self.random.count(200..=1_500);
+            script.acts.push((soon, self.calls(Call::Null, nulls)));
+            (script.what, script.since) = ("a flood of calls", Some(1));
+        }
+        (script.room_bytes, script.may_outlast_drain) = (LITTLE_ROOM, true);
+        let unread_bytes = count * bytes;
+        let holds_bytes = unread_bytes;
+        OtherPeer { script, waits_for_memory: true, holds_bytes, unread_bytes }
+    }
+
+    /// A peer whose host no export names.
+    fn other_stranger(&mut self, kind: Kind) -> ScriptPlan {
+        let (script, soon) = self.script(false, "a stranger's silence");
+        let least = time(UNNAMED_CHECKS);
+        // From the check on that has seen its last call.
+        let after_calls = NO_CALL + CHECK_PERIOD;
         match kind {
             Kind::StrangerDrip => {
-                let mut acts = vec![(soon, Act::Part(Call::Null, 6))];
-                acts.extend(self.drips(soon));
-                ScriptPlan { what: "a stranger's drips", acts, ..plan }
+                let begun = script.with(soon, self.part(Call::Null, 6), NO_CALL);
+                let script = ScriptPlan { what: "a stranger's drips", since: None, ..begun };
+                self.drips(script, soon)
             }
             Kind::StrangerTooLong => {
-                let len = MAX_UNNAMED_RECORD_BYTES as u64 + random.within(1..=1 << 20);
-                let marker = (len as u32 | 1 << 31).to_be_bytes();
-                let acts = vec![(soon, Act::Send(marker.to_vec()))];
-                let bound = Bound::Within(AT_ONCE);
-                ScriptPlan { what: "a stranger's long record", acts, bound, since: Some(0), ..plan }
+                let script = ScriptPlan { what: "a stranger's long record", ..script };
+                script.with(soon, self.marker_beyond(MAX_UNNAMED_RECORD_BYTES), AT_ONCE)
             }
-            Kind::StrangerRead | Kind::StrangerFlood => {
-                let act = match kind {
-                    Kind::StrangerRead => Act::Calls(Call::Read(4 << 10), 1),
-                    _ => Act::Calls(Call::Null, random.count(300..=1_500)),
-                };
-                // From the check on that has seen its last call.
-                let bound = Bound::Within(NO_CALL + CHECK_PERIOD);
-                let (acts, since, least) = (vec![(soon, act)], Some(0), time(UNNAMED_CHECKS));
-                ScriptPlan { what: "a stranger's calls", acts, bound, since, least, ..plan }
+            Kind::StrangerRead => {
+                let script = ScriptPlan { what: "a stranger's READ", least, ..script };
+                script.with(soon, self.calls(Call::Read(4 << 10), 1), after_calls)
             }
-            _ => ScriptPlan { what: "a stranger's silence", least: time(UNNAMED_CHECKS), ..plan },
+            Kind::StrangerFlood => {
+                let script = ScriptPlan { what: "a stranger's calls", least, ..script };
+                let count = self.random.count(300..=1_500);
+                script.with(soon, self.calls(Call::Null, count), after_calls)
+            }
+            _ => ScriptPlan { least, ends_within: Some(NO_CALL), ..script },
         }
     }
 }

@@ -3,25 +3,28 @@
 //!
 //! * `plan` has the schedule and the bounds, `draw` draws it.
 //! * `room` is the gateway's side, with planted faults; `store` is its tree of files.
-//! * `peers` are the clients, and peers that are none; `calls` are the bytes between them.
-//! * `run` carries a schedule out and checks the gateway.
+//! * `client` is a correct client; `calls` are the bytes between it and the gateway.
+//! * `net/seeds` has what other front ends need as well: peers that follow a script, the run.
 //!
 //! [SIMULATOR.md]: ../../../../docs/SIMULATOR.md
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod calls;
+mod client;
 mod draw;
-mod peers;
 mod plan;
 mod room;
-mod run;
 mod store;
 
 use crate::net::seeds::chosen::{first_failure, for_each_seed};
+use crate::net::seeds::peer::Peer;
+use crate::net::seeds::run::{Run, STEP};
+use crate::net::seeds::script::Script;
 use crate::net::seeds::virtual_time::in_virtual_time;
 use crate::state_dir::StateDir;
-use room::{Fault, Room};
-use run::Run;
+use client::Client;
+use plan::Plan;
+use room::{Fault, Room, Tree};
 use std::sync::Arc;
 
 /// Seeds of a usual run, and most seeds until a planted fault is found.
@@ -44,12 +47,25 @@ impl StateOfAll {
 
     /// Runs a seed; returns how each peer fared.
     fn run(&self, seed: u64, fault: Option<Fault>) -> Result<Vec<String>, String> {
-        let plan = draw::draw(seed);
+        let tree = Tree::new();
+        let plan = draw::draw(seed, &tree.file);
+        let peers = peers(&plan, &tree.file);
         in_virtual_time(async {
-            let room = Room::start(&plan, &self.dir, fault).await;
-            Run::new(&plan, room).to_its_end().await
+            let (room, site) = Room::start(&plan, tree, &self.dir, fault);
+            Run::new(room, site, peers, plan.phases.clone()).to_its_end().await
         })
     }
+}
+
+fn peers(plan: &Plan, file: &[u8]) -> Vec<Box<dyn Peer>> {
+    let bounds = plan.bounds();
+    let clients = (0..).zip(&plan.clients).map(|(number, client)| {
+        Box::new(Client::new(number, client, bounds, file)) as Box<dyn Peer>
+    });
+    let others = (0..).zip(&plan.others).map(|(number, other)| {
+        Box::new(Script::new(number, &other.script, STEP)) as Box<dyn Peer>
+    });
+    clients.chain(others).collect()
 }
 
 #[test]

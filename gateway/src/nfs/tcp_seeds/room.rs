@@ -5,7 +5,6 @@ use super::calls::{FILE_BYTES, FILL};
 use super::draw::NAMED;
 use super::plan::Plan;
 use super::store::PooledFiles;
-use crate::net::accept::{accept_loop, bind};
 use crate::net::arrival::{Arrival, NewConnection, Protocol};
 use crate::net::connection_end::Ends;
 use crate::net::connections::{ConnectionLimits, Connections};
@@ -14,15 +13,16 @@ use crate::net::drain::Drain;
 use crate::net::interfaces::Interfaces;
 use crate::net::memory_quota::MemoryQuota;
 use crate::net::peer::Peer;
-use crate::net::seeds::client_end::SOCKET_BYTES;
+use crate::net::seeds::listener::listen;
+use crate::net::seeds::peer::Site;
+use crate::net::seeds::run::Gateway;
 use crate::net::seeds::served::Served;
 use crate::nfs::service::{Nfs, NfsOptions, Service};
 use crate::nfs::tcp;
 use crate::state_dir::StateDir;
 use bytes::Bytes;
-use rustix::net::sockopt::set_tcp_congestion;
-use socket2::SockRef;
-use std::net::{Ipv4Addr, SocketAddr};
+use futures_util::FutureExt;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -41,8 +41,7 @@ use zgate_store::file_store::{CreateMode, Stability};
 use zgate_store::{BufferPool, Caller, FileStore, SetAttr};
 
 /// Most connections, and most of one host. A crowd and its like fit beside all others.
-const LIMITS: ConnectionLimits = ConnectionLimits { total: 160, per_client: PER_CLIENT };
-pub(super) const PER_CLIENT: usize = 40;
+const LIMITS: ConnectionLimits = ConnectionLimits { total: 160, per_client: 40 };
 /// Connections of which a drain that forgets some forgets one.
 const FORGOTTEN_ONE_IN: usize = 4;
 /// Unused buffers that the pool keeps, in bytes.
@@ -69,30 +68,51 @@ pub(super) enum Fault {
     ReadsLost,
 }
 
+/// A tree in memory with one file that everybody may read and write.
+pub(super) struct Tree {
+    store: MemoryStore,
+    /// Handle of the file.
+    pub file: Vec<u8>,
+}
+
+impl Tree {
+    pub(super) fn new() -> Self {
+        let store = MemoryStore::builder().root_mode(0o777).build();
+        let (who, root) = (Caller::root(), store.root());
+        let attrs = SetAttr { mode: Some(0o666), ..SetAttr::default() };
+        let made = store.create_file(&who, &root, b"file", CreateMode::Guarded, &attrs);
+        let made = made.now_or_never().unwrap().unwrap();
+        let content = Bytes::from(vec![FILL; FILE_BYTES]);
+        let open = made.open.unwrap();
+        let written = store.write(&open, 0, content, Stability::FileSync);
+        written.now_or_never().unwrap().unwrap();
+        let file = FileHandle::Node(export_id(), made.node.handle).to_fh().0;
+        Self { store, file }
+    }
+}
+
 /// The gateway's side.
 pub(super) struct Room {
-    pub network: Arc<Network>,
-    pub nfs: Arc<Nfs>,
-    /// Address of the listener.
-    pub address: SocketAddr,
-    pub served: Rc<Served>,
-    /// Handle of the only file.
-    pub file: Vec<u8>,
-    pub fault: Option<Fault>,
+    network: Arc<Network>,
+    nfs: Arc<Nfs>,
+    served: Rc<Served>,
+    most_bytes: usize,
+    fault: Option<Fault>,
 }
 
 impl Room {
-    /// Starts to serve.
-    pub(super) async fn start(
+    /// Starts to serve a tree.
+    pub(super) fn start(
         plan: &Plan,
+        tree: Tree,
         state_dir: &Arc<StateDir>,
         fault: Option<Fault>,
-    ) -> Self {
+    ) -> (Self, Site) {
         let pool = BufferPool::new(IDLE_BYTES);
         let connections = Arc::new(Connections::new(LIMITS));
         let budget_bytes = if fault == Some(Fault::NoQuota) { 1 << 40 } else { plan.budget_bytes };
         let quota = MemoryQuota::new(budget_bytes, true, pool.clone());
-        let (export, file) = export(plan, &pool, fault).await;
+        let export = export(plan, tree.store, &pool, fault);
         let nfs = Arc::new(nfs(export, state_dir, &connections));
         let network = || {
             let v4 = Arc::clone(&nfs.v4);
@@ -111,71 +131,65 @@ impl Room {
             })
         };
         let (main, other) = (network(), network());
-        let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
-        let address = listener.local_addr().unwrap();
-        // Connections inherit it from their listener.
-        SockRef::from(&listener).set_send_buffer_size(SOCKET_BYTES).unwrap();
-        SockRef::from(&listener).set_recv_buffer_size(SOCKET_BYTES).unwrap();
-        set_tcp_congestion(&listener, "reno").unwrap();
-        let (arrivals, incoming) = mpsc::unbounded_channel();
-        let accepting = accept_loop(listener, Protocol::Rpc, Arc::clone(&main), vec![arrivals]);
-        spawn_local(accepting);
         let (home, returning) = Home::new(Handle::current());
         spawn_local(returning.run());
         let service = |network: &Arc<Network>| {
             let core = Rc::new(Core::new(0, Arc::clone(network)));
             Service::new(Arc::clone(&nfs), core, home.clone())
         };
-        let served = Rc::<Served>::default();
         let (all, forgotten) = (service(&main), service(&other));
+        let served = Rc::<Served>::default();
+        let (address, arrivals) = listen(Protocol::Rpc, &main);
         let of_core = OneCore { all, forgotten, served: Rc::clone(&served), fault };
-        spawn_local(of_core.run(incoming));
-        Self { network: main, nfs, address, served, file, fault }
-    }
-
-    /// Returns the number of ends of connections that were the gateway's fault.
-    pub(super) fn bugs(&self) -> u64 {
-        let bugs = self.network.ends.counts().filter(|(kind, _)| kind.reason == "bug");
-        bugs.map(|(_, count)| count).sum()
-    }
-
-    /// Returns the memory in use, in bytes: as counted, or in buffers if that is more.
-    pub(super) fn memory_bytes(&self) -> usize {
-        self.network.quota.held().max(self.network.pool.in_use_bytes())
-    }
-
-    /// Returns what is left of connections that have ended; `None` if nothing is.
-    pub(super) fn left(&self) -> Option<String> {
-        let Self { network, nfs, served, .. } = self;
-        let counts = [
-            ("connections in service", served.running()),
-            ("connections in the table", network.connections.len()),
-            ("connections in the event loop", network.drain.busy()),
-            ("registrations for callbacks", nfs.back_channels.len()),
-            ("clients with calls", nfs.loads.clients().len()),
-            ("bytes of the quota", network.quota.held()),
-            ("bytes of buffers", network.pool.in_use_bytes()),
-        ];
-        let left = counts.iter().filter(|(_, count)| *count > 0);
-        let left: Vec<_> = left.map(|(what, count)| format!("{count} {what}")).collect();
-        (!left.is_empty()).then(|| left.join(", "))
+        spawn_local(of_core.run(arrivals));
+        let site = Site { address, served: Rc::clone(&served) };
+        let most_bytes = plan.most_bytes();
+        (Self { network: main, nfs, served, most_bytes, fault }, site)
     }
 }
 
-/// An export with one file that everybody may read and write; and the handle of the file.
-async fn export(plan: &Plan, pool: &BufferPool, fault: Option<Fault>) -> (Export, Vec<u8>) {
-    let store = MemoryStore::builder().root_mode(0o777).build();
-    let (who, root) = (Caller::root(), store.root());
-    let attrs = SetAttr { mode: Some(0o666), ..SetAttr::default() };
-    let made = store.create_file(&who, &root, b"file", CreateMode::Guarded, &attrs).await.unwrap();
-    let content = Bytes::from(vec![FILL; FILE_BYTES]);
-    store.write(&made.open.unwrap(), 0, content, Stability::FileSync).await.unwrap();
+impl Gateway for Room {
+    fn network(&self) -> &Arc<Network> {
+        &self.network
+    }
+
+    fn resume(&self, held: Duration) {
+        self.nfs.resume(held);
+    }
+
+    fn keeps_hold_secret(&self) -> bool {
+        self.fault == Some(Fault::HoldUntold)
+    }
+
+    fn sound(&self) -> Result<(), String> {
+        let held_bytes = self.network.quota.held().max(self.network.pool.in_use_bytes());
+        if held_bytes > self.most_bytes {
+            return Err(format!("memory: {held_bytes} of {} bytes", self.most_bytes));
+        }
+        let most = self.served.most_of_a_host();
+        if most > LIMITS.per_client {
+            return Err(format!("a host has {most} connections"));
+        }
+        Ok(())
+    }
+
+    fn remains(&self) -> Vec<(&'static str, usize)> {
+        vec![
+            ("registrations for callbacks", self.nfs.back_channels.len()),
+            ("clients with calls", self.nfs.loads.clients().len()),
+        ]
+    }
+}
+
+fn export_id() -> ExportId {
+    ExportId::from_pseudo_path("/export")
+}
+
+fn export(plan: &Plan, store: MemoryStore, pool: &BufferPool, fault: Option<Fault>) -> Export {
     let names_all = fault == Some(Fault::StrangersNamed);
     let networks = if names_all { Vec::new() } else { vec![NAMED.parse().unwrap()] };
-    let id = ExportId::from_pseudo_path("/export");
-    let file = FileHandle::Node(id, made.node.handle).to_fh().0;
-    let export = Export {
-        id,
+    Export {
+        id: export_id(),
         pseudo_path: "/export".to_owned(),
         source: "/tank/data".to_owned(),
         store: Arc::new(PooledFiles {
@@ -194,8 +208,7 @@ async fn export(plan: &Plan, pool: &BufferPool, fault: Option<Fault>) -> (Export
         delegations: false,
         delegated_times: false,
         reserved_port_only: false,
-    };
-    (export, file)
+    }
 }
 
 fn nfs(export: Export, state_dir: &Arc<StateDir>, connections: &Arc<Connections>) -> Nfs {
