@@ -141,7 +141,7 @@ impl Host {
             return false;
         }
         let room_bytes =
-            if self.plan.last == LastWords::ReadsNothing { 16 << 10 } else { SOCKET_BYTES };
+            if self.plan.last == LastWords::ReadsNothing { 64 << 10 } else { SOCKET_BYTES };
         let end = ClientEnd::connect(self.plan.host, site.address, room_bytes);
         self.address = Some(end.address);
         self.end = Some(end);

@@ -15,8 +15,8 @@ use tokio::time::{Instant, advance};
 const QUIET_ROUNDS: usize = 2;
 /// Rounds after which peers and gateway are taken to keep each other busy for ever.
 const MOST_ROUNDS: usize = 100_000;
-/// Longest step of virtual time: what is overdue is noticed so much later.
-pub(crate) const STEP: Duration = Duration::from_secs(5);
+/// Longest step of virtual time: each timer of the gateway may be noticed so much later.
+pub(crate) const STEP: Duration = Duration::from_secs(2);
 /// Virtual time after which a run is taken to have no end.
 const LONGEST: Duration = Duration::from_secs(6 * 3600);
 /// Times that the kernel is waited for after a hold, each for a second of real time at most:

@@ -2,7 +2,7 @@
 
 use super::calls::{Call, FILE_BYTES, framed};
 use super::plan::{ClientPlan, MAX_CALLS, OtherPeer, Plan, Step};
-use crate::net::seeds::run::Phases;
+use crate::net::seeds::run::{Phases, STEP};
 use crate::net::seeds::script::{AT_ONCE, Act, ScriptPlan};
 use crate::net::seeds::split_mix::SplitMix;
 use crate::nfs::limits::{
@@ -18,8 +18,10 @@ use zgate_rpc::limits::{MAX_FRAGMENTS, MAX_RECORD_BYTES};
 /// Network of the hosts that the export names.
 pub(super) const NAMED: &str = "127.1.0.0/16";
 
+/// Longest time between two checks.
+const CHECK: Duration = Duration::from_secs(CHECK_PERIOD.as_secs() + STEP.as_secs());
 /// Time for a host that no export names to complete a call.
-const NO_CALL: Duration = time(UNNAMED_CHECKS + 1);
+const NO_CALL: Duration = Duration::from_secs(CHECK.as_secs() * (UNNAMED_CHECKS as u64 + 1));
 /// Time without a byte in the middle of a record. The first check may be an idle one's.
 const SILENT: Duration = late(SILENT_CHECKS);
 /// Time for a record.
@@ -30,20 +32,23 @@ const UNREAD: Duration = late(2 * UNREAD_CHECKS + 1);
 /// Time that a peer has in the middle of a record, whoever waits for memory.
 const LEAST: Duration = time(SCARCE_SILENT_CHECKS);
 /// Time over which a byte now and then is sent.
-const DRIPS: Duration = Duration::from_secs(400);
+const DRIPS: Duration = Duration::from_secs(600);
 /// Room of the socket of a peer that reads nothing, in bytes.
 const LITTLE_ROOM: usize = 16 << 10;
 /// Connections of a crowd, some of them beyond the limit of a host.
-const CROWD: RangeInclusive<u64> = 24..=44;
+const CROWD: RangeInclusive<u64> = 20..=32;
 /// The same of hosts that no export names: they leave room for others of their kind.
-const CROWD_OF_STRANGERS: RangeInclusive<u64> = 10..=30;
+const CROWD_OF_STRANGERS: RangeInclusive<u64> = 10..=24;
 
+/// The shortest time in which there are so many checks.
 const fn time(checks: u32) -> Duration {
     Duration::from_secs(CHECK_PERIOD.as_secs() * checks as u64)
 }
 
+/// The longest one on a connection that was idle before, and one more for the first one.
 const fn late(checks: u32) -> Duration {
-    Duration::from_secs(IDLE_CHECK_PERIOD.as_secs() + CHECK_PERIOD.as_secs() * (checks as u64 + 1))
+    let first_seconds = IDLE_CHECK_PERIOD.as_secs() + STEP.as_secs();
+    Duration::from_secs(first_seconds + CHECK.as_secs() * (checks as u64 + 1))
 }
 
 /// Behaviour of a peer that is no correct client.
@@ -374,7 +379,7 @@ impl Draft<'_> {
         let (script, soon) = self.script(false, "a stranger's silence");
         let least = time(UNNAMED_CHECKS);
         // From the check on that has seen its last call.
-        let after_calls = NO_CALL + CHECK_PERIOD;
+        let after_calls = NO_CALL + CHECK;
         match kind {
             Kind::StrangerDrip => {
                 let begun = script.with(soon, self.part(Call::Null, 6), NO_CALL);

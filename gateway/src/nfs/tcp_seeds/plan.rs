@@ -80,11 +80,20 @@ impl Bounds {
 }
 
 impl Plan {
-    /// Gives each peer that may wait for memory the time for that, and the drain its bound.
+    /// Gives each peer that may wait for memory the time for that, all of them the time that a
+    /// hold costs, and the drain its bound.
     pub(super) fn completed(mut self) -> Self {
-        let memory_bound = self.memory_bound();
-        for other in self.others.iter_mut().filter(|other| other.waits_for_memory) {
-            other.script.ends_within = other.script.ends_within.map(|time| time + memory_bound);
+        let (memory_bound, is_held) = (self.memory_bound(), self.phases.hold.is_some());
+        for other in &mut self.others {
+            let (waits, script) = (other.waits_for_memory, &mut other.script);
+            let waits = if waits { memory_bound } else { Duration::ZERO };
+            script.ends_within = script.ends_within.map(|time| time + waits);
+            // A check that falls into the hold is left out, and the first one after it may come
+            // at once.
+            if is_held && script.ends_within > Some(AT_ONCE) {
+                script.ends_within = script.ends_within.map(|time| time + IDLE_CHECK_PERIOD);
+                script.least = script.least.saturating_sub(CHECK_PERIOD);
+            }
         }
         self.phases.drain_bound = self.small_bound();
         self
@@ -106,7 +115,8 @@ impl Plan {
     /// Time limit of the wait for memory. While anybody waits, others hold at least a third of
     /// all memory, and each of them is ended soon; what it held is never taken by it again.
     fn memory_bound(&self) -> Duration {
-        let soon = IDLE_CHECK_PERIOD + CHECK_PERIOD * (SCARCE_RECORD_CHECKS + 1) + 2 * STEP;
+        let checks = (CHECK_PERIOD + STEP) * (SCARCE_RECORD_CHECKS + 1);
+        let soon = IDLE_CHECK_PERIOD + checks + 2 * STEP;
         let held: usize = self.others.iter().map(|other| other.holds_bytes).sum();
         let rounds = held.div_ceil(self.budget_bytes / 3) as u32 + 1;
         let short = self.phases.short.as_ref().map(|short| short.end - short.start);

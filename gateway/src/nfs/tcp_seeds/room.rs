@@ -41,7 +41,7 @@ use zgate_store::file_store::{CreateMode, Stability};
 use zgate_store::{BufferPool, Caller, FileStore, SetAttr};
 
 /// Most connections, and most of one host. A crowd and its like fit beside all others.
-const LIMITS: ConnectionLimits = ConnectionLimits { total: 160, per_client: 40 };
+const LIMITS: ConnectionLimits = ConnectionLimits { total: 160, per_client: 28 };
 /// Connections of which a drain that forgets some forgets one.
 const FORGOTTEN_ONE_IN: usize = 4;
 /// Unused buffers that the pool keeps, in bytes.
