@@ -354,7 +354,7 @@ impl Draft<'_> {
             }
             _ => begun,
         };
-        OtherPeer { waits_for_memory: true, holds_bytes: bytes, ..script.into() }
+        OtherPeer { script, waits_for_memory: true, holds_bytes: bytes }
     }
 
     /// A peer that has data read and does not take it.
@@ -369,9 +369,7 @@ impl Draft<'_> {
             (script.what, script.since) = ("a flood of calls", Some(1));
         }
         (script.room_bytes, script.may_outlast_drain) = (LITTLE_ROOM, true);
-        let unread_bytes = count * bytes;
-        let holds_bytes = unread_bytes;
-        OtherPeer { script, waits_for_memory: true, holds_bytes, unread_bytes }
+        OtherPeer { script, waits_for_memory: true, holds_bytes: count * bytes }
     }
 
     /// A peer whose host no export names.

@@ -52,14 +52,12 @@ pub(super) struct OtherPeer {
     pub waits_for_memory: bool,
     /// Most memory that it may hold, in bytes.
     pub holds_bytes: usize,
-    /// Bytes of replies that it causes and does not read.
-    pub unread_bytes: usize,
 }
 
 impl From<ScriptPlan> for OtherPeer {
     /// A peer that holds no memory.
     fn from(script: ScriptPlan) -> Self {
-        Self { script, waits_for_memory: false, holds_bytes: 0, unread_bytes: 0 }
+        Self { script, waits_for_memory: false, holds_bytes: 0 }
     }
 }
 
@@ -125,17 +123,11 @@ impl Plan {
 
     /// Most memory in use, in bytes. The reply to a READ is not known when the call is taken
     /// in: each host that holds nothing may have one beyond the budget, and one call may cross
-    /// it. With slow storage, calls are taken in before others have taken memory.
+    /// it.
     pub(super) fn most_bytes(&self) -> usize {
         let others = self.others.iter().map(|other| other.script.host);
-        let hosts: BTreeSet<_> =
-            self.clients.iter().map(|client| client.host).chain(others).collect();
-        let under_way = if self.store_delay.is_zero() {
-            0
-        } else {
-            let unread: usize = self.others.iter().map(|other| other.unread_bytes).sum();
-            unread + self.clients.len() * MAX_CALLS as usize * FILE_BYTES
-        };
-        self.budget_bytes + (hosts.len() + 2) * FILE_BYTES + under_way
+        let clients = self.clients.iter().map(|client| client.host);
+        let hosts: BTreeSet<_> = clients.chain(others).collect();
+        self.budget_bytes + (hosts.len() + 2) * FILE_BYTES
     }
 }

@@ -71,10 +71,12 @@ impl FileStore for PooledFiles {
             if self.loses_reads && number % LOST_ONE_IN == LOST_ONE_IN - 1 {
                 std::future::pending::<()>().await;
             }
+            // A disk is given the buffer before it takes its time.
+            let mut buffer = self.pool.take(len);
             self.take_time().await;
             let ReadData { data, eof } = self.store.read(file, offset, len, how).await?;
             let Payload::Bytes(bytes) = data else { return Err(StoreError::Io) };
-            let mut buffer = self.pool.take(bytes.len());
+            buffer.truncate(bytes.len());
             buffer.copy_from_slice(&bytes);
             Ok(ReadData { data: Payload::Bytes(buffer.into_bytes()), eof })
         })
