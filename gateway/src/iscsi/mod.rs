@@ -38,5 +38,7 @@ pub(crate) mod status;
 pub(crate) mod task_management;
 pub(crate) mod tcp;
 #[cfg(test)]
+mod tcp_seeds;
+#[cfg(test)]
 pub(crate) mod tests;
 mod zvols;

@@ -17,6 +17,8 @@ pub(crate) mod limits;
 pub(crate) mod memory_quota;
 pub(crate) mod peer;
 pub(crate) mod rdma;
+#[cfg(test)]
+pub(crate) mod seeds;
 pub(crate) mod send;
 pub(crate) mod silence;
 pub(crate) mod stream;

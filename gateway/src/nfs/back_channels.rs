@@ -43,6 +43,12 @@ impl BackChannels {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the number of connections.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
     /// Registers a connection for callbacks.
     pub(crate) fn register(self: &Arc<Self>, id: ConnectionId) -> Registration {
         let (sender, calls) = mpsc::channel(MAX_CALLS_QUEUED);

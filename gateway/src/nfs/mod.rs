@@ -23,4 +23,6 @@ pub(crate) mod runtime;
 pub(crate) mod service;
 mod starttls;
 pub(crate) mod tcp;
+#[cfg(test)]
+mod tcp_seeds;
 mod users;

@@ -249,7 +249,7 @@ mod tests {
             let attrs = SetAttr { mode: Some(0o600), ..SetAttr::default() };
             let tree = &self.store.tree;
             let made = tree.create_file(me, &root, name.as_bytes(), CreateMode::Guarded, &attrs);
-            let made = made.unwrap();
+            let made = made.unwrap().unwrap();
             (made.node.handle, made.open.unwrap())
         }
 

@@ -19,6 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 static GATES: LazyLock<Mutex<HashMap<PathBuf, Arc<Gate>>>> = LazyLock::new(Mutex::default);
 
+static REPLACED: LazyLock<Mutex<HashMap<PathBuf, Arc<dyn BlockStore>>>> =
+    LazyLock::new(Mutex::default);
+
 /// Work to be held, by path: who is told, and the end of the wait.
 type Held = Mutex<HashMap<PathBuf, (Sender<()>, Receiver<()>)>>;
 
@@ -205,8 +208,17 @@ struct Gated {
     store: Arc<dyn BlockStore>,
 }
 
-/// Wraps the store in the gate that a test has registered for its file.
+/// Has the LUN that will be opened over the file at `path` read and write this store instead.
+pub(crate) fn replace(path: &Path, store: Arc<dyn BlockStore>) {
+    REPLACED.lock().unwrap().insert(path.to_owned(), store);
+}
+
+/// Wraps the store in the gate that a test has registered for its file, or returns the one that
+/// a test has put in its place.
 pub(crate) fn around(path: &Path, store: Arc<dyn BlockStore>) -> Arc<dyn BlockStore> {
+    if let Some(other) = REPLACED.lock().unwrap().remove(path) {
+        return other;
+    }
     match GATES.lock().unwrap().remove(path) {
         Some(gate) => Arc::new(Gated { gate, store }),
         None => store,

@@ -319,7 +319,8 @@ fn changes_of_a_mount_points_name_leave_what_is_mounted_there_alone() {
                 let renamed = store.rename(&who, &top, from.as_bytes(), &top, to.as_bytes()).await;
                 assert_eq!(error_of(renamed), StoreError::Busy);
             }
-            let made = store.create_node(&who, &top, b"child", &NewNode::Directory, &mode(0o700));
+            let bits = mode(0o700);
+            let made = store.create_node(&who, &top, b"child", &NewNode::Directory, &bits);
             assert_eq!(error_of(made.await), StoreError::Exists);
             let stranger = user(1000, 1000);
             let removed = store.remove(&stranger, &top, b"child", None).await;
