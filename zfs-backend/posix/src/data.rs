@@ -313,6 +313,24 @@ mod tests {
     }
 
     #[test]
+    fn a_commit_does_not_cover_what_is_written_while_it_syncs() {
+        let Some(disk) = OnDisk::new() else { return };
+        let (node, file) = disk.create("f");
+        write_one(&file, Stability::Unstable);
+        let file = PosixFile::of(&file).unwrap();
+        let mut task = std::task::Context::from_waker(std::task::Waker::noop());
+        let (gate, closed) = std::sync::mpsc::channel::<()>();
+        let mut stuck = Box::pin(disk.store.engine().run_long(move || closed.recv().is_err()));
+        assert!(stuck.as_mut().poll(&mut task).is_pending());
+        let mut committed = Box::pin(commit(file));
+        assert!(committed.as_mut().poll(&mut task).is_pending());
+        drop(file.begin_unstable());
+        drop(gate);
+        block_on(committed).unwrap();
+        assert_eq!(disk.unsynced(), [node]);
+    }
+
+    #[test]
     fn a_copy_is_an_unstable_write() {
         let Some(disk) = OnDisk::new() else { return };
         let ((_, from), (node, to)) = (disk.create("from"), disk.create("to"));
@@ -337,7 +355,9 @@ mod tests {
         assert_eq!(copied, Ok(1), "it is synced as well");
         assert!(!disk.unsynced().contains(&node));
         drop(running);
-        disk.store.release();
+        for file in &files {
+            block_on(commit(PosixFile::of(file).unwrap())).unwrap();
+        }
         assert!(disk.unsynced().is_empty());
         assert_eq!(write_one(&late, Stability::Unstable), Stability::Unstable);
     }
@@ -349,8 +369,10 @@ mod tests {
         for (_, file) in &files {
             write_one(file, Stability::Unstable);
         }
-        // The one worker takes its jobs in turn.
-        block_on(disk.store.engine().run_long(|| ())).unwrap();
+        // The one worker for such calls takes them in turn.
+        let (done, is_done) = std::sync::mpsc::channel();
+        disk.store.engine().detach_long(move || done.send(()).unwrap());
+        is_done.recv().unwrap();
         assert_eq!(disk.unsynced().len(), 2);
         assert!(!disk.unsynced().contains(&files[0].0));
     }
