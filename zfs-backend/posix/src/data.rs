@@ -233,7 +233,9 @@ mod tests {
     use crate::entry::Writer;
     use crate::options::PosixOptions;
     use crate::store::PosixStore;
+    use crate::syscall;
     use crate::unsynced::{LEAST_UNSYNCED_FILES, UnstableWrite};
+    use rustix::fs::OFlags;
     use std::pin::Pin;
     use std::sync::mpsc;
     use std::task::{Context, Waker};
@@ -359,6 +361,18 @@ mod tests {
         drop(gate);
         block_on(committed).unwrap();
         assert_eq!(disk.unsynced(), [node]);
+    }
+
+    #[test]
+    fn writes_that_begin_together_share_the_descriptor_that_came_first() {
+        let Some(disk) = OnDisk::new() else { return };
+        let (_, file) = disk.create("f");
+        let entry = &PosixFile::of(&file).unwrap().entry;
+        let first = entry.cached_writer().unwrap();
+        let late = syscall::reopen(&entry.fd, OFlags::RDWR).unwrap();
+        let kept = entry.keep_first_writer(Writer::new(late, true), entry.claim().unwrap());
+        assert!(Arc::ptr_eq(&kept.fd, &first.fd));
+        assert!(Arc::ptr_eq(&entry.cached_writer().unwrap().fd, &first.fd));
     }
 
     #[test]
