@@ -76,7 +76,7 @@ async fn few_file_systems_are_checked_at_a_time() {
 }
 
 /// Kernels show in several ways that they have given a file system up.
-const GIVEN_UP: [(&str, fn(&mut Machine)); 4] = [
+const GIVEN_UP: [(&str, Change); 4] = [
     ("ext4", |machine| machine.option = Some("ro")),
     ("ext4", |machine| machine.option = Some("emergency_ro")),
     ("ext4", |machine| machine.option = Some("shutdown")),

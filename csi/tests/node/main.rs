@@ -33,6 +33,9 @@ const TARGET: &str = "iqn.2026-11.io.zgate:a";
 const NAA: &str = "naa.60000000000000001";
 const PORTALS: &str = "tcp=10.0.0.9:2049,rdma=10.0.0.9:20049";
 
+/// Brings a machine into a state.
+type Change = fn(&mut Machine);
+
 #[derive(Default)]
 struct Machine {
     mounts: Vec<(String, String)>,

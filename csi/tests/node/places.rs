@@ -20,7 +20,7 @@ fn taken_away(fixture: &Fixture) -> (usize, usize) {
 #[tokio::test(start_paused = true)]
 async fn a_command_that_has_not_run_makes_no_server_dead() {
     // Each program that an unstage asks, and the state of the machine in which it does.
-    let states: [(&str, fn(&mut Machine)); 4] = [
+    let states: [(&str, Change); 4] = [
         ("sync", |_| {}),
         ("umount", |_| {}),
         ("stat", |machine| machine.in_use = true),

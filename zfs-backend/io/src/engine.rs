@@ -138,6 +138,12 @@ impl IoEngine {
         self.store == other.store
     }
 
+    /// Returns a number that engines have in common if their calls have the same workers.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.store.0
+    }
+
     /// Returns the same engine for requests that wait as long as the store
     /// takes: requests of a disk, because initiators treat a refusal as a
     /// failed disk and have time limits of their own, and operations that
@@ -447,11 +453,13 @@ impl IoEngine {
         self.inner.data.run((self.store, self.demand), None, work).await
     }
 
-    /// Runs a call that may take long on a data worker without waiting for it. It waits
-    /// for a worker as long as the store takes: the caller must bound the number of such
-    /// calls.
+    /// Runs a call that may take long without waiting for it. A store has workers of its
+    /// own for such calls, so that they keep none from requests. The call waits for one as
+    /// long as the store takes: the caller must bound the number of such calls.
     pub fn detach_long(&self, work: impl FnOnce() + Send + 'static) {
-        self.inner.data.detach(self.store, work);
+        let stores = &self.inner.stores;
+        let background = stores.slot(&StoreName::of_background(&stores.name(self.store)));
+        self.inner.data.detach(background, work);
     }
 }
 
@@ -518,6 +526,21 @@ mod tests {
         assert_eq!(pair.store, two.between(&one).store);
         assert_eq!(one.between(&near).store, one.store);
         assert!(one.shares_workers_with(&near) && !one.shares_workers_with(&pair));
+    }
+
+    #[test]
+    fn calls_in_the_background_keep_no_worker_from_requests() {
+        let engine = IoEngine::new(EngineChoice::Threads, 1).unwrap();
+        let engine = engine.for_store(&StoreName::of_dataset(b"one"));
+        let (gate, closed) = std::sync::mpsc::channel::<()>();
+        let (begun, begins) = std::sync::mpsc::channel();
+        engine.detach_long(move || {
+            let _ = begun.send(());
+            let _ = closed.recv();
+        });
+        begins.recv().unwrap();
+        assert_eq!(runtime().block_on(engine.run_long(|| 7)).unwrap(), 7);
+        drop(gate);
     }
 
     #[test]

@@ -60,6 +60,12 @@ impl StoreName {
         Self(format!("calls between {first} and {second}"))
     }
 
+    /// Names the storage of calls in the background of a store.
+    #[must_use]
+    pub(crate) fn of_background(store: &Self) -> Self {
+        Self(format!("calls in the background of {store}"))
+    }
+
     /// Names the file system that a file lies in. May wait for that file
     /// system.
     ///

@@ -4,9 +4,9 @@ use crate::queue::StoreSlot;
 use crate::store_name::StoreName;
 use std::sync::{Mutex, PoisonError};
 
-/// All stores so far. There are only as many as pools, devices and pairs of them
-/// with calls in between, so none is removed, and a store that returns gets the
-/// same number.
+/// All stores so far. There are only as many as pools, devices, pairs of them with
+/// calls in between, and those with calls in the background, so none is removed, and
+/// a store that returns gets the same number.
 #[derive(Debug)]
 pub(crate) struct Stores(Mutex<Vec<StoreName>>);
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use zgate_io::{IoEngine, WriteSync, forget_pages};
+use zgate_io::{IoEngine, WriteMode, WriteSync, forget_pages};
 use zgate_store::file_store::{ReadData, ReadHow, Stability};
 use zgate_store::{BufferPool, FileSpan, MIN_SPAN_BYTES, Payload, StoreError, StoreResult};
 
@@ -149,25 +149,11 @@ pub(crate) async fn write(
     if data.is_empty() {
         return Ok((0, stability));
     }
-    let (stability, unstable) = match stability {
-        Stability::Unstable => match file.begin_unstable() {
-            // The file may not wait for a COMMIT, so it is to need none.
-            None => (Stability::FileSync, None),
-            begun => (Stability::Unstable, begun),
-        },
-        Stability::DataSync | Stability::FileSync => (stability, None),
-    };
     let sync = match stability {
-        Stability::Unstable => WriteSync::None,
+        Stability::Unstable => return write_unstable(file, (&fd, mode), offset, data).await,
         Stability::DataSync => WriteSync::Data,
         Stability::FileSync => WriteSync::Full,
     };
-    if sync == WriteSync::None {
-        let written = engine.write_from((&fd, mode), offset, data, sync).await;
-        file.entry.mark_modified();
-        drop(unstable);
-        return Ok((written.or_store()?, stability));
-    }
     let syncs = file.entry.syncs();
     syncs.group.check()?;
     let _beside = syncs.group.beside().await;
@@ -185,6 +171,33 @@ pub(crate) async fn write(
     // One of them may have been told that this write is lost.
     others.settled().await?;
     Ok((written, stability))
+}
+
+/// Writes without a sync. A file that may not wait for a COMMIT is synced afterwards: a write
+/// that syncs itself could not tell a lack of space from a loss.
+async fn write_unstable(
+    file: &PosixFile,
+    to: (&Arc<OwnedFd>, WriteMode),
+    offset: u64,
+    data: Bytes,
+) -> StoreResult<(usize, Stability)> {
+    let unstable = file.begin_unstable();
+    let must_sync = unstable.is_none();
+    if must_sync {
+        file.entry.syncs().group.check()?;
+    }
+    let losses = file.losses().generation();
+    let written = file.entry.mount.engine.write_from(to, offset, data, WriteSync::None).await;
+    file.entry.mark_modified();
+    drop(unstable);
+    let written = written.or_store()?;
+    if must_sync {
+        commit(file).await?;
+    }
+    // A loss that others were told of before the sync may be this one: with the verifier
+    // from before the write, the client sends it again.
+    let is_stable = must_sync && file.losses().generation() == losses;
+    Ok((written, if is_stable { Stability::FileSync } else { Stability::Unstable }))
 }
 
 /// Returns the descriptor that a COMMIT syncs: that of the writes, which is told of all their
@@ -220,7 +233,12 @@ mod tests {
     use crate::entry::Writer;
     use crate::options::PosixOptions;
     use crate::store::PosixStore;
-    use crate::unsynced::LEAST_UNSYNCED_FILES;
+    use crate::syscall;
+    use crate::unsynced::{LEAST_UNSYNCED_FILES, UnstableWrite};
+    use rustix::fs::OFlags;
+    use std::pin::Pin;
+    use std::sync::mpsc;
+    use std::task::{Context, Waker};
     use zgate_io::{EngineChoice, credentials};
     use zgate_store::file_store::{CreateMode, OpenAccess, OpenFile};
     use zgate_store::{FileStore, NodeHandle, SetAttr};
@@ -258,6 +276,12 @@ mod tests {
             self.store.tree.open(credentials::process_identity(), node, access).unwrap()
         }
 
+        /// Creates as many files as there is room for.
+        fn create_to_fill(&self) -> Vec<OpenFile> {
+            let names = (0..LEAST_UNSYNCED_FILES).map(|number| format!("f{number}"));
+            names.map(|name| self.create(&name).1).collect()
+        }
+
         /// Handles of the files that are kept.
         fn unsynced(&self) -> Vec<NodeHandle> {
             self.store.tree.unsynced.all().iter().map(|entry| entry.handle).collect()
@@ -266,6 +290,16 @@ mod tests {
 
     fn block_on<T>(future: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    }
+
+    /// Polls once, so that its first call is queued.
+    fn waits<T>(job: &mut Pin<Box<impl Future<Output = T>>>) -> bool {
+        job.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending()
+    }
+
+    /// Begins an unstable write to each file.
+    fn begin_all(files: &[OpenFile]) -> Vec<UnstableWrite<'_>> {
+        files.iter().map(|file| PosixFile::of(file).unwrap().begin_unstable().unwrap()).collect()
     }
 
     /// Writes a byte; returns the stability that it has.
@@ -313,6 +347,35 @@ mod tests {
     }
 
     #[test]
+    fn a_commit_does_not_cover_what_is_written_while_it_syncs() {
+        let Some(disk) = OnDisk::new() else { return };
+        let (node, file) = disk.create("f");
+        write_one(&file, Stability::Unstable);
+        let file = PosixFile::of(&file).unwrap();
+        let (gate, closed) = mpsc::channel::<()>();
+        let mut stuck = Box::pin(disk.store.engine().run_long(move || closed.recv().is_err()));
+        assert!(waits(&mut stuck));
+        let mut committed = Box::pin(commit(file));
+        assert!(waits(&mut committed));
+        drop(file.begin_unstable());
+        drop(gate);
+        block_on(committed).unwrap();
+        assert_eq!(disk.unsynced(), [node]);
+    }
+
+    #[test]
+    fn writes_that_begin_together_share_the_descriptor_that_came_first() {
+        let Some(disk) = OnDisk::new() else { return };
+        let (_, file) = disk.create("f");
+        let entry = &PosixFile::of(&file).unwrap().entry;
+        let first = entry.cached_writer().unwrap();
+        let late = syscall::reopen(&entry.fd, OFlags::RDWR).unwrap();
+        let kept = entry.keep_first_writer(Writer::new(late, true), entry.claim().unwrap());
+        assert!(Arc::ptr_eq(&kept.fd, &first.fd));
+        assert!(Arc::ptr_eq(&entry.cached_writer().unwrap().fd, &first.fd));
+    }
+
+    #[test]
     fn a_copy_is_an_unstable_write() {
         let Some(disk) = OnDisk::new() else { return };
         let ((_, from), (node, to)) = (disk.create("from"), disk.create("to"));
@@ -326,20 +389,56 @@ mod tests {
     #[test]
     fn without_room_a_write_syncs_itself() {
         let Some(disk) = OnDisk::new() else { return };
-        let names = (0..LEAST_UNSYNCED_FILES).map(|number| format!("f{number}"));
-        let files: Vec<_> = names.map(|name| disk.create(&name).1).collect();
-        let begin = |file| PosixFile::of(file).unwrap().begin_unstable();
-        let running: Vec<_> = files.iter().map(begin).collect();
-        assert!(running.iter().all(Option::is_some));
+        let files = disk.create_to_fill();
+        let running = begin_all(&files);
         let (node, late) = disk.create("late");
         assert_eq!(write_one(&late, Stability::Unstable), Stability::FileSync);
         let copied = block_on(disk.store.copy_range(&late, 0, &late, 4096, 1));
         assert_eq!(copied, Ok(1), "it is synced as well");
         assert!(!disk.unsynced().contains(&node));
         drop(running);
-        disk.store.release();
+        for file in &files {
+            block_on(commit(PosixFile::of(file).unwrap())).unwrap();
+        }
         assert!(disk.unsynced().is_empty());
         assert_eq!(write_one(&late, Stability::Unstable), Stability::Unstable);
+    }
+
+    #[test]
+    fn a_write_that_is_refused_without_room_is_nobodys_loss() {
+        let Some(disk) = OnDisk::new() else { return };
+        let files = disk.create_to_fill();
+        let _running = begin_all(&files);
+        let (_, file) = disk.create("late");
+        let entry = Arc::clone(&PosixFile::of(&file).unwrap().entry);
+        // Every write to this device is refused for lack of space.
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let writer = Some(Writer::new(OwnedFd::from(full), false));
+        let me = credentials::process_identity();
+        let file = PosixFile::new(&disk.store.tree, entry, None, writer, me);
+        let before = file.losses().generation();
+        let refused = block_on(write(&file, 0, Bytes::from_static(b"x"), Stability::Unstable));
+        assert_eq!(refused, Err(StoreError::NoSpace));
+        assert_eq!(file.losses().generation(), before);
+    }
+
+    /// The loss may be that of the write. With the verifier from before it, its client sends
+    /// it again.
+    #[test]
+    fn a_write_without_room_is_not_stable_if_others_are_told_of_a_loss() {
+        let Some(disk) = OnDisk::new() else { return };
+        let files = disk.create_to_fill();
+        let _running = begin_all(&files);
+        let (_, file) = disk.create("late");
+        let file = PosixFile::of(&file).unwrap();
+        let (gate, closed) = mpsc::channel::<()>();
+        let mut stuck = Box::pin(disk.store.engine().run_long(move || closed.recv().is_err()));
+        assert!(waits(&mut stuck));
+        let mut written = Box::pin(write(file, 0, Bytes::from_static(b"x"), Stability::Unstable));
+        assert!(waits(&mut written));
+        file.losses().count(StoreError::Io);
+        drop(gate);
+        assert_eq!(block_on(written), Ok((1, Stability::Unstable)));
     }
 
     #[test]
@@ -349,8 +448,10 @@ mod tests {
         for (_, file) in &files {
             write_one(file, Stability::Unstable);
         }
-        // The one worker takes its jobs in turn.
-        block_on(disk.store.engine().run_long(|| ())).unwrap();
+        // The one worker for such calls takes them in turn.
+        let (done, is_done) = mpsc::channel();
+        disk.store.engine().detach_long(move || done.send(()).unwrap());
+        is_done.recv().unwrap();
         assert_eq!(disk.unsynced().len(), 2);
         assert!(!disk.unsynced().contains(&files[0].0));
     }

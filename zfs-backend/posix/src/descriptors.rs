@@ -2,10 +2,10 @@
 //! other parts of the process always find some free.
 //!
 //! Cached objects and files that clients have open draw on one budget. When it
-//! is used up, unused cached objects are closed, and files with unstable writes are
-//! synced, so that they can be closed next; if none could be closed, the request
-//! for a descriptor fails with [`StoreError::OutOfResources`] and the client
-//! retries. Descriptors that live for one or two system calls are not counted:
+//! is used up, unused cached objects are closed; if there are too few, files with
+//! unstable writes are synced, so that they can be closed next. If none could be
+//! closed, the request for a descriptor fails with [`StoreError::OutOfResources`]
+//! and the client retries. Descriptors that live for one or two system calls are not counted:
 //! each worker thread has a few at most.
 
 use std::fmt;
@@ -18,9 +18,11 @@ const RECLAIMED_AT_ONCE: usize = 32;
 
 /// A table of objects with descriptors.
 pub(crate) trait Reclaim: Send + Sync {
-    /// Closes at most `most` unused objects, or prepares that; returns the number of those
-    /// that are closed.
+    /// Closes at most `most` unused objects; returns their number.
     fn let_go_of_idle(&self, most: usize) -> usize;
+
+    /// Begins what makes objects unused, up to `most` of them.
+    fn make_idle(&self, _most: usize) {}
 }
 
 /// Number of descriptors that all stores together may keep open.
@@ -74,11 +76,15 @@ impl DescriptorBudget {
             caches.iter().filter_map(Weak::upgrade).collect()
         };
         let mut wanted = RECLAIMED_AT_ONCE;
-        for cache in caches {
+        for cache in &caches {
             wanted -= cache.let_go_of_idle(wanted);
             if wanted == 0 {
                 return;
             }
+        }
+        // Only now: it costs syncs.
+        for cache in &caches {
+            cache.make_idle(wanted);
         }
     }
 
@@ -124,5 +130,40 @@ mod tests {
         drop(second);
         assert_eq!(budget.held(), 1);
         assert!(budget.claim().is_ok());
+    }
+
+    /// A table with unused objects, which notes how many more it was asked for.
+    struct Table {
+        idle: AtomicUsize,
+        asked: AtomicUsize,
+    }
+
+    impl Reclaim for Table {
+        fn let_go_of_idle(&self, most: usize) -> usize {
+            let closed = self.idle.load(Ordering::Relaxed).min(most);
+            self.idle.fetch_sub(closed, Ordering::Relaxed);
+            closed
+        }
+
+        fn make_idle(&self, most: usize) {
+            self.asked.store(most, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn no_object_is_made_unused_while_another_table_has_some() {
+        let budget = DescriptorBudget::new(0);
+        let table =
+            |idle| Arc::new(Table { idle: AtomicUsize::new(idle), asked: AtomicUsize::new(0) });
+        let tables = [0, RECLAIMED_AT_ONCE + 2].map(table);
+        for table in &tables {
+            let reclaimed: Weak<Table> = Arc::downgrade(table);
+            budget.reclaim_from(reclaimed);
+        }
+        let asked = || tables.each_ref().map(|table| table.asked.load(Ordering::Relaxed));
+        assert_eq!(budget.claim().unwrap_err(), StoreError::OutOfResources);
+        assert_eq!(asked(), [0, 0]);
+        assert_eq!(budget.claim().unwrap_err(), StoreError::OutOfResources);
+        assert_eq!(asked(), [RECLAIMED_AT_ONCE - 2; 2]);
     }
 }

@@ -313,10 +313,22 @@ impl Entry {
                 opened => Ok((opened?, true)),
             });
         let (fd, reads) = opened.or_store()?;
-        let writer = Writer::new(fd, reads);
-        self.keep_writer(writer.clone());
+        Ok(self.keep_first_writer(Writer::new(fd, reads), claim))
+    }
+
+    /// Keeps a descriptor for writing that has just been opened, unless another caller was
+    /// faster; returns the one that is kept. The one that wrote first must sync: another may
+    /// not be told of a loss.
+    pub(crate) fn keep_first_writer(&self, writer: Writer, claim: Claim) -> Writer {
+        {
+            let mut kept = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(first) = &*kept {
+                return first.clone();
+            }
+            *kept = Some(writer.clone());
+        }
         self.claims().writer = Some(claim);
-        Ok(writer)
+        writer
     }
 
     /// Returns the descriptor for writing, if one is open.
@@ -324,7 +336,7 @@ impl Entry {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Keeps a descriptor for writing for later use.
+    /// Keeps the descriptor that created the file for later writes.
     pub(crate) fn keep_writer(&self, writer: Writer) {
         *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
     }

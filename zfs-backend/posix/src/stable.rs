@@ -145,6 +145,10 @@ impl Syncable for Entry {
         &self.writes
     }
 
+    fn disk(&self) -> usize {
+        self.mount.engine.workers()
+    }
+
     fn detach(self: Arc<Self>, work: impl FnOnce(Arc<Self>) + Send + 'static) {
         let engine = self.mount.engine.clone();
         engine.detach_long(move || work(self));

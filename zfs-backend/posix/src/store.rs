@@ -53,6 +53,14 @@ impl PosixStore {
         self.tree.losses.content_replaced();
     }
 
+    /// Begins to sync all files with unstable writes that are kept open for that; returns
+    /// whether there are any. If the store is closed before they are synced, clients write
+    /// their data again.
+    #[must_use]
+    pub fn begin_syncs(&self) -> bool {
+        self.tree.unsynced.sync_all(|_| true)
+    }
+
     /// Returns whether an open file has lost its last name: once closed, it
     /// cannot be opened again.
     #[must_use]

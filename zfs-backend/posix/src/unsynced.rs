@@ -13,7 +13,7 @@ use crate::descriptors::Reclaim;
 use crate::losses::{Losses, is_loss};
 use ahash::HashMap;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use zgate_store::{NodeHandle, StoreResult};
 
 /// Most files of a store with unstable writes.
@@ -23,8 +23,8 @@ const MAX_UNSYNCED_FILES: usize = 4096;
 const UNSYNCED_PART: usize = 4;
 /// Least number of such files that there is room for.
 pub(crate) const LEAST_UNSYNCED_FILES: usize = 4;
-/// Most files of a store that are being synced at a time because room or descriptors are
-/// short: data workers that a slow disk may keep.
+/// Most files of a store and a disk that are being synced at a time because room or
+/// descriptors are short.
 const MAX_FILES_BEING_SYNCED: usize = 2;
 
 /// A file whose data may wait for a sync.
@@ -34,6 +34,9 @@ pub(crate) trait Syncable: Send + Sync + 'static {
 
     /// Returns its unstable writes.
     fn writes(&self) -> &Writes;
+
+    /// Returns a number that files have in common whose syncs wait for the same disk.
+    fn disk(&self) -> usize;
 
     /// Has `work` run with the file on a thread that may wait for its disk; returns at
     /// once.
@@ -96,16 +99,23 @@ struct Kept<F> {
     place: Option<u64>,
 }
 
-struct Files<F> {
-    kept: HashMap<NodeHandle, Kept<F>>,
-    /// Files that may be synced next, by their places.
+/// Files on one disk.
+#[derive(Default)]
+struct Line {
+    /// Those that may be synced next, by their places.
     order: BTreeMap<u64, NodeHandle>,
-    next_place: u64,
-    /// Number of files being synced because room or descriptors are short.
+    /// Number of those being synced because room or descriptors are short.
     being_synced: usize,
 }
 
-impl<F> Files<F> {
+struct Files<F> {
+    kept: HashMap<NodeHandle, Kept<F>>,
+    /// By disk: one that hangs holds up no other.
+    lines: HashMap<usize, Line>,
+    next_place: u64,
+}
+
+impl<F: Syncable> Files<F> {
     fn add(&mut self, handle: NodeHandle, file: Arc<F>) {
         self.kept.insert(handle, Kept { file, place: None });
         self.line_up(handle);
@@ -117,24 +127,38 @@ impl<F> Files<F> {
             return;
         };
         kept.place = Some(self.next_place);
-        self.order.insert(self.next_place, handle);
+        let line = self.lines.entry(kept.file.disk()).or_default();
+        line.order.insert(self.next_place, handle);
         self.next_place += 1;
     }
 
-    /// Takes the file with the first place, for a sync.
+    /// Takes the place of a file, for a sync. False: a sync has it already.
+    fn take(&mut self, handle: &NodeHandle) -> bool {
+        let Some(kept) = self.kept.get_mut(handle) else { return false };
+        let Some(place) = kept.place.take() else { return false };
+        if let Some(line) = self.lines.get_mut(&kept.file.disk()) {
+            line.order.remove(&place);
+        }
+        true
+    }
+
+    /// Takes the file that came first of those on disks that sync few, for a sync.
     fn take_first(&mut self) -> Option<Arc<F>> {
-        let (_, handle) = self.order.pop_first()?;
+        let lines = self.lines.values_mut();
+        let free = lines.filter(|line| line.being_synced < MAX_FILES_BEING_SYNCED);
+        let first =
+            free.filter_map(|line| line.order.first_key_value().map(|one| *one.0).zip(Some(line)));
+        let (place, line) = first.min_by_key(|(place, _)| *place)?;
+        let handle = line.order.remove(&place)?;
         let kept = self.kept.get_mut(&handle)?;
         kept.place = None;
+        line.being_synced += 1;
         Some(Arc::clone(&kept.file))
     }
 
     fn remove(&mut self, handle: &NodeHandle) -> Option<Arc<F>> {
-        let Kept { file, place } = self.kept.remove(handle)?;
-        if let Some(place) = place {
-            self.order.remove(&place);
-        }
-        Some(file)
+        self.take(handle);
+        self.kept.remove(handle).map(|kept| kept.file)
     }
 }
 
@@ -144,28 +168,15 @@ pub(crate) struct Unsynced<F> {
     files: Mutex<Files<F>>,
     most: usize,
     losses: Losses,
-    /// Held while all of them are synced.
-    syncing_all: Mutex<()>,
     me: Weak<Self>,
 }
 
 impl<F> Unsynced<F> {
     /// Creates the table of a store that caches up to `cached` objects.
     pub(crate) fn new(cached: usize, losses: Losses) -> Arc<Self> {
-        let files = Files {
-            kept: HashMap::default(),
-            order: BTreeMap::new(),
-            next_place: 0,
-            being_synced: 0,
-        };
+        let files = Files { kept: HashMap::default(), lines: HashMap::default(), next_place: 0 };
         let most = (cached / UNSYNCED_PART).clamp(LEAST_UNSYNCED_FILES, MAX_UNSYNCED_FILES);
-        Arc::new_cyclic(|me| Self {
-            files: Mutex::new(files),
-            most,
-            losses,
-            syncing_all: Mutex::default(),
-            me: Weak::clone(me),
-        })
+        Arc::new_cyclic(|me| Self { files: Mutex::new(files), most, losses, me: Weak::clone(me) })
     }
 
     fn files(&self) -> MutexGuard<'_, Files<F>> {
@@ -218,16 +229,8 @@ impl<F: Syncable> Unsynced<F> {
     fn begin_syncs(&self, most: usize) {
         let Some(me) = self.me.upgrade() else { return };
         for _ in 0..most {
-            let file = {
-                let mut files = self.files();
-                if files.being_synced >= MAX_FILES_BEING_SYNCED {
-                    return;
-                }
-                let Some(file) = files.take_first() else { return };
-                files.being_synced += 1;
-                file
-            };
-            let syncing = Syncing { of: Arc::clone(&me), handle: *file.handle() };
+            let Some(file) = self.files().take_first() else { return };
+            let syncing = Syncing { of: Arc::clone(&me), file: Arc::clone(&file), counts: true };
             file.detach(move |file| {
                 syncing.of.sync(&file);
                 drop(syncing);
@@ -263,6 +266,12 @@ impl<F: Syncable> Unsynced<F> {
             // The caller has the file as well: nothing is closed here.
             let removed = self.files().remove(file.handle());
             drop(removed);
+        } else if state.is_kept {
+            // It has been synced a moment ago: others come first.
+            let mut files = self.files();
+            if files.take(file.handle()) {
+                files.line_up(*file.handle());
+            }
         }
     }
 
@@ -286,54 +295,66 @@ impl<F: Syncable> Unsynced<F> {
         }
     }
 
-    /// Syncs all files: those that are near on this thread, which may wait for their
-    /// disk, the others one after the other on threads of theirs, without waiting for
-    /// them.
-    pub(crate) fn sync_all(&self, is_near: impl Fn(&F) -> bool) {
-        let Some(me) = self.me.upgrade() else { return };
-        // Further callers would only wait for the same disk.
-        let _alone = match self.syncing_all.try_lock() {
-            Ok(alone) => alone,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
-        let (near, far): (Vec<_>, Vec<_>) = self.all().into_iter().partition(|file| is_near(file));
-        for file in near {
-            self.sync(&file);
+    /// Begins to sync files: those on one disk one after the other, without waiting for
+    /// them. Returns whether there are any.
+    pub(crate) fn sync_all(&self, is_one: impl Fn(&F) -> bool) -> bool {
+        let Some(me) = self.me.upgrade() else { return false };
+        let mut all = self.all();
+        all.retain(|file| is_one(file));
+        let are_any = !all.is_empty();
+        {
+            // What a sync has already is left to it, however long its disk takes.
+            let mut files = self.files();
+            all.retain(|file| files.take(file.handle()));
         }
-        me.sync_in_turn(far);
+        let mut by_disk: HashMap<usize, Vec<Syncing<F>>> = HashMap::default();
+        for file in all {
+            let of = Arc::clone(&me);
+            by_disk.entry(file.disk()).or_default().push(Syncing { of, file, counts: false });
+        }
+        by_disk.into_values().for_each(sync_in_turn);
+        are_any
     }
+}
 
-    fn sync_in_turn(self: Arc<Self>, mut files: Vec<Arc<F>>) {
-        let Some(file) = files.pop() else { return };
-        file.detach(move |file| {
-            self.sync(&file);
-            drop(file);
-            self.sync_in_turn(files);
-        });
-    }
+fn sync_in_turn<F: Syncable>(mut files: Vec<Syncing<F>>) {
+    let Some(syncing) = files.pop() else { return };
+    Arc::clone(&syncing.file).detach(move |file| {
+        syncing.of.sync(&file);
+        drop(syncing);
+        sync_in_turn(files);
+    });
 }
 
 impl<F: Syncable> Reclaim for Unsynced<F> {
-    /// Begins syncs: the descriptors of a file can be closed when its sync has ended.
-    fn let_go_of_idle(&self, most: usize) -> usize {
-        self.begin_syncs(most);
+    fn let_go_of_idle(&self, _most: usize) -> usize {
         0
+    }
+
+    /// Begins syncs: the descriptors of a file can be closed when its sync has ended.
+    fn make_idle(&self, most: usize) {
+        self.begin_syncs(most);
     }
 }
 
-/// A file being synced because room or descriptors are short; ended when dropped. If
-/// writes have come meanwhile, the file takes the last place.
-struct Syncing<F> {
+/// A file being synced; ended when dropped. If writes have come meanwhile, the file takes
+/// the last place.
+struct Syncing<F: Syncable> {
     of: Arc<Unsynced<F>>,
-    handle: NodeHandle,
+    file: Arc<F>,
+    /// Set if it is counted in its line.
+    counts: bool,
 }
 
-impl<F> Drop for Syncing<F> {
+impl<F: Syncable> Drop for Syncing<F> {
     fn drop(&mut self) {
         let mut files = self.of.files();
-        files.being_synced -= 1;
-        files.line_up(self.handle);
+        if self.counts
+            && let Some(line) = files.lines.get_mut(&self.file.disk())
+        {
+            line.being_synced -= 1;
+        }
+        files.line_up(*self.file.handle());
     }
 }
 

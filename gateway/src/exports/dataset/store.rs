@@ -220,8 +220,8 @@ impl DatasetTree {
         }
     }
 
-    /// Closes everything after some time without requests. Call it about once a
-    /// second.
+    /// Closes everything after some time without requests, once files with unstable
+    /// writes are synced. Call it about once a second.
     pub(crate) fn look(&self) {
         if self.used.swap(false, Ordering::AcqRel) {
             self.idle_looks.store(0, Ordering::Relaxed);
@@ -238,10 +238,15 @@ impl DatasetTree {
             return;
         }
         let mut place = self.place();
-        let Mount::Open(_, path) = &*place else { return };
+        let Mount::Open(store, path) = &*place else { return };
         // No request enters under the lock; one that ran meanwhile may have
         // removed a file.
         if self.in_flight.load(Ordering::Acquire) != 0 || self.used.load(Ordering::Acquire) {
+            return;
+        }
+        // Closed before its files are synced, it would have clients write their data again.
+        // A later check finds them synced.
+        if store.begin_syncs() {
             return;
         }
         let closed = Mount::Closed(path.clone());

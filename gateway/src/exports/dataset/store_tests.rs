@@ -8,7 +8,7 @@ use std::future::Future;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use zgate_posix::PosixOptions;
 use zgate_store::file_store::{CreateMode, NamedObject, OpenAccess, OpenFile, ReadHow, Stability};
@@ -28,7 +28,11 @@ impl Fixture {
     /// None if the file system has no kernel handles, or this process may not
     /// use them: then objects cannot be found again.
     fn new() -> Option<Self> {
-        let dir = tempfile::tempdir().unwrap();
+        Self::below(&std::env::temp_dir())
+    }
+
+    fn below(place: &Path) -> Option<Self> {
+        let dir = tempfile::tempdir_in(place).unwrap();
         std::fs::create_dir(dir.path().join("a")).unwrap();
         let engine = zgate_io::IoEngine::new(zgate_io::EngineChoice::Threads, 2).unwrap();
         let mut options = PosixOptions::new(engine, BufferPool::new(1 << 20));
@@ -97,6 +101,24 @@ fn idle_stores_keep_nothing_and_come_back() {
     assert_eq!(fixture.write(&second, "no"), Err(StoreError::AccessDenied));
     fixture.write(&file, "two").unwrap();
     assert_eq!(fixture.read(&second).unwrap(), b"two");
+}
+
+/// In memory and on ZFS, it is closed at once.
+#[test]
+fn idle_stores_sync_unstable_writes_before_they_are_closed() {
+    let program = std::env::current_exe().unwrap();
+    let Some(fixture) = Fixture::below(program.parent().unwrap()) else { return };
+    let (_, file) = fixture.create("f");
+    let data = Bytes::from_static(b"unstable");
+    run(fixture.files.write(&file, 0, data, Stability::Unstable)).unwrap();
+    let before = fixture.files.losses();
+    let begun = Instant::now();
+    while fixture.home.condition() != "idle" {
+        assert!(begun.elapsed() < Duration::from_secs(10), "it is still open");
+        fixture.grow_idle();
+    }
+    assert_eq!(fixture.files.losses(), before, "no client has to write again");
+    assert_eq!(fixture.read(&file).unwrap(), b"unstable");
 }
 
 #[test]

@@ -201,6 +201,7 @@ fn export(plan: &Plan, store: MemoryStore, pool: &BufferPool, fault: Option<Faul
         }),
         clients: vec![ClientRule { networks, ..ClientRule::open_to_all() }],
         read_only: false,
+        shares_files: false,
         max_transfer_bytes: FILE_BYTES as u32,
         versions: Versions::ALL,
         tcp: true,

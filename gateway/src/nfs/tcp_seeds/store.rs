@@ -59,6 +59,10 @@ impl FileStore for PooledFiles {
         self.store.fsid()
     }
 
+    fn identity(&self, node: &NodeHandle) -> Option<NodeHandle> {
+        self.store.identity(node)
+    }
+
     fn read<'a>(
         &'a self,
         file: &'a OpenFile,

@@ -44,6 +44,10 @@ impl Syncable for File {
         &self.writes
     }
 
+    fn disk(&self) -> usize {
+        usize::from(self.handle.as_bytes()[0] >= 200)
+    }
+
     fn detach(self: Arc<Self>, work: impl FnOnce(Arc<Self>) + Send + 'static) {
         let disk = Arc::clone(&self.disk);
         disk.jobs.lock().unwrap().push_back(Box::new(move || work(self)));
@@ -188,7 +192,7 @@ fn a_file_that_is_written_all_the_time_does_not_hold_up_the_others() {
     rig.disk.do_one();
     assert!(rig.keeps(&files[0]));
     for _ in 0..ROOM {
-        assert_eq!(rig.unsynced.let_go_of_idle(ROOM), 0, "their descriptors are still open");
+        rig.unsynced.make_idle(ROOM);
         if rig.disk.waiting() > 0 {
             rig.disk.do_one();
         }
@@ -203,7 +207,7 @@ fn short_descriptors_begin_syncs() {
     let file = rig.file(1);
     assert!(rig.write(&file));
     assert_eq!(rig.disk.waiting(), 0);
-    assert_eq!(rig.unsynced.let_go_of_idle(32), 0);
+    rig.unsynced.make_idle(32);
     assert_eq!(rig.disk.waiting(), 1);
     rig.disk.do_one();
     assert!(!rig.keeps(&file));
@@ -224,21 +228,46 @@ fn a_removed_file_is_let_go_of() {
 }
 
 #[test]
-fn all_are_synced_the_far_ones_in_turn() {
+fn all_are_synced_in_turn_and_a_disk_that_hangs_holds_up_no_other() {
     let rig = Rig::new();
-    let files = [1, 2, 3, 4].map(|number| rig.file(number));
+    let files = [1, 2, 3, 200].map(|number| rig.file(number));
     assert!(files.iter().all(|file| rig.write(file)));
     let before = rig.losses.generation();
     files[1].fails_with(StoreError::Io);
-    rig.unsynced.sync_all(|file| file.handle.as_bytes()[0] <= 2);
-    assert_ne!(rig.losses.generation(), before);
-    assert_eq!(files.each_ref().map(|file| rig.keeps(file)), [false, false, true, true]);
-    for _ in 0..2 {
-        assert_eq!(rig.disk.waiting(), 1);
+    for _ in 0..3 {
+        assert!(rig.unsynced.sync_all(|file| file.handle.as_bytes()[0] != 3));
+        assert_eq!(rig.disk.waiting(), 2, "one for each disk, however often it is asked for");
+    }
+    while rig.disk.waiting() > 0 {
         rig.disk.do_one();
     }
-    assert_eq!(rig.disk.waiting(), 0);
-    assert!(rig.unsynced.all().is_empty());
+    assert_ne!(rig.losses.generation(), before);
+    assert_eq!(files.each_ref().map(|file| rig.keeps(file)), [false, false, true, false]);
+    assert!(files.iter().all(|file| file.syncs() <= 1));
+}
+
+#[test]
+fn a_disk_that_hangs_keeps_no_sync_from_another() {
+    let rig = Rig::new();
+    let hanging = [1, 2, 3, 4, 5, 6].map(|number| rig.file(number));
+    assert!(hanging.iter().all(|file| rig.write(file)));
+    assert_eq!(rig.disk.waiting(), MAX_FILES_BEING_SYNCED);
+    let other = rig.file(200);
+    assert!(rig.write(&other));
+    assert_eq!(rig.disk.waiting(), MAX_FILES_BEING_SYNCED + 1);
+}
+
+#[test]
+fn a_file_that_is_written_during_its_commit_comes_last() {
+    let rig = Rig::new();
+    let files = [1, 2].map(|number| rig.file(number));
+    assert!(files.iter().all(|file| rig.write(file)));
+    let before = files[0].writes.ended();
+    assert!(rig.write(&files[0]));
+    rig.unsynced.synced(&files[0], before, Ok(()));
+    rig.unsynced.make_idle(1);
+    rig.disk.do_one();
+    assert_eq!(files.each_ref().map(|file| rig.keeps(file)), [true, false]);
 }
 
 #[test]
