@@ -1,11 +1,13 @@
 //! Removal, renaming and linking of names.
 
+use crate::attributes::kind_of;
 use crate::entry::Entry;
 use crate::errno::{OrStoreError, store_error};
 use crate::name::Name;
 use crate::syscall;
-use crate::tree::Tree;
+use crate::tree::{Identified, Tree};
 use rustix::fs::{AtFlags, CWD};
+use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zgate_io::access_check::Rights;
@@ -16,7 +18,8 @@ use zgate_store::{Caller, FileKind, NodeHandle, StoreError, StoreResult};
 const CHANGES_ENTRIES: Rights = Rights::WRITE.and(Rights::EXECUTE);
 
 impl Tree {
-    /// Removes a name.
+    /// Removes a name. The kernel refuses that of a mount point, without access to what is
+    /// mounted there: it knows the owner and the type of the object that is covered.
     pub(crate) fn remove(
         &self,
         who: &Caller,
@@ -33,25 +36,25 @@ impl Tree {
         self.precheck(who, &dir, Rights::EXECUTE)?;
         let found = self.identify(&dir, &name).map_err(|error| self.dir_error(&dir, error))?;
         self.precheck(who, &dir, CHANGES_ENTRIES)?;
-        let Some((victim, stat)) = found else { return Err(self.busy(who, &[&dir])) };
-        self.precheck_sticky(who, &dir, stat.stx_uid)?;
-        let is_dir = crate::attributes::kind_of(&stat) == FileKind::Directory;
-        match (kind, is_dir) {
-            (Some(FileKind::Directory), false) => return Err(StoreError::NotDirectory),
-            (Some(other), true) if other != FileKind::Directory => {
-                return Err(StoreError::IsDirectory);
-            }
+        self.precheck_sticky(who, &dir, owner_of(&found))?;
+        let is_dir = found.as_ref().map(|(_, stat)| kind_of(stat) == FileKind::Directory);
+        let wants_dir = kind.map(|kind| kind == FileKind::Directory);
+        match (wants_dir, is_dir) {
+            (Some(true), Some(false)) => return Err(StoreError::NotDirectory),
+            (Some(false), Some(true)) => return Err(StoreError::IsDirectory),
             _ => {}
         }
         let before = dir.attr()?.change;
-        let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        rustix::fs::unlinkat(&dir.fd, name.as_c_str(), flags).map_err(not_empty)?;
-        self.name_removed(&victim, &dir, &name);
+        unlink(&dir, &name, is_dir.or(wants_dir))?;
+        if let Some((victim, _)) = &found {
+            self.name_removed(victim, &dir, &name);
+        }
         dir.mark_entries_modified();
         Ok(DirChange { atomic: true, before, after: dir.attr()?.change })
     }
 
-    /// Renames atomically.
+    /// Renames atomically. The kernel refuses mount points as in [`Self::remove`], unless
+    /// both names are the same, which changes nothing (RFC 8881, section 18.26.3).
     pub(crate) fn rename(
         &self,
         who: &Caller,
@@ -75,23 +78,26 @@ impl Tree {
         let moved = self
             .identify(&from_dir, &from_name)
             .map_err(|error| self.dir_error(&from_dir, error))?;
-        let replaced = self.identify(&to_dir, &to_name).ok();
-        let (Some((moved, moved_stat)), None | Some(Some(_))) = (moved, &replaced) else {
-            return Err(self.busy(who, &[&from_dir, &to_dir]));
+        let replaced = match self.identify(&to_dir, &to_name) {
+            // What is replaced must be known: the caches must forget it.
+            Err(StoreError::OutOfResources) => return Err(StoreError::OutOfResources),
+            found => found.ok(),
         };
-        let replaced = replaced.flatten();
-        self.precheck_sticky(who, &from_dir, moved_stat.stx_uid)?;
-        if let Some((_, stat)) = &replaced {
-            self.precheck_sticky(who, &to_dir, stat.stx_uid)?;
+        self.precheck_sticky(who, &from_dir, owner_of(&moved))?;
+        if let Some(replaced) = &replaced {
+            self.precheck_sticky(who, &to_dir, owner_of(replaced))?;
         }
         let before = (from_dir.attr()?.change, to_dir.attr()?.change);
         rustix::fs::renameat(&from_dir.fd, from_name.as_c_str(), &to_dir.fd, to_name.as_c_str())
             .map_err(not_empty)
             .map_err(|error| self.dir_error(&to_dir, error))?;
-        if replaced.as_ref().is_none_or(|(target, _)| *target != moved) {
-            self.renamed(&moved, (&from_dir, &from_name), (&to_dir, &to_name));
-            if let Some((target, _)) = replaced {
-                self.name_removed(&target, &to_dir, &to_name);
+        let handle = |found: &Identified| found.as_ref().map(|(handle, _)| *handle);
+        if replaced.as_ref().is_none_or(|replaced| handle(replaced) != handle(&moved)) {
+            if let Some((moved, _)) = &moved {
+                self.renamed(moved, (&from_dir, &from_name), (&to_dir, &to_name));
+            }
+            if let Some(Some((target, _))) = &replaced {
+                self.name_removed(target, &to_dir, &to_name);
             }
             from_dir.mark_entries_modified();
             to_dir.mark_entries_modified();
@@ -102,13 +108,6 @@ impl Tree {
             DirChange { atomic: true, before: before.0, after: after_from },
             DirChange { atomic: true, before: before.1, after: after_to },
         ))
-    }
-
-    /// Returns the error for a change of a mount point's name: "busy", as from the kernel,
-    /// unless `who` may not change the directories.
-    fn busy(&self, who: &Caller, dirs: &[&Arc<Entry>]) -> StoreError {
-        let refused = dirs.iter().find_map(|dir| self.require(who, dir, CHANGES_ENTRIES).err());
-        refused.unwrap_or(StoreError::Busy)
     }
 
     fn renamed(&self, moved: &NodeHandle, from: (&Entry, &Name), to: (&Entry, &Name)) {
@@ -169,11 +168,30 @@ impl Tree {
     }
 }
 
+/// Returns the owner of an object, if it is known.
+fn owner_of(found: &Identified) -> Option<u32> {
+    found.as_ref().map(|(_, stat)| stat.stx_uid)
+}
+
+/// Removes an entry of a directory, itself a directory or not; `None`: that is not known.
+fn unlink(dir: &Entry, name: &Name, is_dir: Option<bool>) -> StoreResult<()> {
+    let call = |flags| rustix::fs::unlinkat(&dir.fd, name.as_c_str(), flags);
+    let done = match is_dir {
+        Some(false) => call(AtFlags::empty()),
+        Some(true) => call(AtFlags::REMOVEDIR),
+        None => match call(AtFlags::REMOVEDIR) {
+            Err(Errno::NOTDIR) => call(AtFlags::empty()),
+            done => done,
+        },
+    };
+    done.map_err(not_empty)
+}
+
 /// Maps the error of some file systems that report EEXIST for a directory that
 /// is not empty.
-fn not_empty(errno: rustix::io::Errno) -> StoreError {
+fn not_empty(errno: Errno) -> StoreError {
     match errno {
-        rustix::io::Errno::EXIST => StoreError::NotEmpty,
+        Errno::EXIST => StoreError::NotEmpty,
         other => store_error(other),
     }
 }

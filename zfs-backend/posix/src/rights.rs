@@ -37,19 +37,20 @@ impl Tree {
         check_access(&entry.fd, rights).or_store()
     }
 
-    /// Refuses to remove or rename another user's entry in a sticky directory.
+    /// Refuses to remove or rename another user's entry in a sticky directory, or one whose
+    /// owner is not known.
     pub(crate) fn precheck_sticky(
         &self,
         who: &Caller,
         dir: &Entry,
-        victim_uid: u32,
+        victim_uid: Option<u32>,
     ) -> StoreResult<()> {
         if self.kernel_decides(who) || who.uid == 0 {
             return Ok(());
         }
         let stat = syscall::stat(&dir.fd)?;
         let sticky = u32::from(stat.stx_mode) & 0o1000 != 0;
-        if sticky && who.uid != stat.stx_uid && who.uid != victim_uid {
+        if sticky && who.uid != stat.stx_uid && victim_uid != Some(who.uid) {
             return Err(StoreError::NotPermitted);
         }
         Ok(())

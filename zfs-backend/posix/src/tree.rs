@@ -29,6 +29,9 @@ use zgate_store::{Attr, FileKind, NodeHandle, StoreError, StoreResult};
 /// can be opened.
 const MAX_CLIMB: usize = 4096;
 
+/// Handle and attributes of the object of a directory entry; `None`: it is a mount point.
+pub(crate) type Identified = Option<(NodeHandle, Statx)>;
+
 /// State shared by all operations.
 pub(crate) struct Tree {
     pub(crate) root: Arc<Entry>,
@@ -386,13 +389,18 @@ impl Tree {
         in_tree_handle(&self.codec, stat)
     }
 
-    /// Identifies the object of a directory entry; `None`: something is mounted on it,
-    /// which may hang, and is left alone.
-    pub(crate) fn identify(
-        &self,
-        dir: &Entry,
-        name: &Name,
-    ) -> StoreResult<Option<(NodeHandle, Statx)>> {
+    /// Identifies the object of a directory entry; `None`: something is mounted on it.
+    /// What may hang while the directory does not is left alone.
+    pub(crate) fn identify(&self, dir: &Entry, name: &Name) -> StoreResult<Identified> {
+        if !self.mounts.has_other_stores() {
+            // Nothing that is mounted here waits for other storage than the directory does.
+            let stat = syscall::stat_at(&dir.fd, name.as_c_str())?;
+            if stat.stx_mnt_id != dir.mount.id {
+                return Ok(None);
+            }
+            let handle = self.handle_of(&dir.fd, name.as_c_str(), &stat, &dir.mount)?;
+            return Ok(Some((handle, stat)));
+        }
         let fd = match syscall::open_path_here(&dir.fd, name.as_c_str()) {
             Err(StoreError::CrossDevice) => return Ok(None),
             opened => opened?,

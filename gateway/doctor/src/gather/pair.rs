@@ -43,7 +43,7 @@ pub(crate) fn facts(config_path: &Path, socket: Option<&Path>, pool: Option<&str
         multihost: name.filter(|_| imported).and_then(|name| multihost(&tool, &name)),
         hostid: hostid(),
         hostid_is_kept: fs::metadata("/etc/hostid").is_ok_and(|file| file.len() == 4),
-        gateway_answers: socket.is_some_and(|socket| admin::ask(&socket, &Request::Status).is_ok()),
+        gateway_answers: socket.is_some_and(|socket| gateway_answers(&socket)),
         state_on_pool: is_on_pool(state_pool),
         config_on_pool: is_on_pool(pool_of(&table, config_path)),
         missing: NEEDED.into_iter().filter(|path| !is_program(path)).collect(),
@@ -51,6 +51,11 @@ pub(crate) fn facts(config_path: &Path, socket: Option<&Path>, pool: Option<&str
         enabled_units: enabled_units(&tool),
         pool,
     }
+}
+
+fn gateway_answers(socket: &Path) -> bool {
+    // One that is stopped takes no connection, and is waited for a shorter time.
+    admin::connect(socket).is_ok() && admin::ask(socket, &Request::Status).is_ok()
 }
 
 /// Returns the pool that a path lies on.

@@ -218,6 +218,39 @@ open_keeps_snapshots() {
     wait $users || true
     for one in open-disk open-files; do api DELETE "volumes/lab%2Fk8s%2F$one?owner=lab"; done
 }
+# ZFS neither destroys a snapshot that is being sent nor moves it to a clone, but has destroyed
+# others before.
+sent_keeps_snapshots() {
+    local how users
+    local first=lab/k8s/sent@zgate_2026-11-21_08:00:00_hourly
+    local last=lab/k8s/sent@zgate_2026-11-21_09:00:00_hourly
+    volume sent filesystem $((16 * MIB))
+    pattern "$STORE/k8s/sent/file" 8
+    zfs snapshot "$first"
+    zfs snapshot "$last"
+    mkfifo /tmp/stream
+    for how in alone cloned held; do
+        [ $how != cloned ] || zfs clone -o mountpoint=none "$last" lab/sent-clone
+        [ $how != held ] || zfs hold backup "$last"
+        # It has begun with its first byte, and does not end: no pipe takes all of it.
+        rm -f /tmp/begun
+        (head -c 1 >/tmp/begun && exec sleep 600) </tmp/stream >/dev/null 2>&1 &
+        users=$!
+        zfs send "$last" >/tmp/stream 2>/dev/null &
+        users="$users $!"
+        eventually 20 test -s /tmp/begun
+        denied in_use api DELETE "volumes/lab%2Fk8s%2Fsent?owner=lab"
+        zfs list "$first" "$last"
+        # shellcheck disable=SC2086
+        kill $users
+        # shellcheck disable=SC2086
+        wait $users || true
+    done
+    api DELETE "volumes/lab%2Fk8s%2Fsent?owner=lab"
+    # What is needed has moved to the clone, with its hold.
+    zfs release backup "lab/sent-clone@${last#*@}"
+    zfs destroy -r lab/sent-clone
+}
 nothing_left() {
     same "lab/k8s" "$(zfs list -Hr -t all -o name lab/k8s)" datasets
     same "lab/models lab/models/a" "$(zfs list -Hr -t all -o name lab/models | xargs)" "foreign datasets"
@@ -273,6 +306,7 @@ step "a killed gateway and a reload change nothing" survives
 step "a node without access is fenced" fenced
 step "they are deleted in any order" deleted
 step "what somebody has open keeps its snapshots" open_keeps_snapshots
+step "what is being sent keeps all snapshots of its volume" sent_keeps_snapshots
 step "nothing is left" nothing_left
 step "ten volumes are made" many_made
 step "a node gets access to all of them" many_granted

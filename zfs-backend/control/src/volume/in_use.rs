@@ -19,9 +19,9 @@ pub(super) const SNAPSHOT_HAS_USERS: &str = "zgate: a snapshot has users: ";
 /// a snapshot is just being taken, and nobody has looked.
 ///
 /// It also fails if a snapshot is open: by `zfs send`, by a mount of its own, or as a device.
-/// ZFS neither destroys such a snapshot nor moves it to a clone. The check for `destroy` gives
-/// the same answer for one that is held by `zfs hold`: with clones it moves, with its holds;
-/// without, it is refused before.
+/// ZFS neither destroys such a snapshot nor moves it to a clone. The check for a deferred
+/// `destroy` looks for that alone: what `zfs hold` holds moves to a clone, with its holds, or
+/// is refused before.
 const PROGRAM: &str = r#"local arguments = ...
 local dataset = arguments["argv"][1]
 local found = zfs.check.rollback(dataset)
@@ -29,7 +29,7 @@ if found == EBUSY or found == EAGAIN then
     error("zgate: the dataset has users", 0)
 end
 for snapshot in zfs.list.snapshots(dataset) do
-    if zfs.check.destroy(snapshot) == EBUSY and zfs.get_prop(snapshot, "userrefs") == 0 then
+    if zfs.check.destroy{snapshot, defer=true} == EBUSY then
         error("zgate: a snapshot has users: " .. snapshot, 0)
     end
 end

@@ -44,9 +44,8 @@ impl PosixStore {
         attrs: &SetAttr,
     ) -> StoreResult<CreatedFile> {
         let (asked, wanted) = (name.to_vec(), attrs.clone());
-        let made = self.change(who, &dir, move |tree, who| {
-            tree.create_file(who, &dir, &asked, mode, &wanted)
-        });
+        let made = self
+            .change(who, &dir, move |tree, who| tree.create_file(who, &dir, &asked, mode, &wanted));
         match made.await? {
             Ok(made) => Ok(made),
             Err(engine) => {

@@ -302,23 +302,36 @@ fn a_file_system_that_hangs_keeps_no_worker_of_its_child() {
 
 #[test]
 fn changes_of_a_mount_points_name_leave_what_is_mounted_there_alone() {
-    for handle_mode in [HandleMode::Auto, HandleMode::InTree] {
+    let modes = [HandleMode::Auto, HandleMode::InTree];
+    for (handle_mode, has_other) in modes.into_iter().flat_map(|one| [(one, false), (one, true)]) {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let permit = |mode| {
+            std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        permit(0o755);
         std::fs::create_dir(dir.path().join("d")).unwrap();
+        std::fs::write(dir.path().join("f"), b"above").unwrap();
+        // The store knows of other storage then.
+        let other = || Small::mount(dir.path().join("other"), c"size=1m");
+        let _other = if has_other { other() } else { None };
         let store = with_one_worker(dir.path(), handle_mode);
         // The store opens its root if it takes it up.
         let Some(child) = Small::mount(dir.path().join("child"), c"size=1m") else { return };
         block_on(async {
             let (who, top) = (root(), store.root());
-            for kind in [None, Some(FileKind::Directory), Some(FileKind::Regular)] {
+            let (busy, is_dir) = (StoreError::Busy, StoreError::IsDirectory);
+            let (dirs, files) = (Some(FileKind::Directory), Some(FileKind::Regular));
+            for (kind, why) in [(None, busy), (dirs, busy), (files, is_dir)] {
                 let removed = store.remove(&who, &top, b"child", kind).await;
-                assert_eq!(error_of(removed), StoreError::Busy);
+                assert_eq!(error_of(removed), why);
             }
-            for (from, to) in [("child", "x"), ("d", "child")] {
+            let renames = [("child", "x", busy), ("d", "child", busy), ("f", "child", is_dir)];
+            for (from, to, why) in renames {
                 let renamed = store.rename(&who, &top, from.as_bytes(), &top, to.as_bytes()).await;
-                assert_eq!(error_of(renamed), StoreError::Busy);
+                assert_eq!(error_of(renamed), why);
             }
+            let (from, to) = store.rename(&who, &top, b"child", &top, b"child").await.unwrap();
+            assert_eq!((from.before, to.before), (from.after, to.after), "it is the same name");
             let bits = mode(0o700);
             let made = store.create_node(&who, &top, b"child", &NewNode::Directory, &bits);
             assert_eq!(error_of(made.await), StoreError::Exists);
@@ -327,6 +340,11 @@ fn changes_of_a_mount_points_name_leave_what_is_mounted_there_alone() {
             assert_eq!(error_of(removed), StoreError::AccessDenied);
             let renamed = store.rename(&stranger, &top, b"d", &top, b"child").await;
             assert_eq!(error_of(renamed), StoreError::AccessDenied);
+            permit(0o1777);
+            let removed = store.remove(&stranger, &top, b"child", None).await;
+            assert_eq!(error_of(removed), StoreError::NotPermitted);
+            let renamed = store.rename(&stranger, &top, b"child", &top, b"x").await;
+            assert_eq!(error_of(renamed), StoreError::NotPermitted);
         });
         unmount(&child.0, UnmountFlags::empty()).expect("nothing of it is open");
     }

@@ -5,9 +5,10 @@ use crate::tool::ToolError;
 use crate::volume::in_use::HAS_USERS;
 use crate::volume::limits::MAX_DESTROYED_AT_ONCE;
 
-/// Takes one more scheduled snapshot of volume `a` than a command destroys.
+/// Takes scheduled snapshots of volume `a`: without one of them there are still more than a
+/// command destroys.
 fn take_scheduled(model: &Model) -> Vec<String> {
-    let scheduled: Vec<String> = (0..=MAX_DESTROYED_AT_ONCE)
+    let scheduled: Vec<String> = (0..MAX_DESTROYED_AT_ONCE + 2)
         .map(|n| format!("tank/k8s/a@zgate_2026-11-21_{:02}:{:02}:00_hourly", n / 60, n % 60))
         .collect();
     scheduled.iter().for_each(|name| model.foreign_snapshot(name));
@@ -20,7 +21,7 @@ fn a_rollback_that_is_refused_destroys_no_snapshot() {
     make(&model, &new("a", VolumeKind::Block)).unwrap();
     snapshot(&model, &the(&model, "a"), "one").unwrap();
     let scheduled = take_scheduled(&model);
-    let last = scheduled[64].as_str();
+    let last = scheduled[65].as_str();
     let run = |arguments: &[&str]| drop(model.run("zfs", arguments).unwrap());
     let back = || roll_back(&model, &the(&model, "a"), "one", true);
     let is_refused = |fault: Fault, why: &str| {
@@ -150,7 +151,7 @@ fn a_volume_of_which_a_snapshot_is_sent_keeps_all_of_them() {
         let model = model();
         make(&model, &new("a", kind)).unwrap();
         let scheduled = take_scheduled(&model);
-        let [first, cloned, last] = [0, 30, 64].map(|at| scheduled[at].as_str());
+        let [first, cloned, last] = [0, 30, 65].map(|at| scheduled[at].as_str());
         model.run("zfs", &["clone", cloned, "tank/k8s/c"]).unwrap();
         let names = model.names();
         for sent in [first, cloned, last] {
