@@ -18,7 +18,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Request, Status};
 use zgate_api::Transport;
-use zgate_csi::limits::{FORMAT_LOOK_SECONDS, MAX_STUCK_CHILDREN, PATIENCE_SECONDS, UNSTAGE_SECONDS};
+use zgate_csi::limits::{
+    FORMAT_LOOK_SECONDS, MAX_STUCK_CHILDREN, PATIENCE_SECONDS, UNSTAGE_SECONDS,
+};
 use zgate_csi::names;
 use zgate_csi::node::host::{Disk, Held, Host, HostError, Patience};
 use zgate_csi::node::{Node, NodeSettings};

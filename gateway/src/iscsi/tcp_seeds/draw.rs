@@ -166,10 +166,8 @@ impl Draft {
         let kind = if kind == Kind::Crowd && has_crowd { Kind::Silent } else { kind };
         let (host, begins) = (self.address(), self.random.millis(0..=60_000));
         let soon = begins + self.random.millis(0..=5_000);
-        let silence = ScriptPlan {
-            ends_within: Some(LOGIN_TIMEOUT),
-            ..ScriptPlan::silence(host, begins)
-        };
+        let silence =
+            ScriptPlan { ends_within: Some(LOGIN_TIMEOUT), ..ScriptPlan::silence(host, begins) };
         let login = login_request();
         let half = login.slice(..self.random.count(1..=login.len() as u64 - 1));
         let named = |what: &'static str| ScriptPlan { what, ..silence.clone() };

@@ -48,7 +48,7 @@ impl Files {
         let room = Room::open(self.dir.path(), &self.state_dir, fault);
         in_virtual_time(async {
             let (target, site) = room.start(&plan);
-            Run::new(target, site, peers, plan.phases.clone()).to_its_end().await
+            Run::new(target, site, peers, plan.phases.clone()).finish().await
         })
     }
 }
@@ -56,9 +56,9 @@ impl Files {
 fn peers(plan: &Plan) -> Vec<Box<dyn Peer>> {
     let hosts = (0..).zip(&plan.hosts);
     let hosts = hosts.map(|(number, host)| Box::new(Host::new(number, host)) as Box<dyn Peer>);
-    let scripts = (0..).zip(&plan.scripts).map(|(number, script)| {
-        Box::new(Script::new(number, script, STEP)) as Box<dyn Peer>
-    });
+    let scripts = (0..)
+        .zip(&plan.scripts)
+        .map(|(number, script)| Box::new(Script::new(number, script, STEP)) as Box<dyn Peer>);
     hosts.chain(scripts).collect()
 }
 

@@ -84,7 +84,7 @@ impl<G: Gateway> Run<G> {
     ///
     /// # Errors
     /// The first violation.
-    pub(crate) async fn to_its_end(mut self) -> Result<Vec<String>, String> {
+    pub(crate) async fn finish(mut self) -> Result<Vec<String>, String> {
         while !self.is_over() {
             self.change_phase().await?;
             self.settle().await?;

@@ -52,7 +52,7 @@ impl StateOfAll {
         let peers = peers(&plan, &tree.file);
         in_virtual_time(async {
             let (room, site) = Room::start(&plan, tree, &self.dir, fault);
-            Run::new(room, site, peers, plan.phases.clone()).to_its_end().await
+            Run::new(room, site, peers, plan.phases.clone()).finish().await
         })
     }
 }
@@ -62,9 +62,9 @@ fn peers(plan: &Plan, file: &[u8]) -> Vec<Box<dyn Peer>> {
     let clients = (0..).zip(&plan.clients).map(|(number, client)| {
         Box::new(Client::new(number, client, bounds, file)) as Box<dyn Peer>
     });
-    let others = (0..).zip(&plan.others).map(|(number, other)| {
-        Box::new(Script::new(number, &other.script, STEP)) as Box<dyn Peer>
-    });
+    let others = (0..)
+        .zip(&plan.others)
+        .map(|(number, other)| Box::new(Script::new(number, &other.script, STEP)) as Box<dyn Peer>);
     clients.chain(others).collect()
 }
 

@@ -6,7 +6,9 @@ use std::rc::Rc;
 use zgate_nfs_wire::v4::callback::CallbackOp;
 use zgate_nfs_wire::v4::op::open::Delegated;
 use zgate_nfs_wire::v4::{Fh, LockType, Stateid, Status};
-use zgate_test_harness::nfs::{CallbackBehavior, Client, Harness, OpenRequest, Opened, attrs, mode};
+use zgate_test_harness::nfs::{
+    CallbackBehavior, Client, Harness, OpenRequest, Opened, attrs, mode,
+};
 
 /// A file `f`, two clients without delegations and one that takes them.
 struct Fixture {
