@@ -357,7 +357,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let top = dir.path().canonicalize().unwrap();
         let mut text = String::new();
-        for name in ["above", "above/mounted/inside", "other"] {
+        for name in ["above", "above/mounted/inside", "above/mounted/foreign", "other"] {
             std::fs::create_dir_all(top.join(name)).unwrap();
             let (path, pseudo) = (top.join(name), name.replace('/', "-"));
             text += &format!("[[export]]\npath = {path:?}\npseudo = \"/{pseudo}\"\n");
@@ -365,14 +365,19 @@ mod tests {
         let exports = exports(&text);
         let opener = opener(Path::new("/no-such-pool/state"));
         let opened = opener.open(&exports, 1, &OpenStores::default(), Opening::Start).unwrap();
-        let text = format!("1 1 0:9 / {}/above/mounted rw - zfs tank/a rw\n", top.display());
+        let text = format!(
+            "1 1 0:9 / {0}/above/mounted rw - zfs tank/a rw\n\
+             2 1 0:10 / {0}/above/mounted/foreign rw - zfs tank/c rw\n",
+            top.display()
+        );
         let mounts = zgate_io::mountinfo::parse(text.as_bytes());
         let losses = || -> Vec<u64> {
             let exports = opened.namespace.exports();
             exports.map(|export| export.store.losses()).collect()
         };
         let before = losses();
-        let replaced = |name: &str| opened.stores.content_replaced(&name.parse().unwrap(), &mounts);
+        let replaced =
+            |name: &str| opened.stores.content_replaced(&[name.parse().unwrap()], &mounts);
         assert!(replaced("tank/b").is_empty());
         assert_eq!(losses(), before);
         let concerned = ["/above", "/above-mounted-inside"].map(ExportId::from_pseudo_path);

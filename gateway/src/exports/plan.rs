@@ -480,9 +480,12 @@ impl Memory {
         self.volumes.insert(volume.guid, volume);
     }
 
-    /// Ends the holds of a dataset.
-    pub(crate) fn resume(&mut self, name: &DatasetName) {
+    /// Ends the holds of a dataset and of everything below it. Returns their names.
+    pub(crate) fn resume(&mut self, name: &DatasetName) -> Vec<DatasetName> {
+        let names = self.holds.values().map(|hold| &hold.name);
+        let ended = names.filter(|held| held.is_within(name)).cloned().collect();
         self.holds.retain(|_, hold| !hold.name.is_within(name));
+        ended
     }
 
     /// Returns whether an evaluation is due at `now` although nothing has

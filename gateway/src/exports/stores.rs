@@ -111,21 +111,24 @@ impl OpenStores {
         fixed.collect()
     }
 
-    /// Notes that the content of a dataset may have been replaced, in each store that shows it;
+    /// Notes that the content of datasets may have been replaced, in each store that shows one;
     /// returns the numbers of their exports. `mounts`: the mount table.
     pub(crate) fn content_replaced(
         &self,
-        dataset: &DatasetName,
+        datasets: &[DatasetName],
         mounts: &[MountLine],
     ) -> BTreeSet<ExportId> {
-        let name = dataset.as_str().as_bytes();
-        let points: Vec<&Path> = mounts
-            .iter()
-            .filter(|mount| mount.kind == b"zfs" && mount.source == name)
-            .map(|mount| Path::new(OsStr::from_bytes(&mount.point)))
-            .collect();
+        let names: BTreeSet<&[u8]> = datasets.iter().map(|name| name.as_str().as_bytes()).collect();
+        let is_concerned =
+            |mount: &MountLine| mount.kind == b"zfs" && names.contains(mount.source.as_slice());
+        let points: Vec<&Path> =
+            mounts.iter().filter(|mount| is_concerned(mount)).map(point_of).collect();
         let is_below = |path: &Path| points.iter().any(|point| point.starts_with(path));
-        let is_around = |path: &Path| points.iter().any(|point| path.starts_with(point));
+        // Of the mounts around a path, the innermost one has it.
+        let is_around = |path: &Path| {
+            let around = mounts.iter().filter(|mount| path.starts_with(point_of(mount)));
+            around.max_by_key(|mount| mount.point.len()).is_some_and(is_concerned)
+        };
         let mut replaced = BTreeSet::new();
         for (key, store) in &self.0 {
             match store {
@@ -133,7 +136,7 @@ impl OpenStores {
                     store.content_replaced();
                 }
                 OpenStore::Dataset(store)
-                    if store.is_named(dataset)
+                    if datasets.iter().any(|dataset| store.is_named(dataset))
                         || store.mounted_at().is_some_and(|path| is_below(&path)) =>
                 {
                     store.content_replaced();
@@ -153,6 +156,10 @@ impl OpenStores {
         });
         places.collect()
     }
+}
+
+fn point_of(mount: &MountLine) -> &Path {
+    Path::new(OsStr::from_bytes(&mount.point))
 }
 
 /// Most descriptors of a cached object, with few exceptions.

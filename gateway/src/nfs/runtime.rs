@@ -14,8 +14,9 @@ use bytes::Bytes;
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Read};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::runtime::Handle;
 use zgate_nfs::runtime::{
     BoxedFuture, CallbackFailure, CallbackPath, ConnectionId, Names, Now, Runtime,
 };
@@ -31,6 +32,8 @@ pub(crate) struct GatewayRuntime {
     callbacks: Arc<CallbackConnections>,
     kerberos: Arc<Kerberos>,
     random: File,
+    /// The core that works for threads that are none, once it runs.
+    home: OnceLock<Handle>,
     /// Names and groups of users.
     pub name_service: NameService,
 }
@@ -51,8 +54,15 @@ impl GatewayRuntime {
             callbacks: Arc::default(),
             kerberos,
             random,
+            home: OnceLock::new(),
             name_service: NameService::new(),
         })
+    }
+
+    /// Sets the core that works for threads that are none, such as those that follow datasets.
+    pub(crate) fn set_home(&self, core: Handle) {
+        // Set once: the first core calls this, when it starts.
+        let _ = self.home.set(core);
     }
 
     /// Returns the time of [`Now::monotonic_nanos`].
@@ -92,7 +102,13 @@ fn draw(mut source: &File) -> u64 {
 
 impl Runtime for GatewayRuntime {
     fn spawn(&self, work: BoxedFuture<()>) {
-        tokio::spawn(boundary::caught("work behind a reply", work));
+        let work = boundary::caught("work behind a reply", work);
+        let here = Handle::try_current().ok();
+        // Before the first core runs nothing is sent: the clock of leases, which runs there, sends
+        // recalls again.
+        if let Some(core) = here.as_ref().or(self.home.get()) {
+            core.spawn(work);
+        }
     }
 
     fn callback(

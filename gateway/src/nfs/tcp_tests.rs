@@ -260,6 +260,33 @@ fn ends_are_counted_by_fault() {
     gateway.stop();
 }
 
+#[test]
+fn work_of_a_thread_that_is_no_core_is_done_by_one() {
+    use zgate_nfs::runtime::Runtime as _;
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = gateway(dir.path());
+    let limit = Duration::from_secs(30);
+    assert!(run(false, gateway.shared.health.silent_cores(limit)).is_empty(), "it runs");
+    let runtime = std::sync::Arc::clone(&gateway.shared.nfs.runtime);
+    let (told, where_it_ran) = std::sync::mpsc::channel();
+    let work = async move {
+        told.send(std::thread::current().name().map(ToOwned::to_owned)).unwrap();
+    };
+    std::thread::spawn(move || runtime.spawn(Box::pin(work))).join().unwrap();
+    let name = where_it_ran.recv_timeout(limit).unwrap();
+    assert_eq!(name.as_deref(), Some("zgate-core0"));
+    let connections = std::sync::Arc::clone(&gateway.shared.network.connections);
+    let of_no_core = crate::nfs::runtime::GatewayRuntime::new(
+        connections,
+        std::sync::Arc::default(),
+        std::sync::Arc::default(),
+    );
+    let (told, dropped) = std::sync::mpsc::channel();
+    of_no_core.unwrap().spawn(Box::pin(async move { told.send(()).unwrap() }));
+    assert!(dropped.recv().is_err(), "there is no core to do it");
+    gateway.stop();
+}
+
 /// Returns the status line and the body of an answer to GET.
 fn get(address: std::net::SocketAddr, path: &str) -> (String, String) {
     use std::io::{Read, Write};

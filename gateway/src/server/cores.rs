@@ -70,6 +70,9 @@ pub(super) fn run_core(
         iscsi: Arc::clone(&shared.iscsi),
         net,
     });
+    if first.is_some() {
+        shared.nfs.runtime.set_home(runtime.handle().clone());
+    }
     local.block_on(&runtime, async move {
         let watcher = Rc::clone(&core.net);
         let watch = async move { watcher.busy_poll.watch().await };

@@ -111,8 +111,11 @@ impl Reconciler {
         if !is_held {
             self.must_exist(&name, "resume")?;
         }
-        self.state().memory.resume(&name);
-        self.scan(gateway).map(|_| ())
+        let resumed = self.state().memory.resume(&name);
+        let scanned = self.scan(gateway);
+        // The store of an export around one of them was never away, and does not tell by itself.
+        gateway.content_replaced(&resumed);
+        scanned.map(|_| ())
     }
 }
 
@@ -195,6 +198,36 @@ mod tests {
         follow.state().memory.holds.insert(7, hold);
         follow.resume(&gateway, "foo").unwrap();
         assert!(follow.state().memory.holds.is_empty());
+    }
+
+    #[test]
+    fn clients_are_told_of_what_is_resumed_though_its_store_was_not_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let gateway = gateway_with(dir.path(), "");
+        let path = dir.path().join("a");
+        std::fs::create_dir(&path).unwrap();
+        let paths = vec![path.clone(), path];
+        let tool: Arc<dyn Tool> = Arc::new(Moves { paths, lists: AtomicUsize::new(0) });
+        let follow = Reconciler::with(Discovery::new(Arc::clone(&tool)), Discovery::new(tool));
+        let config = "[[export]]\ndataset = \"tank/m/*\"\npseudo = \"/m\"\n";
+        let config = zgate_config::parse(config, std::path::Path::new("x")).unwrap();
+        follow
+            .replace(&config, |prepared| {
+                gateway.replace_exports(&prepared.outcome.exports, Opening::Reload)
+            })
+            .unwrap();
+        let losses = || -> Vec<u64> {
+            let namespace = gateway.shared.nfs.v4.namespace();
+            namespace.exports().map(|export| export.store.losses()).collect()
+        };
+        let before = losses();
+        // A hold under another guid than the export's leaves its store alone.
+        let until = Instant::now() + Duration::from_secs(60);
+        let hold = Hold { until, at: None, name: "tank/m/a".parse().unwrap() };
+        follow.state().memory.holds.insert(8, hold);
+        follow.resume(&gateway, "tank/m").unwrap();
+        let after = losses();
+        assert!(after.len() == 1 && after[0] > before[0], "{before:?} {after:?}");
     }
 
     #[test]

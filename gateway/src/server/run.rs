@@ -289,12 +289,13 @@ impl Gateway {
         self.opener.in_effect(exports);
         self.shared.absent.update(Source::Exports, absent);
         self.wake.wake();
-        let (followed, mut back) = place_datasets(exports, &now);
+        let (followed, back) = place_datasets(exports, &now);
         let earlier = self.shared.nfs.v4.namespace();
         let present = namespace.exports().map(|export| export.id);
-        back.extend(present.filter(|id| earlier.is_absent(*id)));
+        let appeared = present.filter(|id| earlier.is_absent(*id)).collect();
         self.shared.nfs.replace_exports(namespace, &self.shared.network.connections);
         self.shared.nfs.v4.content_replaced(&back);
+        self.shared.nfs.v4.appeared(&appeared);
         let before = std::mem::replace(stores, now).followed();
         // Stores that are no longer exported are closed, even if requests still
         // use them.
@@ -346,12 +347,12 @@ impl Gateway {
         exports.iter().map(|export| export.path.clone()).collect()
     }
 
-    /// Tells NFS clients that the content of a dataset may have been replaced, by a rollback: they
+    /// Tells NFS clients that the content of datasets may have been replaced, by a rollback: they
     /// write again what they have not committed, and return their delegations.
-    pub(crate) fn content_replaced(&self, dataset: &DatasetName) {
-        // Without the table, the stores of the dataset alone are found, by its name.
+    pub(crate) fn content_replaced(&self, datasets: &[DatasetName]) {
+        // Without the table, the stores of the datasets alone are found, by their names.
         let mounts = mountinfo::read().unwrap_or_default();
-        let exports = self.stores().content_replaced(dataset, &mounts);
+        let exports = self.stores().content_replaced(datasets, &mounts);
         self.shared.nfs.v4.content_replaced(&exports);
     }
 

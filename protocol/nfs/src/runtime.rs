@@ -255,7 +255,8 @@ pub trait Names: Send + Sync {
 
 /// The gateway's part of the protocol: threads, sockets and timers.
 pub trait Runtime: Send + Sync {
-    /// Runs `work` to completion on the current core, after the reply.
+    /// Runs `work` to completion on the current core, after the reply. From a thread that is no
+    /// core's: on some core; it is dropped if none runs.
     fn spawn(&self, work: BoxedFuture<()>);
 
     /// Sends an RPC call to a client and waits, for a bounded time, for the

@@ -131,9 +131,9 @@ pub struct Violation {
 /// connection after the same time.
 pub const ANSWER_SECONDS: u64 = 10;
 /// Time from the recall of a delegation after which its client reads nothing any more that it
-/// had cached under it, in seconds: a lease, after which the server revokes it, and as much
-/// again for the client to hear of that.
-pub const RECALL_SECONDS: u64 = 20;
+/// had cached under it, in seconds: a lease, and a second or two until the server's clock finds it
+/// over and revokes it, and a lease more, which the client may have renewed just before that.
+pub const RECALL_SECONDS: u64 = 23;
 /// Time from the end of the faults to the end of all clients' steps, in
 /// seconds: a grace period at its longest, a lease, and the steps themselves.
 pub const PROGRESS_SECONDS: u64 = 240;

@@ -61,7 +61,7 @@ fn nobody_reads_from_a_cache_for_long_what_a_rollback_took_away() {
     let read = [
         // Beyond the time for which a write without an open prevents delegations.
         (7500 * MILLISECOND, Step::Delegate { client: 0 }),
-        (26 * SECOND, Step::ReadCached { client: 0, block: 0 }),
+        (28 * SECOND, Step::ReadCached { client: 0, block: 0 }),
     ];
     let stable = |seed| plan(seed, true, &read);
     assert_eq!(violated(None, stable), None);

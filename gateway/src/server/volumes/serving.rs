@@ -141,7 +141,7 @@ impl Serving for LiveServing {
     }
 
     fn content_replaced(&self, dataset: &DatasetName) {
-        self.gateway.content_replaced(dataset);
+        self.gateway.content_replaced(std::slice::from_ref(dataset));
     }
 
     fn release(&self) {

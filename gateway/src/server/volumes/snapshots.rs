@@ -33,10 +33,15 @@ impl VolumeService {
         };
         // What hosts are told is free may have content again, and what NFS clients have cached or
         // not committed may be gone. First, because a command that times out may still be carried
-        // out later; after a failure, for the same reason.
-        let _ = look_again();
-        let rolled = volume::roll_back(self.tool(), &volume, name, asked.destroy_scheduled);
-        let looked = look_again();
+        // out later; after a failure, for the same reason. One that is refused changes nothing.
+        let mut has_begun = false;
+        let begins = || {
+            has_begun = true;
+            let _ = look_again();
+        };
+        let destroy_scheduled = asked.destroy_scheduled;
+        let rolled = volume::roll_back(self.tool(), &volume, name, destroy_scheduled, begins);
+        let looked = if has_begun { look_again() } else { Ok(()) };
         rolled.map_err(error)?;
         let volume = self.owned(&dataset, &asked.owner)?.ok_or_else(|| absent(&dataset))?;
         drop(lock);

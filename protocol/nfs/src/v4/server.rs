@@ -197,9 +197,18 @@ impl Server {
     /// To be called when files of some exports may have other content than a moment ago, and
     /// nobody has changed them through this server: a file system went back to a snapshot, or
     /// was away. Recalls their delegations, since nothing in their holders' caches is certain any
-    /// more. That uncommitted data may be gone is told by the stores
-    /// ([`zgate_store::FileStore::losses`]).
+    /// more, and those that clients reclaim in this grace period, when they do. That uncommitted
+    /// data may be gone is told by the stores ([`zgate_store::FileStore::losses`]).
     pub fn content_replaced(&self, exports: &BTreeSet<ExportId>) {
+        // First: what is reclaimed in between is recalled there.
+        self.state.note_replaced(exports);
+        self.appeared(exports);
+    }
+
+    /// To be called when some exports that could not be opened are there. Recalls their
+    /// delegations, as [`Self::content_replaced`] does, but not those that are reclaimed later:
+    /// after a restart, pools come late as a rule, and are as they were before it.
+    pub fn appeared(&self, exports: &BTreeSet<ExportId>) {
         if !exports.is_empty() {
             self.state.recall_all(exports, self.runtime.now().seconds());
         }

@@ -10,7 +10,8 @@ use crate::tool::{Tool, ToolError, command_line};
 
 /// Rolls a volume that nobody uses back to a snapshot. Later snapshots prevent it,
 /// because ZFS would destroy them; those of schedules are destroyed if
-/// `destroy_scheduled` says so.
+/// `destroy_scheduled` says so. `begins` is called before the content may change: not if the
+/// rollback is refused before.
 ///
 /// # Errors
 /// [`Fault::NotFound`] without such a snapshot; [`Fault::InUse`] with later
@@ -21,6 +22,7 @@ pub fn roll_back(
     volume: &VolumeRecord,
     name: &str,
     destroy_scheduled: bool,
+    begins: impl FnOnce(),
 ) -> Result<(), VolumeError> {
     if volume.pending_bytes.is_some() {
         let message = format!("volume {} is not complete", volume.dataset);
@@ -61,6 +63,7 @@ pub fn roll_back(
             _ => {}
         }
     }
+    begins();
     // Without -r: one that was taken this moment is refused, not destroyed.
     tool.run("zfs", &["rollback", all[index].snapshot.as_str()])?;
     Ok(())

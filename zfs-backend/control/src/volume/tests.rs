@@ -376,7 +376,7 @@ fn a_rollback_destroys_nothing_that_somebody_wanted() {
     snapshot(&model, &the(&model, "a"), "one").unwrap();
     let grown = Change { size_bytes: Some(2 * GIB), properties: BTreeMap::new() };
     change(&model, &the(&model, "a"), &grown).unwrap();
-    let back = |name: &str, scheduled| roll_back(&model, &the(&model, "a"), name, scheduled);
+    let back = |name: &str, scheduled| roll_back(&model, &the(&model, "a"), name, scheduled, || ());
     assert_eq!(back("none", true).unwrap_err().fault, Fault::NotFound);
     let names = model.names();
     snapshot(&model, &the(&model, "a"), "two").unwrap();

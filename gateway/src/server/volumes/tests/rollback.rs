@@ -49,3 +49,18 @@ fn nfs_clients_hear_of_a_rollback_before_and_behind_it() {
     assert_eq!(*locked(&served.replaced), [1, 2]);
     assert!(locked(&served.resized).is_empty(), "a file system has no initiators");
 }
+
+#[test]
+fn nobody_hears_of_a_rollback_that_is_refused() {
+    let (service, _, served) = service();
+    let back = RollBack { owner: "csi".to_owned(), force: false, destroy_scheduled: false };
+    for (name, kind) in [("f", KINDS[0]), ("b", KINDS[1])] {
+        service.create(&asked(name, kind)).unwrap();
+        service.snapshot(&id(name), "s", "csi").unwrap();
+        service.snapshot(&id(name), "later", "csi").unwrap();
+        let refused = |to| service.roll_back(&id(name), to, &back).unwrap_err().code;
+        assert_eq!(refused("none"), ErrorCode::NotFound);
+        assert_eq!(refused("s"), ErrorCode::InUse);
+    }
+    assert!(locked(&served.replaced).is_empty() && locked(&served.resized).is_empty());
+}

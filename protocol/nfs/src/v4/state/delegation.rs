@@ -279,6 +279,15 @@ impl State {
         }
     }
 
+    /// Notes that files of some exports have other content than clients know: what these reclaim
+    /// there in this grace period is recalled at once.
+    pub(crate) fn note_replaced(&self, exports: &BTreeSet<ExportId>) {
+        let mut tables = self.lock();
+        if self.grace.active() {
+            tables.replaced_in_grace.extend(exports);
+        }
+    }
+
     /// True if any file is delegated: otherwise names need not be looked up
     /// before they change.
     #[must_use]

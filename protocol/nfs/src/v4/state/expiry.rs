@@ -178,6 +178,10 @@ impl State {
     fn end_grace(&self, tables: &mut Tables, now_seconds: u64) {
         let grace = &self.grace;
         grace.end_if_settled();
+        if !grace.active() {
+            // Nothing is reclaimed any more.
+            tables.replaced_in_grace.clear();
+        }
         let Some(unfinished) = grace.tick(now_seconds) else { return };
         let mut removals = Vec::new();
         for name in unfinished {

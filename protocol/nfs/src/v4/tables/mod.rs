@@ -72,6 +72,8 @@ pub struct Tables {
     pub sought_room: SoughtRoom,
     /// The last one for those with sessions.
     pub sought_sessions: SoughtRoom,
+    /// Exports whose content was replaced in the grace period that is still active.
+    pub replaced_in_grace: BTreeSet<crate::namespace::ExportId>,
 }
 
 /// Type of the state of a stateid.

@@ -1,6 +1,7 @@
 //! NFSv3 beside NFSv4: the stateless protocol respects delegations, shares and
 //! locks. What happens below the server takes delegations back, too.
 
+use super::grace::reclaim;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use zgate_nfs::write_verifier::WriteVerifier;
 use zgate_nfs_wire::v4::Fh;
 use zgate_nfs_wire::v4::StableHow;
 use zgate_nfs_wire::v4::callback::CallbackOp;
+use zgate_nfs_wire::v4::op::open::Delegated;
 use zgate_test_harness::nfs::{Client, GRACE, Harness, LEASE, OpenRequest, Ops};
 use zgate_xdr::{Decoder, Encoder};
 
@@ -127,6 +129,34 @@ fn delegations_are_recalled_when_the_content_is_replaced_below() {
         assert!(holders[0].read(&fh, read.stateid, 0, 1).is_ok(), "its open stays");
         replaced("/export");
         assert_eq!(holders[1].callbacks().len(), 1, "it is on its way back");
+    }
+}
+
+#[test]
+fn delegations_reclaimed_after_the_content_was_replaced_are_recalled() {
+    for (minor, is_replaced) in [(1, true), (1, false), (2, true), (2, false)] {
+        let harness = Harness::new();
+        let holder = harness.reachable("holder", minor);
+        let root = holder.export();
+        harness.client("maker", minor).file(&root, "f", b"content");
+        let held = holder.open(&OpenRequest::name(&root, "f").access(1)).unwrap();
+        harness.restart();
+        holder.reconnect();
+        holder.introduce_for_reclaim(true);
+        let exports = BTreeSet::from([ExportId::from_pseudo_path("/export")]);
+        if is_replaced {
+            harness.server().content_replaced(&exports);
+        } else {
+            harness.server().appeared(&exports);
+        }
+        let back = holder.open(&reclaim(&held.fh, 1).access(1)).unwrap();
+        let Delegated::Read { recall, .. } = back.delegated else { panic!("{:?}", back.delegated) };
+        harness.simulation.settle();
+        let recalls = holder.callbacks();
+        let recalls = recalls.iter().filter(|op| matches!(op, CallbackOp::Recall { .. })).count();
+        let expected = (is_replaced, usize::from(is_replaced));
+        assert_eq!((recall, recalls), expected, "minor version {minor}");
+        holder.delegreturn(&held.fh, back.delegation()).unwrap();
     }
 }
 

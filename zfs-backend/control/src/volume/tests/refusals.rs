@@ -23,7 +23,7 @@ fn a_rollback_that_is_refused_destroys_no_snapshot() {
     let scheduled = take_scheduled(&model);
     let last = scheduled[65].as_str();
     let run = |arguments: &[&str]| drop(model.run("zfs", arguments).unwrap());
-    let back = || roll_back(&model, &the(&model, "a"), "one", true);
+    let back = || roll_back(&model, &the(&model, "a"), "one", true, || ());
     let is_refused = |fault: Fault, why: &str| {
         let names = model.names();
         let error = back().unwrap_err();

@@ -92,10 +92,16 @@ pub(super) async fn decide(
         return none(RESOURCE);
     };
     let stateid = key.stateid(1);
+    // Its client has cached what was there before. It returns it as one that is recalled: what it
+    // has written under it, and its opens and locks, are not lost.
+    let recall = reclaimed.is_some() && tables.replaced_in_grace.contains(&object.export.id);
+    if recall {
+        cx.server.state.begin_recall(&mut tables, key, now);
+    }
     if write {
-        Delegated::Write { stateid, recall: false, limit_bytes: LIMIT_BYTES, attrs }
+        Delegated::Write { stateid, recall, limit_bytes: LIMIT_BYTES, attrs }
     } else {
-        Delegated::Read { stateid, recall: false, attrs }
+        Delegated::Read { stateid, recall, attrs }
     }
 }
 
