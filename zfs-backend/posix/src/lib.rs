@@ -29,6 +29,7 @@ mod errno;
 mod file_systems;
 mod group_sync;
 mod handle;
+mod identities;
 mod listing;
 mod lookup;
 mod losses;
@@ -55,7 +56,7 @@ mod xattr;
 
 pub use descriptors::DescriptorBudget;
 pub use direct::DirectIo;
-pub use handle::Identities;
+pub use identities::{Identities, MountedDevices};
 pub use losses::Losses;
 pub use options::{HandleMode, OpenError, PosixOptions};
 pub use store::PosixStore;

@@ -48,6 +48,7 @@ const PSEUDO_TRAITS: StoreTraits = StoreTraits {
     clone_block_bytes: None,
     case_sensitive: true,
     chown_restricted: true,
+    tells_files_apart: true,
 };
 
 /// Attributes of a pseudo directory.
