@@ -30,7 +30,7 @@ fn bits(dice: &mut Dice<'_>) -> (u32, u32) {
     (1 + dice.below(3) as u32, if dice.once_in(4) { dice.below(4) as u32 } else { 0 })
 }
 
-fn compare(index: &OpenIndex, list: &[Listed]) {
+fn compare(index: &OpenIndex<ClientId>, list: &[Listed]) {
     assert_eq!(index.len(), list.len());
     for access in 1..4 {
         for deny in 0..4 {

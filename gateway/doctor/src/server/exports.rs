@@ -136,9 +136,8 @@ pub(super) fn shared_files(facts: &ServerFacts) -> Vec<Verdict> {
         sources.extend(made.filter_map(Dataset::mounted_at).map(|path| (name.clone(), path)));
     }
     let named: Vec<_> = sources.iter().map(|(name, path)| (name.as_str(), *path)).collect();
-    let verdict = |(name, other): (&str, &str)| {
-        Verdict::ok(format!("{name}: shares files with {other}"))
-    };
+    let verdict =
+        |(name, other): (&str, &str)| Verdict::ok(format!("{name}: shares files with {other}"));
     zgate_gateway::sharing(&named).into_iter().map(verdict).collect()
 }
 

@@ -298,15 +298,8 @@ fn remember(
     if !tables.is_held(&file) {
         state.need_room(&mut tables, client, (Quota::Files, 1), now)?;
     }
-    let new = NewOpen {
-        client,
-        owner,
-        object: &target.object,
-        file,
-        access,
-        deny: args.deny,
-        opened,
-    };
+    let new =
+        NewOpen { client, owner, object: &target.object, file, access, deny: args.deny, opened };
     state.enter_open(&mut tables, &new)
 }
 
