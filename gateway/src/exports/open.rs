@@ -143,8 +143,8 @@ impl Opener {
             now.add(export.number(), export, store);
             let store = self.limited(export, store.files());
             let shares_files = sharing.contains_key(&export.pseudo_path);
-            let export = Export { shares_files, ..protocol_export(export, &hosts, store) };
-            present.push(Arc::new(export));
+            let export = protocol_export(export, &hosts, store);
+            present.push(Arc::new(if shares_files { sharing_files(export) } else { export }));
         }
         items.extend(self.hosts.absent(&names));
         let invalid = |error: zgate_nfs::namespace::pseudo::PathConflict| {
@@ -183,7 +183,7 @@ impl Opener {
                     export,
                     other,
                     "two exports share files: locks, share reservations and delegations of the \
-                     clients of both conflict"
+                     clients of both conflict; if they are not on ZFS, they give no delegations"
                 );
             }
         }
@@ -261,6 +261,14 @@ fn protocol_export(
         reserved_port_only: export.reserved_port_only,
         shares_files: false,
     }
+}
+
+/// Marks an export that shares files with others. It gives no delegations unless its store
+/// is certain which files are the same: without that, a change through another export might
+/// recall none.
+fn sharing_files(export: Export) -> Export {
+    let delegations = export.delegations && export.store.traits().tells_files_apart;
+    Export { shares_files: true, delegations, ..export }
 }
 
 fn absent_export(export: &ExportSettings, hosts: &HostTable) -> AbsentExport {
@@ -408,10 +416,13 @@ mod tests {
             .exports()
             .map(|export| (export.pseudo_path.as_str(), &**export))
             .collect();
-        assert!(exports.values().all(|export| export.delegations));
         let sharing = exports.iter().filter(|(_, export)| export.shares_files);
         let sharing: Vec<&str> = sharing.map(|(path, _)| *path).collect();
         assert_eq!(sharing, ["/a", "/a-deep", "/b", "/link"]);
+        for (path, export) in &exports {
+            let is_certain = export.store.traits().tells_files_apart;
+            assert_eq!(export.delegations, *path == "/c" || is_certain, "{path}");
+        }
         // The files are the same to the protocols.
         let identity = |path: &str| {
             let store = &exports[path].store;
@@ -419,5 +430,17 @@ mod tests {
         };
         assert_eq!(identity("/b"), identity("/link"));
         assert_ne!(identity("/b"), identity("/c"));
+    }
+
+    #[test]
+    fn exports_that_share_files_give_delegations_if_their_store_tells_files_apart() {
+        let exports = exports("[[export]]\npath = \"/tank/a\"\npseudo = \"/a\"\n");
+        let store: Arc<dyn FileStore> = Arc::new(zgate_memory::MemoryStore::new());
+        let alone = protocol_export(&exports.exports[0], &HostTable::default(), store);
+        assert!(alone.store.traits().tells_files_apart && alone.delegations);
+        assert!(!alone.shares_files);
+        let sharing = sharing_files(alone);
+        assert!(sharing.shares_files && sharing.delegations);
+        assert!(!sharing_files(Export { delegations: false, ..sharing }).delegations);
     }
 }

@@ -2,7 +2,7 @@
 //! other. Opens, locks and delegations of their clients conflict, since the state of
 //! a file is found by its identity; but a name that changes in one of them must be
 //! looked up, even where this export or other clients could hold no delegation of
-//! the file.
+//! the file. Where an identity is less than certain, they give no delegations.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

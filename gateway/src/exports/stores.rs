@@ -18,7 +18,7 @@ use std::time::Duration;
 use zgate_control::DatasetName;
 use zgate_io::mountinfo::MountLine;
 use zgate_nfs::namespace::ExportId;
-use zgate_posix::{DirectIo, Losses, OpenError, PosixOptions, PosixStore};
+use zgate_posix::{DirectIo, Losses, MountedDevices, OpenError, PosixOptions, PosixStore};
 use zgate_store::{FileStore, StoreError};
 
 /// Identity of a store: exports with the same tree, number and settings share
@@ -180,6 +180,7 @@ pub(crate) fn open_store(
         direct_io: export.direct_io,
         dataset: export.dataset.as_ref().map(|dataset| dataset.name.to_string()),
         losses: Losses::default(),
+        devices: MountedDevices::default(),
         handle_secret: options.handle_secret.map(|secret| secret_of(secret, id)),
         fd_cache_entries: options
             .fd_cache_entries

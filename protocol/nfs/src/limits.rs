@@ -103,13 +103,13 @@ pub const MAX_MOUNT_RECORDS: usize = 1024;
 
 /// Memory of one open with its index entries, in bytes, at most; the others
 /// likewise. They divide a memory limit of the gateway.
-pub const OPEN_BYTES: usize = 1 << 10;
+pub const OPEN_BYTES: usize = 1536;
 /// See [`OPEN_BYTES`].
-pub const LOCK_STATE_BYTES: usize = 1 << 10;
+pub const LOCK_STATE_BYTES: usize = 1280;
 /// See [`OPEN_BYTES`].
-pub const RANGE_BYTES: usize = 128;
+pub const RANGE_BYTES: usize = 192;
 /// See [`OPEN_BYTES`].
-pub const DELEGATION_BYTES: usize = 1 << 10;
+pub const DELEGATION_BYTES: usize = 1280;
 /// See [`OPEN_BYTES`]; an owner's name has up to 1024 bytes.
 pub const OWNER_BYTES: usize = 2 << 10;
 /// See [`OPEN_BYTES`]; with its owner's name.

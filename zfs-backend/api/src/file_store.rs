@@ -289,6 +289,9 @@ pub struct StoreTraits {
     pub case_sensitive: bool,
     /// Set if only root may change the owner of a file.
     pub chown_restricted: bool,
+    /// Set if [`FileStore::identity`] is certain, also of what is mounted twice or was
+    /// unmounted in between.
+    pub tells_files_apart: bool,
 }
 
 /// A tree of files.
@@ -301,7 +304,9 @@ pub trait FileStore: Send + Sync {
 
     /// Returns the identity of the object that a handle names: the same for the
     /// handles of all stores that serve this object, and another one for each other
-    /// object. `None` if this store cannot have issued the handle. Asks no storage.
+    /// object. It holds in this process, and without
+    /// [`StoreTraits::tells_files_apart`] while a file system is mounted. `None` if this
+    /// store cannot have issued the handle. Asks no storage.
     fn identity(&self, node: &NodeHandle) -> Option<NodeHandle>;
 
     /// Reads the current attributes. [`StoreError::Stale`] if the object is

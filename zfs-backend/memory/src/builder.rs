@@ -44,6 +44,7 @@ impl Default for MemoryStoreBuilder {
             clone_block_bytes: Some(4096),
             case_sensitive: true,
             chown_restricted: true,
+            tells_files_apart: true,
         };
         Self { settings, traits, clock: logical_clock() }
     }

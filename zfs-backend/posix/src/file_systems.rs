@@ -15,6 +15,8 @@ pub(crate) struct FileSystemTraits {
     pub(crate) remote: bool,
 }
 
+/// Magic number of ZFS.
+pub(crate) const ZFS: u64 = 0x2fc1_2fc1;
 const LARGEST: u64 = i64::MAX as u64;
 
 const fn local(
@@ -37,19 +39,19 @@ const fn remote(magic: u64) -> FileSystemTraits {
 }
 
 const KNOWN: &[FileSystemTraits] = &[
-    local(0x2fc1_2fc1, LARGEST, i32::MAX as u32, true), // ZFS
-    local(0xef53, (1 << 44) - 4096, 65_000, false),     // ext4, 4 KiB blocks
+    local(ZFS, LARGEST, i32::MAX as u32, true),
+    local(0xef53, (1 << 44) - 4096, 65_000, false), // ext4, 4 KiB blocks
     local(0x5846_5342, LARGEST, i32::MAX as u32, true), // XFS
-    local(0x9123_683e, LARGEST, 65_535, true),          // btrfs
+    local(0x9123_683e, LARGEST, 65_535, true),      // btrfs
     local(0xca45_1a4e, LARGEST, i32::MAX as u32, true), // bcachefs
     local(0x0102_1994, LARGEST, i32::MAX as u32, false), // tmpfs
-    remote(0x6969),                                     // NFS
-    remote(0x00c3_6400),                                // CephFS
-    remote(0x0bd0_0bd0),                                // Lustre
-    remote(0x6573_5546),                                // FUSE
-    remote(0xff53_4d42),                                // CIFS
-    remote(0xfe53_4d42),                                // SMB2
-    remote(0x0102_1997),                                // 9p
+    remote(0x6969),                                 // NFS
+    remote(0x00c3_6400),                            // CephFS
+    remote(0x0bd0_0bd0),                            // Lustre
+    remote(0x6573_5546),                            // FUSE
+    remote(0xff53_4d42),                            // CIFS
+    remote(0xfe53_4d42),                            // SMB2
+    remote(0x0102_1997),                            // 9p
 ];
 
 /// Returns the limits and abilities of the file system with this magic number.

@@ -5,13 +5,11 @@
 //! | 1 kernel | file system key u64, handle type i32, the kernel's bytes |
 //! | 2 in-tree | device u64, inode u64, birth time u64, generation u64 |
 //! | 3 signed | file system key u64, SipHash-2-4 u64, handle type i32, the kernel's bytes |
+//! | 4 signed in-tree | as 2, then SipHash-2-4 u64 |
 //!
 //! Numbers are little-endian. A signed handle proves that this store issued it
 //! for an object below its root; the gateway keeps the key in its state
 //! directory, so that handles stay valid over restarts.
-//!
-//! The identity of an object is its handle without what differs between stores:
-//! the signature and the generation.
 
 use siphasher::sip::SipHasher24;
 use zgate_io::file_handle::KernelHandle;
@@ -21,9 +19,19 @@ use zgate_store::{NodeHandle, StoreError, StoreResult};
 const TAG_KERNEL: u8 = 1;
 const TAG_IN_TREE: u8 = 2;
 const TAG_SIGNED: u8 = 3;
+const TAG_SIGNED_IN_TREE: u8 = 4;
 
 /// Longest kernel handle that fits into a signed node handle.
-pub(crate) const MAX_WRAPPED_BYTES: usize = MAX_NODE_HANDLE_BYTES - (1 + 8 + 8 + 4);
+pub(crate) const MAX_WRAPPED_BYTES: usize = MAX_NODE_HANDLE_BYTES - (1 + 8 + 8 + TYPE_BYTES);
+/// Length of the type in front of the kernel's bytes.
+const TYPE_BYTES: usize = 4;
+/// Length of the numbers of an in-tree handle.
+const NUMBERS_BYTES: usize = 4 * 8;
+/// Signed after these numbers: the whole is longer than what is signed of any kernel
+/// handle, so that neither signature stands for the other.
+const AFTER_NUMBERS: [u8; 16] = [0; 16];
+
+const _: () = assert!(NUMBERS_BYTES + AFTER_NUMBERS.len() > 8 + TYPE_BYTES + MAX_WRAPPED_BYTES);
 
 /// An object identified by its inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +60,22 @@ pub(crate) enum Parsed {
     InTree(InTreeHandle),
 }
 
+/// A handle that this store may have issued: with a signature, it has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Verified<'a> {
+    /// A kernel handle.
+    Kernel {
+        /// Key of the file system.
+        key: u64,
+        /// Type and bytes of the kernel's handle, as they stand in the node handle.
+        named: &'a [u8],
+        /// Set if it has a signature.
+        proven: bool,
+    },
+    /// An in-tree handle.
+    InTree(InTreeHandle),
+}
+
 /// Encodes, decodes and verifies handles.
 #[derive(Clone, Copy)]
 pub(crate) struct HandleCodec {
@@ -68,102 +92,119 @@ impl HandleCodec {
 
     /// Wraps a kernel handle; `None` if it is too long.
     pub(crate) fn kernel(&self, key: u64, handle: &KernelHandle) -> Option<NodeHandle> {
-        let Some(secret) = self.secret else { return unsigned(key, handle) };
-        let mut raw = Vec::with_capacity(48);
-        raw.push(TAG_SIGNED);
-        raw.extend_from_slice(&key.to_le_bytes());
-        raw.extend_from_slice(&signature(secret, key, handle).to_le_bytes());
-        raw.extend_from_slice(&handle.handle_type.to_le_bytes());
-        raw.extend_from_slice(handle.as_bytes());
-        NodeHandle::new(&raw)
+        let (key, handle_type) = (key.to_le_bytes(), handle.handle_type.to_le_bytes());
+        let bytes = handle.as_bytes();
+        let Some(secret) = self.secret else {
+            return node_of(&[&[TAG_KERNEL], &key, &handle_type, bytes]);
+        };
+        let signed = signature(secret, &[&key, &handle_type, bytes])?.to_le_bytes();
+        node_of(&[&[TAG_SIGNED], &key, &signed, &handle_type, bytes])
     }
 
     /// Makes an in-tree handle.
     pub(crate) fn in_tree(&self, object: InTreeHandle) -> StoreResult<NodeHandle> {
-        let mut raw = Vec::with_capacity(33);
-        raw.push(TAG_IN_TREE);
-        for number in [object.device, object.inode, object.birth, self.generation] {
-            raw.extend_from_slice(&number.to_le_bytes());
-        }
-        NodeHandle::new(&raw).ok_or(StoreError::Io)
-    }
-
-    /// Returns the identity of the object of a handle, see
-    /// [`zgate_store::FileStore::identity`].
-    pub(crate) fn identity(&self, node: &NodeHandle) -> Option<NodeHandle> {
-        match self.parse(node).ok()? {
-            Parsed::Kernel { key, handle, .. } => unsigned(key, &handle),
-            Parsed::InTree(object) => Self { secret: None, generation: 0 }.in_tree(object).ok(),
-        }
+        let numbers = [object.device, object.inode, object.birth, self.generation];
+        let numbers = numbers.map(u64::to_le_bytes);
+        let numbers = numbers.as_flattened();
+        let made = match self.secret {
+            None => node_of(&[&[TAG_IN_TREE], numbers]),
+            Some(secret) => signature(secret, &[numbers, &AFTER_NUMBERS]).and_then(|signed| {
+                node_of(&[&[TAG_SIGNED_IN_TREE], numbers, &signed.to_le_bytes()])
+            }),
+        };
+        made.ok_or(StoreError::Io)
     }
 
     /// Decodes a handle.
     pub(crate) fn parse(&self, node: &NodeHandle) -> StoreResult<Parsed> {
+        Ok(match self.verify(node)? {
+            Verified::Kernel { key, named, proven } => {
+                Parsed::Kernel { key, handle: kernel_handle(named)?, proven }
+            }
+            Verified::InTree(object) => Parsed::InTree(object),
+        })
+    }
+
+    /// Checks a handle. Each operation of a client does so: nothing is allocated.
+    pub(crate) fn verify<'a>(&self, node: &'a NodeHandle) -> StoreResult<Verified<'a>> {
         let mut reader = Reader(node.as_bytes());
         match (reader.tag()?, self.secret) {
             (TAG_KERNEL, None) => {
                 let key = reader.number()?;
-                Ok(Parsed::Kernel { key, handle: reader.kernel_handle()?, proven: false })
+                Ok(Verified::Kernel { key, named: reader.kernel_handle()?, proven: false })
             }
             (TAG_SIGNED, Some(secret)) => {
                 let (key, signed) = (reader.number()?, reader.number()?);
-                let handle = reader.kernel_handle()?;
-                if signature(secret, key, &handle) != signed {
+                let named = reader.kernel_handle()?;
+                if signature(secret, &[&key.to_le_bytes(), named]) != Some(signed) {
                     return Err(StoreError::BadHandle);
                 }
-                Ok(Parsed::Kernel { key, handle, proven: true })
+                Ok(Verified::Kernel { key, named, proven: true })
             }
-            (TAG_IN_TREE, _) => {
-                let (device, inode) = (reader.number()?, reader.number()?);
-                let (birth, generation) = (reader.number()?, reader.number()?);
-                match reader.0 {
-                    [] if generation == self.generation => {
-                        Ok(Parsed::InTree(InTreeHandle { device, inode, birth }))
-                    }
-                    [] => Err(StoreError::Stale),
-                    _ => Err(StoreError::BadHandle),
-                }
+            (TAG_IN_TREE, None) | (TAG_SIGNED_IN_TREE, Some(_)) => {
+                self.verify_in_tree(reader).map(Verified::InTree)
             }
             // The handle was issued under another setting.
-            (TAG_KERNEL | TAG_SIGNED, _) => Err(StoreError::Stale),
+            (TAG_KERNEL | TAG_IN_TREE | TAG_SIGNED | TAG_SIGNED_IN_TREE, _) => {
+                Err(StoreError::Stale)
+            }
             _ => Err(StoreError::BadHandle),
         }
     }
-}
 
-fn unsigned(key: u64, handle: &KernelHandle) -> Option<NodeHandle> {
-    let mut raw = Vec::with_capacity(48);
-    raw.push(TAG_KERNEL);
-    raw.extend_from_slice(&key.to_le_bytes());
-    raw.extend_from_slice(&handle.handle_type.to_le_bytes());
-    raw.extend_from_slice(handle.as_bytes());
-    NodeHandle::new(&raw)
-}
-
-fn signature(secret: SipHasher24, key: u64, handle: &KernelHandle) -> u64 {
-    let mut message = Vec::with_capacity(48);
-    message.extend_from_slice(&key.to_le_bytes());
-    message.extend_from_slice(&handle.handle_type.to_le_bytes());
-    message.extend_from_slice(handle.as_bytes());
-    secret.hash(&message)
-}
-
-/// Identities of the objects of a store, also while the store is closed.
-#[derive(Clone, Copy)]
-pub struct Identities(pub(crate) HandleCodec);
-
-impl Identities {
-    /// Returns the identity of the object of a handle, see
-    /// [`zgate_store::FileStore::identity`].
-    #[must_use]
-    pub fn of(&self, node: &NodeHandle) -> Option<NodeHandle> {
-        self.0.identity(node)
+    fn verify_in_tree(&self, mut reader: Reader<'_>) -> StoreResult<InTreeHandle> {
+        let numbers = reader.take::<NUMBERS_BYTES>()?;
+        if let Some(secret) = self.secret
+            && signature(secret, &[&numbers, &AFTER_NUMBERS]) != Some(reader.number()?)
+        {
+            return Err(StoreError::BadHandle);
+        }
+        if !reader.0.is_empty() {
+            return Err(StoreError::BadHandle);
+        }
+        let mut numbers = Reader(&numbers);
+        let (device, inode) = (numbers.number()?, numbers.number()?);
+        let (birth, generation) = (numbers.number()?, numbers.number()?);
+        if generation != self.generation {
+            return Err(StoreError::Stale);
+        }
+        Ok(InTreeHandle { device, inode, birth })
     }
+}
+
+/// Returns the parts one after the other, and their length; `None` if they are longer than
+/// a node handle may be.
+fn joined(parts: &[&[u8]]) -> Option<([u8; MAX_NODE_HANDLE_BYTES], usize)> {
+    let (mut raw, mut len) = ([0_u8; MAX_NODE_HANDLE_BYTES], 0);
+    for part in parts {
+        raw.get_mut(len..len + part.len())?.copy_from_slice(part);
+        len += part.len();
+    }
+    Some((raw, len))
+}
+
+/// Returns a node handle of these parts; `None` if it would be too long.
+pub(crate) fn node_of(parts: &[&[u8]]) -> Option<NodeHandle> {
+    let (raw, len) = joined(parts)?;
+    NodeHandle::new(&raw[..len])
+}
+
+/// Signs the parts; `None` if they are longer than a node handle may be.
+fn signature(secret: SipHasher24, parts: &[&[u8]]) -> Option<u64> {
+    let (message, len) = joined(parts)?;
+    Some(secret.hash(&message[..len]))
+}
+
+fn kernel_handle(named: &[u8]) -> StoreResult<KernelHandle> {
+    let (handle_type, bytes) =
+        named.split_first_chunk::<TYPE_BYTES>().ok_or(StoreError::BadHandle)?;
+    let handle_type = i32::from_le_bytes(*handle_type);
+    KernelHandle::from_parts(handle_type, bytes).ok_or(StoreError::BadHandle)
 }
 
 struct Reader<'a>(&'a [u8]);
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
     fn take<const N: usize>(&mut self) -> StoreResult<[u8; N]> {
         let (head, rest) = self.0.split_first_chunk::<N>().ok_or(StoreError::BadHandle)?;
         self.0 = rest;
@@ -178,12 +219,9 @@ impl Reader<'_> {
         self.take().map(u64::from_le_bytes)
     }
 
-    fn kernel_handle(&mut self) -> StoreResult<KernelHandle> {
-        let handle_type = i32::from_le_bytes(self.take()?);
-        if self.0.is_empty() {
-            return Err(StoreError::BadHandle);
-        }
-        KernelHandle::from_parts(handle_type, self.0).ok_or(StoreError::BadHandle)
+    /// Returns the rest: type and bytes of a kernel handle.
+    fn kernel_handle(&self) -> StoreResult<&'a [u8]> {
+        if self.0.len() > TYPE_BYTES { Ok(self.0) } else { Err(StoreError::BadHandle) }
     }
 }
 
@@ -222,34 +260,6 @@ mod tests {
     }
 
     #[test]
-    fn an_object_has_one_identity_in_all_stores() {
-        let codecs = [
-            HandleCodec::new(Some([7; 16]), 1),
-            HandleCodec::new(Some([8; 16]), 2),
-            HandleCodec::new(None, 3),
-        ];
-        let another = KernelHandle::from_parts(1, &[1, 2, 3, 4, 5, 6, 7, 9]).unwrap();
-        let objects: [&dyn Fn(&HandleCodec) -> NodeHandle; 5] = [
-            &|codec| codec.kernel(42, &sample()).unwrap(),
-            &|codec| codec.kernel(43, &sample()).unwrap(),
-            &|codec| codec.kernel(42, &another).unwrap(),
-            &|codec| codec.in_tree(InTreeHandle { device: 1, inode: 2, birth: 3 }).unwrap(),
-            &|codec| codec.in_tree(InTreeHandle { device: 1, inode: 2, birth: 4 }).unwrap(),
-        ];
-        let mut known = Vec::new();
-        for object in objects {
-            let [one, other, unsigned] = codecs.map(|codec| codec.identity(&object(&codec)));
-            assert!(one.is_some() && one == other && one == unsigned);
-            assert!(!known.contains(&one));
-            known.push(one);
-        }
-        // Handles of another store, and unsigned ones, cannot be had from this one.
-        for handle in [codecs[1].kernel(42, &sample()), codecs[2].kernel(42, &sample())] {
-            assert_eq!(codecs[0].identity(&handle.unwrap()), None);
-        }
-    }
-
-    #[test]
     fn forged_and_foreign_handles_are_told_apart() {
         let codec = HandleCodec::new(Some([7; 16]), 9);
         let mut raw = codec.kernel(42, &sample()).unwrap().as_bytes().to_vec();
@@ -262,9 +272,42 @@ mod tests {
         assert_eq!(codec.parse(&node).unwrap_err(), StoreError::Stale);
         let unsigned = earlier.kernel(42, &sample()).unwrap();
         assert_eq!(codec.parse(&unsigned).unwrap_err(), StoreError::Stale);
-        for raw in [&[9u8][..], &[2, 0], &[3; 12], &[0; 56]] {
+        for raw in [&[9u8][..], &[4, 0], &[3; 12], &[0; 56]] {
             let node = NodeHandle::new(raw).unwrap();
             assert_eq!(codec.parse(&node).unwrap_err(), StoreError::BadHandle);
         }
+    }
+
+    #[test]
+    fn in_tree_handles_are_signed_too() {
+        let codec = HandleCodec::new(Some([7; 16]), 9);
+        let object = InTreeHandle { device: 1, inode: 2, birth: 3 };
+        let node = codec.in_tree(object).unwrap();
+        let mut forged = Vec::new();
+        for at in 1..node.as_bytes().len() {
+            let mut raw = node.as_bytes().to_vec();
+            raw[at] ^= 1;
+            forged.push(NodeHandle::new(&raw).unwrap());
+        }
+        forged.push(NodeHandle::new(&[node.as_bytes(), &[0]].concat()).unwrap());
+        forged.push(HandleCodec::new(Some([8; 16]), 9).in_tree(object).unwrap());
+        for forged in forged {
+            assert_eq!(codec.parse(&forged).unwrap_err(), StoreError::BadHandle, "{forged:?}");
+        }
+        let before_a_restart = HandleCodec::new(Some([7; 16]), 8).in_tree(object).unwrap();
+        assert_eq!(codec.parse(&before_a_restart).unwrap_err(), StoreError::Stale);
+    }
+
+    /// The numbers of an in-tree handle may be those of a kernel handle.
+    #[test]
+    fn the_signature_of_a_kernel_handle_signs_no_in_tree_handle() {
+        let codec = HandleCodec::new(Some([7; 16]), u64::from_le_bytes([5; 8]));
+        let kernel = KernelHandle::from_parts(1, &[5; NUMBERS_BYTES - 8 - TYPE_BYTES]).unwrap();
+        let node = codec.kernel(42, &kernel).unwrap();
+        let (key, rest) = node.as_bytes()[1..].split_at(8);
+        let (signed, named) = rest.split_at(8);
+        let raw = [&[TAG_SIGNED_IN_TREE][..], key, named, signed].concat();
+        let forged = NodeHandle::new(&raw).unwrap();
+        assert_eq!(codec.parse(&forged).unwrap_err(), StoreError::BadHandle);
     }
 }

@@ -30,6 +30,7 @@ mod errno;
 mod file_systems;
 mod group_sync;
 mod handle;
+mod identities;
 mod listing;
 mod lookup;
 mod losses;
@@ -57,7 +58,7 @@ mod xattr;
 
 pub use descriptors::DescriptorBudget;
 pub use direct::DirectIo;
-pub use handle::Identities;
+pub use identities::{Identities, MountedDevices};
 pub use losses::Losses;
 pub use options::{HandleMode, OpenError, PosixOptions};
 pub use store::PosixStore;

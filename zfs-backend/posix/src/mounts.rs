@@ -2,6 +2,7 @@
 
 use crate::errno::OrStoreError;
 use crate::handle::MAX_WRAPPED_BYTES;
+use crate::identities::MountedDevices;
 use crate::name_sync::Names;
 use crate::syscall;
 use ahash::HashMap;
@@ -84,6 +85,8 @@ pub(crate) struct MountPolicy {
     pub(crate) kernel_handles: bool,
     /// Configured identity of the root file system.
     pub(crate) root_fsid: Option<FsId>,
+    /// Takes the devices of all mounts.
+    pub(crate) devices: MountedDevices,
 }
 
 impl MountPolicy {
@@ -144,6 +147,7 @@ impl MountTable {
         let id = syscall::stat(root)?.stx_mnt_id;
         let lines = read_lines()?;
         let line = lines.iter().find(|line| line.id == id).ok_or(StoreError::NotSupported)?;
+        policy.devices.keep(&lines);
         let mount = take_up(line, &root_path, true, &policy)?;
         let table = Self {
             policy,
@@ -357,6 +361,7 @@ impl MountTable {
         let gaps = self.gaps.load(Ordering::Acquire);
         let Ok(lines) = read_lines() else { return };
         self.note_points(&lines);
+        self.policy.devices.keep(&lines);
         let known = self.drop_gone(&lines);
         let missing = lines.iter().filter(|line| {
             self.is_child(line) && line.kind != b"autofs" && !known.contains(&line.id)
@@ -480,6 +485,7 @@ fn take_up(
     }
     let statfs = rustix::fs::fstatvfs(&root).or_store()?;
     let key = if statfs.f_fsid == 0 { key_of(line) } else { statfs.f_fsid };
+    policy.devices.note(key, line);
     let fsid = policy.root_fsid.filter(|_| is_root).unwrap_or(FsId { major: key, minor: 0 });
     Ok(Mount {
         id: line.id,

@@ -3,8 +3,9 @@
 use crate::entry::Entry;
 use crate::entry_cache::EntryCache;
 use crate::errno::OrStoreError;
-use crate::file_systems::traits_of;
-use crate::handle::{HandleCodec, Identities};
+use crate::file_systems::{ZFS, traits_of};
+use crate::handle::HandleCodec;
+use crate::identities::Identities;
 use crate::mounts::{self, Mount, MountPolicy, MountTable};
 use crate::name_table::NameTable;
 use crate::options::{HandleMode, OpenError, PosixOptions};
@@ -61,7 +62,7 @@ impl PosixStore {
     /// Returns the identities of its objects; they outlast the store.
     #[must_use]
     pub fn identities(&self) -> Identities {
-        Identities(self.tree.codec)
+        self.tree.identities.clone()
     }
 
     fn assemble(path: &Path, fd: OwnedFd, options: PosixOptions) -> StoreResult<Arc<Self>> {
@@ -70,6 +71,7 @@ impl PosixStore {
             engine: options.engine.clone(),
             kernel_handles: options.handle_mode == HandleMode::Auto,
             root_fsid: options.fsid_override,
+            devices: options.devices.clone(),
         };
         let mounts = MountTable::new(root_path.clone(), &fd, policy)?;
         let mount = Arc::clone(mounts.root());
@@ -102,6 +104,7 @@ impl PosixStore {
             descriptors,
             known_names: NameTable::default(),
             codec,
+            identities: Identities::new(codec, options.devices.clone()),
             listings: Arc::default(),
             losses: options.losses.clone(),
             modifications,
@@ -147,6 +150,7 @@ fn store_traits(root: &Entry, magic: u64) -> StoreResult<StoreTraits> {
         clone_block_bytes: known.shares_blocks.then(|| u32::try_from(block_bytes).unwrap_or(4096)),
         case_sensitive: true,
         chown_restricted: true,
+        tells_files_apart: magic == ZFS,
     })
 }
 

@@ -2,6 +2,7 @@
 
 use crate::descriptors::DescriptorBudget;
 use crate::direct::DirectIo;
+use crate::identities::MountedDevices;
 use crate::losses::Losses;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -51,6 +52,9 @@ pub struct PosixOptions {
     pub dataset: Option<String>,
     /// Loss counter; a reopened tree keeps the same one.
     pub losses: Losses,
+    /// Devices of its file systems; a reopened tree keeps the same ones, and two trees
+    /// never share them.
+    pub devices: MountedDevices,
 }
 
 impl PosixOptions {
@@ -69,6 +73,7 @@ impl PosixOptions {
             direct_io: DirectIo::Never,
             dataset: None,
             losses: Losses::default(),
+            devices: MountedDevices::default(),
         }
     }
 }

@@ -188,7 +188,7 @@ impl FileStore for PosixStore {
     }
 
     fn identity(&self, node: &NodeHandle) -> Option<NodeHandle> {
-        self.tree.codec.identity(node)
+        self.tree.identities.of(node)
     }
 
     fn fsid(&self) -> FsId {

@@ -6,6 +6,7 @@ use crate::entry::Entry;
 use crate::entry_cache::EntryCache;
 use crate::errno::OrStoreError;
 use crate::handle::{HandleCodec, InTreeHandle, Parsed};
+use crate::identities::Identities;
 use crate::listing::Budget;
 use crate::losses::Losses;
 use crate::mounts::{Mount, MountTable, is_below};
@@ -45,6 +46,7 @@ pub(crate) struct Tree {
     pub(crate) descriptors: Arc<DescriptorBudget>,
     pub(crate) known_names: NameTable,
     pub(crate) codec: HandleCodec,
+    pub(crate) identities: Identities,
     /// Bound on the cached listings.
     pub(crate) listings: Arc<Budget>,
     /// Loss counter of the store.

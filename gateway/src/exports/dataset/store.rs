@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, W
 use std::time::{Duration, Instant};
 use zgate_control::DatasetName;
 use zgate_io::IoEngine;
-use zgate_posix::{Identities, Losses, OpenError, PosixOptions, PosixStore};
+use zgate_posix::{Identities, Losses, MountedDevices, OpenError, PosixOptions, PosixStore};
 use zgate_store::attr::FsId;
 use zgate_store::file_store::{OpenAccess, OpenFile, StoreTraits};
 use zgate_store::{Caller, FileStore, NodeHandle, StoreError, StoreResult};
@@ -127,7 +127,8 @@ impl DatasetTree {
     /// # Errors
     /// If it cannot be opened.
     pub(crate) fn open(path: &Path, options: PosixOptions) -> Result<Arc<Self>, OpenError> {
-        let options = PosixOptions { losses: Losses::default(), ..options };
+        let (losses, devices) = (Losses::default(), MountedDevices::default());
+        let options = PosixOptions { losses, devices, ..options };
         let store = PosixStore::open(path, options.clone())?;
         Ok(Arc::new(Self {
             root: store.root(),

@@ -87,13 +87,16 @@ fn idle_stores_keep_nothing_and_come_back() {
     let (node, file) = fixture.create("kept");
     fixture.write(&file, "one").unwrap();
     assert!(fixture.kept() > 0);
+    let identity = fixture.files.identity(&node);
     fixture.grow_idle();
-    assert!(fixture.files.identity(&node).is_some(), "known without its file system");
+    assert!(identity.is_some());
+    assert_eq!(fixture.files.identity(&node), identity, "known without its file system");
     assert_eq!((fixture.kept(), fixture.home.condition()), (0, "idle"));
     // The open file, a second open of the same object, and one with another
     // right.
     assert_eq!(fixture.read(&file).unwrap(), b"one");
     assert_eq!(fixture.home.condition(), "in-use");
+    assert_eq!(fixture.files.identity(&node), identity);
     let only_read =
         OpenAccess { read: true, write: false, stateless: false, read_by_execute: false };
     let second = run(fixture.files.open(&Caller::root(), &node, only_read)).unwrap();

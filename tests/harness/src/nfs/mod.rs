@@ -221,6 +221,24 @@ impl Harness {
         self.server().replace_namespace(namespace);
     }
 
+    /// The export with this pseudo path gives no delegations from now on.
+    pub fn without_delegations(&self, path: &str) {
+        self.generation.set(self.generation.get() + 1);
+        let changed = |export: &Arc<Export>| {
+            Arc::new(Export {
+                pseudo_path: export.pseudo_path.clone(),
+                source: export.source.clone(),
+                store: Arc::clone(&export.store),
+                clients: export.clients.clone(),
+                delegations: export.delegations && export.pseudo_path != path,
+                ..**export
+            })
+        };
+        let exports = self.exports.iter().map(changed).collect();
+        let namespace = Namespace::new(exports, self.generation.get()).unwrap();
+        self.server().replace_namespace(namespace);
+    }
+
     /// Advances time; the server is ticked every second.
     pub fn pass_seconds(&self, seconds: u64) {
         for _ in 0..seconds {

@@ -132,6 +132,20 @@ fn signed_handles_cannot_be_made_up() {
 }
 
 #[test]
+fn signed_in_tree_handles_cannot_be_made_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = PosixOptions { handle_secret: Some([1; 16]), ..options(HandleMode::InTree) };
+    let store = PosixStore::open(dir.path(), options).unwrap();
+    assert!(block_on(store.getattr(&store.root())).is_ok());
+    let mut raw = store.root().as_bytes().to_vec();
+    // The number of another inode.
+    raw[9] ^= 1;
+    let forged = NodeHandle::new(&raw).unwrap();
+    assert_eq!(error_of(block_on(store.getattr(&forged))), StoreError::BadHandle);
+    assert_eq!(store.identity(&forged), None, "it stands for no file of another store");
+}
+
+#[test]
 fn an_object_has_one_identity_in_two_stores() {
     for mode in [HandleMode::Auto, HandleMode::InTree] {
         let outer = tempfile::tempdir().unwrap();

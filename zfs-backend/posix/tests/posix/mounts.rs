@@ -141,6 +141,35 @@ fn a_child_is_found_by_a_handle_however_often_mounts_are_released() {
 }
 
 #[test]
+fn a_file_has_one_identity_through_all_mounts_that_lead_to_it() {
+    for mode in [HandleMode::Auto, HandleMode::InTree] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(small) = Small::mount(dir.path().join("export/child"), c"size=1m") else {
+            return;
+        };
+        std::fs::write(small.0.join("f"), b"inside").unwrap();
+        let at = dir.path().join("bound");
+        std::fs::create_dir(&at).unwrap();
+        mount_bind(&small.0, &at).unwrap();
+        let bound = Small(at);
+        let wide = open_store(&dir.path().join("export"), mode);
+        block_on(async {
+            let child = wide.lookup(&root(), &wide.root(), b"child").await.unwrap();
+            let f = wide.lookup(&root(), &child.handle, b"f").await.unwrap();
+            let known = wide.identity(&f.handle);
+            assert!(known.is_some());
+            for path in [&small.0, &bound.0] {
+                let narrow = open_store(path, mode);
+                let f = narrow.lookup(&root(), &narrow.root(), b"f").await.unwrap();
+                assert_eq!(narrow.identity(&f.handle), known, "through {}", path.display());
+            }
+            wide.release();
+            assert_eq!(wide.identity(&f.handle), known, "while no mount is held");
+        });
+    }
+}
+
+#[test]
 fn a_mount_made_later_is_found() {
     for mode in [HandleMode::Auto, HandleMode::InTree] {
         let dir = tempfile::tempdir().unwrap();

@@ -48,6 +48,7 @@ const PSEUDO_TRAITS: StoreTraits = StoreTraits {
     clone_block_bytes: None,
     case_sensitive: true,
     chown_restricted: true,
+    tells_files_apart: true,
 };
 
 /// Attributes of a pseudo directory.
@@ -147,12 +148,12 @@ impl AttributeValues {
             Some(attr) => attr,
             None => store.getattr(node).await?,
         };
-        if asks_data(want) && attr.kind == FileKind::Regular {
+        if asks_data(want) && attr.kind == FileKind::Regular && cx.server.state.has_delegations() {
             let key = FileKey::of(export, node);
             let asks = (cx.calling_client(), cx.now.seconds(), &cx.holder_patience);
             if let Some(said) = cx.server.state.delegated_attributes(key, asks).await {
                 attr.size = said.size;
-                attr.change = attr.change.max(said.change);
+                attr.change = said.change_after(attr.change);
                 if let Some(time) = said.time_modify {
                     attr.mtime = Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds };
                 }

@@ -16,14 +16,32 @@ use zgate_xdr::{Decode, Decoder};
 /// Attributes from the holder of a write delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelegatedAttributes {
-    /// change.
+    /// change, as the holder tells it.
     pub change: u64,
+    /// The change attribute at which the delegation was granted.
+    pub given_change: u64,
+    /// The holder has the file through another export, which has change numbers of its
+    /// own.
+    pub other_export: bool,
     /// size.
     pub size: u64,
     /// time_access, with delegated time stamps.
     pub time_access: Option<NfsTime>,
     /// time_modify, likewise.
     pub time_modify: Option<NfsTime>,
+}
+
+impl DelegatedAttributes {
+    /// The change attribute of the file, which is `stored` in the store of the export
+    /// that is asked about: another one if the holder has changed the file.
+    #[must_use]
+    pub fn change_after(&self, stored: u64) -> u64 {
+        if self.other_export {
+            stored.saturating_add(u64::from(self.change != self.given_change))
+        } else {
+            stored.max(self.change)
+        }
+    }
 }
 
 /// Time after which a holder that does not answer is not asked for a while, in
@@ -43,8 +61,10 @@ type Asks<'a> = (Option<ClientId>, u64, &'a Patience);
 /// A CB_GETATTR that has not been sent yet.
 struct Question {
     holder: ClientId,
-    /// The change attribute at which the delegation was granted.
+    /// See [`DelegatedAttributes::given_change`].
     given_change: u64,
+    /// See [`DelegatedAttributes::other_export`].
+    other_export: bool,
     answer: BoxedFuture<CallbackOutcome>,
 }
 
@@ -59,7 +79,8 @@ impl State {
         if patience.is_over() {
             return None;
         }
-        let Question { holder, given_change, answer } = self.question(file, caller, now_seconds)?;
+        let question = self.question(file, caller, now_seconds)?;
+        let Question { holder, given_change, other_export, answer } = question;
         let asked_nanos = self.runtime.now().monotonic_nanos;
         let Some(Ok(reply)) = patience.wait_for(&*self.runtime, answer).await else {
             self.note_silence(holder, asked_nanos);
@@ -68,7 +89,7 @@ impl State {
         if reply.status != Status::Ok {
             return None;
         }
-        decode(reply.attrs()?, given_change)
+        decode(reply.attrs()?, given_change, other_export)
     }
 
     /// Returns the question to the holder of a write delegation of a file, if it may be asked.
@@ -101,7 +122,12 @@ impl State {
         }
         let op = CallbackOp::GetAttr { fh: delegation.fh.clone(), want };
         let answer = self.back.prepare(&tables, delegation.client, vec![op])?;
-        Some(Question { holder: delegation.client, given_change: delegation.change, answer })
+        Some(Question {
+            holder: delegation.client,
+            given_change: delegation.change,
+            other_export: delegation.file.export != file.export,
+            answer,
+        })
     }
 
     /// Notes that a holder has not answered since then. A short wait says nothing: the
@@ -120,15 +146,21 @@ impl State {
 }
 
 /// The attributes in an answer.
-fn decode(attrs: &Fattr, given_change: u64) -> Option<DelegatedAttributes> {
+fn decode(attrs: &Fattr, given_change: u64, other_export: bool) -> Option<DelegatedAttributes> {
     // An incomplete answer is ignored: the store's values are better than a
     // guess.
     if !attrs.mask.contains(CHANGE) || !attrs.mask.contains(SIZE) {
         return None;
     }
     let mut d = Decoder::new(&attrs.values.0);
-    let mut said =
-        DelegatedAttributes { change: given_change, size: 0, time_access: None, time_modify: None };
+    let mut said = DelegatedAttributes {
+        change: given_change,
+        given_change,
+        other_export,
+        size: 0,
+        time_access: None,
+        time_modify: None,
+    };
     for attribute in attrs.mask.iter() {
         match attribute {
             CHANGE => said.change = d.u64().ok()?,

@@ -37,8 +37,9 @@ pub struct FileState {
     /// Clients that have it open or delegated, each with its part of its host's
     /// quota of files.
     pub holders: BTreeMap<FileClient, Charge>,
-    /// Its parts of the total number of files: each export opens it by itself.
-    pub held: BTreeMap<ExportId, Charge>,
+    /// Its parts of the total number of files: each export opens it by itself. Few
+    /// files have more than one.
+    pub held: Vec<(ExportId, Charge)>,
     /// Byte-range locks.
     pub ranges: RangeTable<LockOwnerId>,
     /// Its lock stateids.
@@ -62,8 +63,14 @@ impl FileState {
         let export = client.export;
         let next = self.holders.range(FileClient::first_of(export)..).next();
         if next.is_none_or(|(holder, _)| holder.export != export) {
-            self.held.remove(&export);
+            self.held.retain(|(other, _)| *other != export);
         }
+    }
+
+    /// True if a client holds it through the export.
+    #[must_use]
+    pub fn is_held_through(&self, export: ExportId) -> bool {
+        self.held.iter().any(|(other, _)| *other == export)
     }
 
     /// True if the record can be dropped.

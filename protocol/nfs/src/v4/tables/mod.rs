@@ -123,7 +123,7 @@ impl Tables {
     /// descriptors are needed for others.
     #[must_use]
     pub fn is_held(&self, file: &FileKey) -> bool {
-        self.files.get(&file.id).is_some_and(|state| state.held.contains_key(&file.export))
+        self.files.get(&file.id).is_some_and(|state| state.is_held_through(file.export))
     }
 
     /// Charges the client's host for a file that the client is about to open or
@@ -137,13 +137,16 @@ impl Tables {
         let holder = FileClient::of(id, file);
         match self.files.get(&file.id) {
             Some(state) if state.holders.contains_key(&holder) => return Ok(()),
-            Some(state) if state.held.contains_key(&file.export) => {}
+            Some(state) if state.is_held_through(file.export) => {}
             _ => client.host_has_room(bound, Quota::Files, 1)?,
         }
         let own = client.host.charge_own(Quota::Files, 1);
-        let total = || client.host.charge_total(Quota::Files, 1);
         let state = self.files.entry(file.id).or_default();
-        state.held.entry(file.export).or_insert_with(total);
+        if !state.is_held_through(file.export) {
+            let total = client.host.charge_total(Quota::Files, 1);
+            state.held.reserve_exact(1);
+            state.held.push((file.export, total));
+        }
         state.holders.insert(holder, own);
         Ok(())
     }

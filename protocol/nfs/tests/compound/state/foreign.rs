@@ -20,7 +20,8 @@ use zgate_xdr::{Decoder, Encoder};
 
 const READ: u32 = 6;
 const WRITE: u32 = 7;
-const JUKEBOX: u32 = 10_008;
+const REMOVE: u32 = 12;
+pub(super) const JUKEBOX: u32 = 10_008;
 
 /// An NFSv3 server on the same exports and state.
 fn three(harness: &Harness) -> v3::Server {
@@ -52,6 +53,18 @@ fn call(c: &Client, procedure: u32, fh: &Fh) -> u32 {
         args.u32(0);
         args.opaque(b"3");
     }
+    status_of(c, procedure, args)
+}
+
+/// The status of a REMOVE.
+pub(super) fn remove_by_three(c: &Client, dir: &Fh, name: &str) -> u32 {
+    let mut args = Encoder::new();
+    args.opaque(&dir.0);
+    args.opaque(name.as_bytes());
+    status_of(c, REMOVE, args)
+}
+
+fn status_of(c: &Client, procedure: u32, args: Encoder) -> u32 {
     let args = args.finish().flatten().unwrap();
     let (server, rpc) = (three(&c.harness), c.rpc_call());
     let answer = c.harness.simulation.drive(Box::pin(async move {

@@ -2,15 +2,17 @@
 //! through the one conflicts with what is asked for through the other, and ends with the
 //! export that it is held through.
 
+use super::foreign::{JUKEBOX, remove_by_three};
 use std::rc::Rc;
 use zgate_nfs_wire::v4::callback::CallbackOp;
 use zgate_nfs_wire::v4::op::open::Delegated;
+use zgate_nfs_wire::v4::op::{Clone as CloneOp, Copy as CopyOp, clone, copy};
 use zgate_nfs_wire::v4::{Fh, LockType, Stateid, Status};
 use zgate_test_harness::nfs::{
-    CallbackBehavior, Client, Harness, OpenRequest, Opened, attrs, mode,
+    CallbackBehavior, Client, Harness, OpenRequest, Opened, Ops, attrs, mode,
 };
 
-/// A file `f`, two clients without delegations and one that takes them.
+/// Files `f` and `other`, two clients without delegations and one that takes them.
 struct Fixture {
     harness: Rc<Harness>,
     a: Client,
@@ -19,8 +21,10 @@ struct Fixture {
     /// The roots of the exports.
     rw: Fh,
     ro: Fh,
-    /// The file in `/export`.
+    /// `f` in `/export`.
     file: Fh,
+    /// `other` in `/export`.
+    other: Fh,
 }
 
 impl Fixture {
@@ -30,7 +34,8 @@ impl Fixture {
         let holder = harness.reachable("holder", minor);
         let (rw, ro) = (harness.root_of("/export"), harness.root_of("/dir/ro"));
         let file = a.file(&rw, "f", b"0123456789");
-        Self { harness, a, b, holder, rw, ro, file }
+        let other = a.file(&rw, "other", b"another file");
+        Self { harness, a, b, holder, rw, ro, file, other }
     }
 
     fn open_files(&self) -> usize {
@@ -89,23 +94,57 @@ fn share_reservations_hold_through_both() {
     }
 }
 
+type Act = fn(&Fixture, &Client) -> Status;
+
+/// Changes of the file through `/export`, each with the first minor version that has it.
+const ACTS: [(u8, &str, Act); 12] = [
+    (0, "OPEN", |s, c| open(c, &s.rw, 2, 0).err().unwrap_or(Status::Ok)),
+    (0, "WRITE", |s, c| c.write(&s.file, Stateid::ANONYMOUS, 0, b"x").err().unwrap_or(Status::Ok)),
+    (0, "SETATTR", |s, c| {
+        c.setattr(&s.file, Stateid::ANONYMOUS, mode(0o600)).err().unwrap_or(Status::Ok)
+    }),
+    (0, "truncation", |s, c| {
+        c.truncate(&s.file, Stateid::ANONYMOUS, 0).err().unwrap_or(Status::Ok)
+    }),
+    (2, "COPY", |s, c| {
+        let args = copy::Args {
+            from: Stateid::ANONYMOUS,
+            to: Stateid::ANONYMOUS,
+            from_offset: 0,
+            to_offset: 0,
+            count: 0,
+            consecutive: true,
+            synchronous: true,
+            servers: Vec::new(),
+        };
+        c.run(Ops::new().at(&s.other).save().at(&s.file).op::<CopyOp>(&args)).status
+    }),
+    (2, "CLONE", |s, c| {
+        let (from, to) = (Stateid::ANONYMOUS, Stateid::ANONYMOUS);
+        let args = clone::Args { from, to, from_offset: 0, to_offset: 0, count: 0 };
+        c.run(Ops::new().at(&s.other).save().at(&s.file).op::<CloneOp>(&args)).status
+    }),
+    (0, "LINK", |s, c| c.run(Ops::new().at(&s.file).save().at(&s.rw).link("g")).status),
+    (0, "REMOVE", |s, c| c.remove(&s.rw, "f").err().unwrap_or(Status::Ok)),
+    (0, "RENAME", |s, c| c.run(Ops::new().at(&s.rw).save().at(&s.rw).rename("f", "g")).status),
+    (0, "RENAME onto it", |s, c| {
+        c.run(Ops::new().at(&s.rw).save().at(&s.rw).rename("other", "f")).status
+    }),
+    (0, "RENAME onto another", |s, c| {
+        c.run(Ops::new().at(&s.rw).save().at(&s.rw).rename("f", "other")).status
+    }),
+    (0, "REMOVE of NFSv3", |s, c| match remove_by_three(c, &s.rw, "f") {
+        0 => Status::Ok,
+        JUKEBOX => Status::Delay,
+        other => panic!("NFS3ERR {other}"),
+    }),
+];
+
 /// The holder itself takes the file for another one, whose cache is another one, too.
 #[test]
 fn a_change_through_one_recalls_a_delegation_of_the_other() {
-    type Act = fn(&Fixture, &Client) -> Status;
-    let acts: [(&str, Act); 5] = [
-        ("OPEN", |s, c| open(c, &s.rw, 2, 0).err().unwrap_or(Status::Ok)),
-        ("WRITE", |s, c| c.write(&s.file, Stateid::ANONYMOUS, 0, b"x").err().unwrap_or(Status::Ok)),
-        ("SETATTR", |s, c| {
-            c.setattr(&s.file, Stateid::ANONYMOUS, mode(0o600)).err().unwrap_or(Status::Ok)
-        }),
-        ("truncation", |s, c| {
-            c.truncate(&s.file, Stateid::ANONYMOUS, 0).err().unwrap_or(Status::Ok)
-        }),
-        ("REMOVE", |s, c| c.remove(&s.rw, "f").err().unwrap_or(Status::Ok)),
-    ];
     for (minor, itself) in [(0, false), (1, false), (2, false), (0, true), (1, true), (2, true)] {
-        for (what, act) in acts {
+        for (_, what, act) in ACTS.iter().filter(|(first, _, _)| minor >= *first) {
             let s = Fixture::new(minor);
             let held = open(&s.holder, &s.ro, 1, 0).unwrap();
             s.holder.close(&held).unwrap();
@@ -119,6 +158,26 @@ fn a_change_through_one_recalls_a_delegation_of_the_other() {
             assert_eq!((stateid, &fh), (held.delegation(), &held.fh), "{what}");
             s.holder.delegreturn(&fh, stateid).unwrap();
             assert_eq!(act(&s, by), Status::Ok, "{what} after the return");
+        }
+    }
+}
+
+/// Its own names are looked up all the same.
+#[test]
+fn a_change_through_one_that_gives_no_delegations_recalls_one_of_the_other() {
+    for minor in 0..=2 {
+        for (_, what, act) in ACTS.iter().filter(|(first, _, _)| minor >= *first) {
+            let s = Fixture::new(minor);
+            s.harness.without_delegations("/export");
+            let plain = open(&s.holder, &s.rw, 1, 0).unwrap();
+            assert!(matches!(plain.delegated, Delegated::None), "minor version {minor}");
+            s.holder.close(&plain).unwrap();
+            let held = open(&s.holder, &s.ro, 1, 0).unwrap();
+            s.holder.close(&held).unwrap();
+            assert_eq!(act(&s, &s.a), Status::Delay, "{what} of minor {minor}");
+            assert!(matches!(s.holder.callbacks()[..], [CallbackOp::Recall { .. }]), "{what}");
+            s.holder.delegreturn(&held.fh, held.delegation()).unwrap();
+            assert_eq!(act(&s, &s.a), Status::Ok, "{what} after the return");
         }
     }
 }
@@ -150,14 +209,22 @@ fn the_holder_is_asked_about_size_and_change_through_the_other() {
         let s = Fixture::new(minor);
         let held = open(&s.holder, &s.rw, 3, 0).unwrap();
         let change = s.holder.number(&held.fh, 3);
-        let knows = attrs(&[3, 4], |e| {
-            e.u64(change + 1);
-            e.u64(4711);
-        });
-        s.holder.answers_callbacks(CallbackBehavior::Knows(knows));
         let same = s.a.lookup(&s.ro, "f").unwrap();
+        let tells = |change, size| {
+            let knows = attrs(&[3, 4], |e| {
+                e.u64(change);
+                e.u64(size);
+            });
+            s.holder.answers_callbacks(CallbackBehavior::Knows(knows));
+        };
+        tells(change, 10);
+        assert_eq!(s.a.number(&same, 3), change, "minor version {minor}");
+        tells(change + 100, 4711);
         assert_eq!(s.a.number(&same, 4), 4711, "minor version {minor}");
         assert_eq!(s.holder.number(&same, 4), 4711, "it knows the file by another handle");
+        // The change numbers of the other export are not those that the holder counts in.
+        assert_eq!((s.a.number(&same, 3), s.holder.number(&same, 3)), (change + 1, change + 1));
+        assert_eq!(s.a.number(&s.file, 3), change + 100);
     }
 }
 
