@@ -181,9 +181,17 @@ impl Told {
             ("multipathd", ["show", "daemon"]) if machine.multipathd => {
                 Some(Ok("pid 77 idle\n".to_owned()))
             }
+            ("multipathd", ["disablequeueing", ..]) if machine.multipathd => {
+                machine.queues = false;
+                done
+            }
             ("multipathd", _) => Some(Err(failed("multipathd", 1))),
-            ("multipath", _) => {
-                machine.has_map = true;
+            // What waits in it for its paths keeps it in use.
+            ("multipath", ["-f", _]) if machine.dead && machine.queues => {
+                Some(Err(failed("multipath", 1)))
+            }
+            ("multipath", words) => {
+                machine.has_map = !words.contains(&"-f");
                 done
             }
             ("dmsetup", _) => {
