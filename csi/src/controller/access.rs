@@ -14,8 +14,8 @@ use tonic::Status;
 use zgate_api::{ErrorCode, GrantAccess, Volume, VolumeKind};
 
 impl Controller {
-    /// Gives a node access. When this returns, the gateway serves the volume to it, and to no
-    /// earlier addresses and initiator names of the node.
+    /// Gives a node access. When this returns, the gateway serves the volume to it, and to none
+    /// of its earlier ids, but those that only have more addresses.
     pub(super) async fn publish(
         &self,
         request: &ControllerPublishVolumeRequest,
@@ -54,7 +54,10 @@ impl Controller {
         let access =
             site.gateway.grant(&parsed.dataset, &name, &grant).await.map_err(of_gateway)?;
         // Last: what the node has mounted goes on under the new id.
-        let earlier = accesses_of(&volume, &node.name).filter(|(_, other)| *other != node);
+        let stays = |name: &str, other: &Node| {
+            name == other.access_name(read_only) && has_all(other, &node)
+        };
+        let earlier = accesses_of(&volume, &node.name).filter(|(name, other)| !stays(name, other));
         let earlier: Vec<String> = earlier.map(|(name, _)| name.clone()).collect();
         self.revoke(site, &parsed.dataset, &earlier).await?;
         Ok(publication::write(&access, site.settings.node_address()))
@@ -112,6 +115,14 @@ fn accesses_of<'a>(
     let known =
         volume.access.iter().filter_map(|name| Some((name, Node::from_access_name(name)?.0)));
     known.filter(move |(_, node)| node.name == node_name)
+}
+
+/// Returns whether an earlier id of a node has the initiator name and all addresses that the node
+/// has now. An interface that was away when its driver started may be one by which its pods are
+/// served: that access ends with the detachment.
+fn has_all(earlier: &Node, node: &Node) -> bool {
+    let has = |address| earlier.addresses.contains(address);
+    earlier.initiator == node.initiator && node.addresses.iter().all(has)
 }
 
 /// Returns the names whose access ends: all of a node, whatever its id was when they were

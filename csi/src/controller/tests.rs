@@ -130,6 +130,41 @@ async fn access_under_an_earlier_id_of_a_node_ends_with_the_nodes() {
     driver.delete(&id).await.unwrap();
 }
 
+/// Its pods may be served by it, and its driver may have started while the interface was away.
+#[tokio::test]
+async fn an_address_that_a_node_has_lost_stays_admitted_until_the_detachment() {
+    let gateway = Arc::new(ModelGateway::new(&["tank/k8s"]));
+    let driver = driver(&gateway, "c", "g");
+    let id = made(&driver).await;
+    let names_of = |node: &str, read_only: bool| {
+        let node: Node = node.parse().unwrap();
+        node.access_name(read_only)
+    };
+    let nodes = || gateway.nodes("tank/k8s/a");
+    let (both, writes) = ("node-1;10.0.0.1,10.0.1.1;", Mode::SingleNodeWriter);
+    for node in [both, NODE, NODE] {
+        attached(&driver, &id, node, writes).await.unwrap();
+    }
+    let mut kept = [both, NODE].map(|node| names_of(node, false));
+    kept.sort();
+    assert_eq!(nodes(), kept);
+    // It is back; then another address is in its place.
+    attached(&driver, &id, both, writes).await.unwrap();
+    assert_eq!(nodes(), [names_of(both, false)]);
+    let moved = "node-1;10.0.0.1,10.0.2.1;";
+    attached(&driver, &id, moved, writes).await.unwrap();
+    assert_eq!(nodes(), [names_of(moved, false)]);
+    // Access for writing does not outlast one for reading.
+    attached(&driver, &id, NODE, Mode::SingleNodeReaderOnly).await.unwrap();
+    assert_eq!(nodes(), [names_of(NODE, true)]);
+    driver.unpublish(&id, NODE).await.unwrap();
+    for node in [both, NODE] {
+        attached(&driver, &id, node, writes).await.unwrap();
+    }
+    driver.unpublish(&id, NODE).await.unwrap();
+    assert!(nodes().is_empty() && gateway.served("tank/k8s/a").is_empty());
+}
+
 #[tokio::test]
 async fn a_volume_that_was_only_begun_is_finished_where_it_is() {
     let places = ["tank/k8s", "fast/k8s"];
