@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use std::fmt;
 use std::fs;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::Stdio;
@@ -22,6 +23,10 @@ use tokio::process::{Child, Command};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 use zgate_io::mountinfo::{self, MountLine};
+
+/// Exit statuses of a program such as `nsenter` or `env` that could not start the program which
+/// it was given (POSIX, `env`): it is there but does not start, and is not found.
+const NOT_STARTED: RangeInclusive<i32> = 126..=127;
 
 /// End of a command that failed.
 #[derive(Debug, Error)]
@@ -70,11 +75,12 @@ impl HostError {
 
     /// Returns whether the program has ended by itself, or has had all of its time. Only then
     /// does this say something about the server that it asked: a program that was not started,
-    /// had no place, or was ended by a signal has asked nobody.
+    /// also by the program before it (`nsenter`), had no place, or was ended by a signal has
+    /// asked nobody.
     #[must_use]
     pub fn has_run(&self) -> bool {
         match self {
-            Self::Failed { status, .. } => *status >= 0,
+            Self::Failed { status, .. } => *status >= 0 && !NOT_STARTED.contains(status),
             Self::TimedOut { .. } => true,
             Self::Start { .. } | Self::Stuck => false,
         }
@@ -485,6 +491,8 @@ mod tests {
         let error = host.run("sh", &["-c", "echo no >&2; exit 3"], limit).await.unwrap_err();
         assert_eq!(error.status(), Some(3));
         assert!(error.to_string().contains("no"));
+        let error = host.run("/nowhere/x", &[], limit).await.unwrap_err();
+        assert!(error.status().is_some() && !error.has_run(), "{error}");
         let error = System::new(Vec::new()).run("/nowhere/x", &[], limit).await.unwrap_err();
         assert!(error.to_string().contains("install it"));
     }

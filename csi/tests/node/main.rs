@@ -112,7 +112,6 @@ fn number_of(device: &str) -> Option<u64> {
 impl Told {
     fn answer(&self, program: &str, words: &[&str]) -> Option<Result<String, HostError>> {
         let mut machine = self.0.lock().unwrap();
-        machine.commands.push(format!("{program} {}", words.join(" ")));
         let lazy = words.contains(&"-l");
         let done = Some(Ok(String::new()));
         match (program, words) {
@@ -234,10 +233,14 @@ impl Host for Told {
         limit: Duration,
         held: Held,
     ) -> Result<String, HostError> {
-        if self.0.lock().unwrap().stuck.len() >= MAX_STUCK_CHILDREN {
-            return Err(HostError::Stuck);
-        }
-        let withheld = self.0.lock().unwrap().withheld.get(program).copied();
+        let withheld = {
+            let mut machine = self.0.lock().unwrap();
+            if machine.stuck.len() >= MAX_STUCK_CHILDREN {
+                return Err(HostError::Stuck);
+            }
+            machine.commands.push(format!("{program} {}", words.join(" ")));
+            machine.withheld.get(program).copied()
+        };
         if let Some(error) = withheld {
             return Err(error());
         }
