@@ -293,7 +293,8 @@ impl Host for System {
         // The wait for a place is part of the limit: callers add limits up.
         let begun = Instant::now();
         let end = begun + limit;
-        let (permit, has_waited) = self.place(end).await?;
+        // Longer programs hold the lock of their volume meanwhile.
+        let (permit, has_waited) = self.place(end.min(begun + FORMAT_LOOK_SECONDS)).await?;
         let mut child = self
             .command(&program, arguments)
             .spawn()
@@ -455,6 +456,19 @@ mod tests {
         let run = host.run("sh", &["-c", "echo a"], Duration::from_secs(20));
         let (said, ()) = tokio::join!(run, async { drop(others) });
         assert_eq!(said.unwrap(), "a\n");
+    }
+
+    /// Otherwise its volume would stay locked for hours.
+    #[tokio::test(start_paused = true)]
+    async fn a_program_that_takes_hours_does_not_wait_for_hours_for_its_place() {
+        let host = System::new(Vec::new());
+        let all = u32::try_from(MAX_STUCK_CHILDREN).unwrap();
+        let _others = Arc::clone(&host.free).acquire_many_owned(all).await.unwrap();
+        let begun = tokio::time::Instant::now();
+        let (limit, held) = (Duration::from_secs(3600), Box::new(()));
+        let error = host.run_while("true", &[], limit, held, &mut || true).await.unwrap_err();
+        assert!(matches!(error, HostError::Stuck), "{error}");
+        assert!(begun.elapsed() < 2 * FORMAT_LOOK_SECONDS, "{:?}", begun.elapsed());
     }
 
     /// A server is dead for callers after a command that has timed out.
