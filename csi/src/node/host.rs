@@ -4,7 +4,8 @@
 
 use super::sysfs;
 use crate::limits::{
-    FORMAT_LOOK_SECONDS, MAX_OUTPUT_BYTES, MAX_PATIENCE_SECONDS, MAX_STUCK_CHILDREN, REAP_SECONDS,
+    FORMAT_LOOK_SECONDS, MAX_ENDINGS, MAX_OUTPUT_BYTES, MAX_PATIENCE_SECONDS, MAX_STUCK_CHILDREN,
+    REAP_SECONDS,
 };
 use async_trait::async_trait;
 use std::fmt;
@@ -208,22 +209,43 @@ pub struct System {
     /// Program and arguments that every command follows, such as `nsenter`.
     prefix: Vec<String>,
     free: Arc<Semaphore>,
+    /// Places of commands that end what others wait for.
+    endings: Arc<Semaphore>,
+}
+
+/// Returns whether a command ends what others wait for: a session, the queue of a multipath
+/// device, a mount. Those that wait may have all other places, and keep them until it has run.
+fn is_ending(program: &str, arguments: &[&str]) -> bool {
+    match program {
+        "iscsiadm" | "multipath" | "multipathd" => true,
+        "umount" => arguments.iter().any(|argument| ["-f", "-l"].contains(argument)),
+        _ => false,
+    }
 }
 
 impl System {
     /// Creates a host whose commands follow a prefix.
     #[must_use]
     pub fn new(prefix: Vec<String>) -> Self {
-        Self { prefix, free: Arc::new(Semaphore::new(MAX_STUCK_CHILDREN)) }
+        Self {
+            prefix,
+            free: Arc::new(Semaphore::new(MAX_STUCK_CHILDREN)),
+            endings: Arc::new(Semaphore::new(MAX_ENDINGS)),
+        }
     }
 
     /// Takes a place for a command, and waits for one until `end`. Returns also whether it has
     /// waited.
-    async fn place(&self, end: Instant) -> Result<(OwnedSemaphorePermit, bool), HostError> {
-        if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
+    async fn place(
+        &self,
+        (program, arguments): (&str, &[&str]),
+        end: Instant,
+    ) -> Result<(OwnedSemaphorePermit, bool), HostError> {
+        let places = if is_ending(program, arguments) { &self.endings } else { &self.free };
+        if let Ok(permit) = Arc::clone(places).try_acquire_owned() {
             return Ok((permit, false));
         }
-        match timeout_at(end, Arc::clone(&self.free).acquire_owned()).await {
+        match timeout_at(end, Arc::clone(places).acquire_owned()).await {
             Ok(Ok(permit)) => Ok((permit, true)),
             _ => Err(HostError::Stuck),
         }
@@ -294,7 +316,8 @@ impl Host for System {
         let begun = Instant::now();
         let end = begun + limit;
         // Longer programs hold the lock of their volume meanwhile.
-        let (permit, has_waited) = self.place(end.min(begun + FORMAT_LOOK_SECONDS)).await?;
+        let place_end = end.min(begun + FORMAT_LOOK_SECONDS);
+        let (permit, has_waited) = self.place((&program, arguments), place_end).await?;
         let mut child = self
             .command(&program, arguments)
             .spawn()
@@ -456,6 +479,27 @@ mod tests {
         let run = host.run("sh", &["-c", "echo a"], Duration::from_secs(20));
         let (said, ()) = tokio::join!(run, async { drop(others) });
         assert_eq!(said.unwrap(), "a\n");
+    }
+
+    /// Nobody else ends those that hold all others.
+    #[tokio::test]
+    async fn commands_that_end_the_waits_of_others_have_places_of_their_own() {
+        let host = System::new(Vec::new());
+        let all = u32::try_from(MAX_STUCK_CHILDREN).unwrap();
+        let _others = Arc::clone(&host.free).acquire_many_owned(all).await.unwrap();
+        let commands: [(&str, &[&str], bool); 6] = [
+            ("iscsiadm", &["-m", "node", "-T", "t", "--logout"], true),
+            ("multipathd", &["disablequeueing", "map", "/dev/dm-0"], true),
+            ("multipath", &["-f", "/dev/dm-0"], true),
+            ("umount", &["-i", "-c", "-l", "/a"], true),
+            ("umount", &["-i", "-c", "/a"], false),
+            ("sync", &["-f", "/a"], false),
+        ];
+        for (program, arguments, has_place) in commands {
+            let now = tokio::time::Instant::now();
+            let place = host.place((program, arguments), now).await;
+            assert_eq!(place.is_ok(), has_place, "{program} {arguments:?}");
+        }
     }
 
     /// Otherwise its volume would stay locked for hours.
