@@ -76,8 +76,8 @@ impl HostError {
 
     /// Returns whether the program has ended by itself, or has had all of its time. Only then
     /// does this say something about the server that it asked: a program that was not started,
-    /// also by the program before it (`nsenter`), had no place, or was ended by a signal has
-    /// asked nobody.
+    /// be it by the driver or by `nsenter`, had no place, or was ended by a signal has asked
+    /// nobody.
     #[must_use]
     pub fn has_run(&self) -> bool {
         match self {
