@@ -33,6 +33,15 @@ pub(crate) fn of_storage(
     Ok([named, found.as_slice()].concat())
 }
 
+/// Returns the networks in which none of these addresses is.
+pub(crate) fn without<'a>(
+    networks: &'a [IpNet],
+    addresses: &'a [IpAddr],
+) -> impl Iterator<Item = &'a IpNet> {
+    let is_in = move |network: &IpNet| addresses.iter().any(|address| network.contains(address));
+    networks.iter().filter(move |network| !is_in(network))
+}
+
 /// Returns the addresses of the interfaces of this machine that are up.
 ///
 /// # Errors
@@ -63,6 +72,7 @@ mod tests {
         let networks: Vec<IpNet> = parsed(&["10.10.0.0/16", "fd00:1::/64", "10.99.0.0/16"]);
         let found = of_storage(&[], &networks, own.clone()).unwrap();
         assert_eq!(found, parsed::<IpAddr>(&["10.10.0.5", "10.10.1.5", "fd00:1::5"]));
+        assert_eq!(without(&networks, &found).collect::<Vec<_>>(), [&networks[2]]);
         let turned = own.iter().rev().copied();
         assert_eq!(of_storage(&[], &networks, turned).unwrap(), found, "the same id");
         let named: Vec<IpAddr> = parsed(&["192.168.0.5", "10.10.1.5"]);

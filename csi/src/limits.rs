@@ -138,6 +138,9 @@ pub const MAX_OUTPUT_BYTES: usize = 64 << 10;
 /// Most commands at a time, with those that wait for a dead server. A further one waits for a
 /// place, which is part of its own limit.
 pub const MAX_STUCK_CHILDREN: usize = 64;
+/// Most commands at a time that end what others wait for, beside [`MAX_STUCK_CHILDREN`]: those
+/// of sessions and multipath devices, and unmounts that are forced or lazy.
+pub const MAX_ENDINGS: usize = 32;
 /// Most commands that read disks for their condition at a time. One of a disk that is gone
 /// may wait for ever; the others of [`MAX_STUCK_CHILDREN`] are for volumes that come and go.
 pub const MAX_PROBES: usize = 16;

@@ -236,7 +236,14 @@ impl Node {
     /// Parses a node's name at the gateway: the node, and true if it may only read.
     #[must_use]
     pub fn from_access_name(name: &str) -> Option<(Self, bool)> {
-        let read_only = name.ends_with(READ_ONLY);
+        let text = Self::id_in_access_name(name)?;
+        Some((text.parse().ok()?, name.ends_with(READ_ONLY)))
+    }
+
+    /// Returns the id in a node's name at the gateway. It may be one that is none any more: what
+    /// is valid has changed since the access was given.
+    #[must_use]
+    pub fn id_in_access_name(name: &str) -> Option<String> {
         let escaped = name.strip_suffix(READ_ONLY).or_else(|| name.strip_suffix(READ_WRITE))?;
         let mut text = String::new();
         let mut rest = escaped.chars();
@@ -248,7 +255,7 @@ impl Node {
             let letter = rest.next()?;
             text.push(ESCAPES.iter().find(|(_, escape)| *escape == letter)?.0);
         }
-        Some((text.parse().ok()?, read_only))
+        Some(text)
     }
 }
 
@@ -315,6 +322,9 @@ mod tests {
         for wrong in ["joe", "iqn", "iqn.a b", "iqn.a/b", "iqn.A", "iqn.\u{e4}"] {
             assert!(format!("n;10.0.0.1;{wrong}").parse::<Node>().is_err(), "{wrong}");
         }
+        let former = "n_s10.0.0.1_sjoe_w";
+        assert_eq!(Node::id_in_access_name(former).as_deref(), Some("n;10.0.0.1;joe"));
+        assert_eq!(Node::from_access_name(former), None);
         assert_eq!(Node::from_access_name("n"), None);
         assert_eq!(Node::from_access_name("n_x_w"), None);
     }

@@ -108,6 +108,14 @@ impl CsiArgs {
             )
             .into());
         }
+        for network in addresses::without(&self.address_in, &node.addresses) {
+            tracing::warn!(
+                %network,
+                "no interface of this machine that is up has an address there, so volumes that are \
+                 attached from now on are not served to it by that network; restart the driver \
+                 when the interface is back"
+            );
+        }
         tracing::info!(id = %node, "this node");
         Ok(NodeSettings {
             node,

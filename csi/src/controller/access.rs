@@ -14,8 +14,8 @@ use tonic::Status;
 use zgate_api::{ErrorCode, GrantAccess, Volume, VolumeKind};
 
 impl Controller {
-    /// Gives a node access. When this returns, the gateway serves the volume to it, and to no
-    /// earlier addresses and initiator names of the node.
+    /// Gives a node access. When this returns, the gateway serves the volume to it, and to none
+    /// of its earlier ids, but those that only have more addresses.
     pub(super) async fn publish(
         &self,
         request: &ControllerPublishVolumeRequest,
@@ -54,8 +54,12 @@ impl Controller {
         let access =
             site.gateway.grant(&parsed.dataset, &name, &grant).await.map_err(of_gateway)?;
         // Last: what the node has mounted goes on under the new id.
-        let earlier = accesses_of(&volume, &node.name).filter(|(_, other)| *other != node);
-        let earlier: Vec<String> = earlier.map(|(name, _)| name.clone()).collect();
+        let stays = |name: &str| {
+            let earlier = Node::from_access_name(name);
+            earlier.is_some_and(|(earlier, mode)| mode == read_only && has_all(&earlier, &node))
+        };
+        let earlier = accesses_of(&volume, &node.name).filter(|name| !stays(name));
+        let earlier: Vec<String> = earlier.cloned().collect();
         self.revoke(site, &parsed.dataset, &earlier).await?;
         Ok(publication::write(&access, site.settings.node_address()))
     }
@@ -102,16 +106,23 @@ impl Controller {
     }
 }
 
-/// Returns the names at the gateway under which a node has access, and the ids in them. A
-/// node's id has its addresses and its initiator name in it, and changes with them: it may
-/// have access under an earlier one.
-fn accesses_of<'a>(
-    volume: &'a Volume,
-    node_name: &'a str,
-) -> impl Iterator<Item = (&'a String, Node)> {
-    let known =
-        volume.access.iter().filter_map(|name| Some((name, Node::from_access_name(name)?.0)));
-    known.filter(move |(_, node)| node.name == node_name)
+/// Returns the names at the gateway under which a node has access. A node's id has its addresses
+/// and its initiator name in it, and changes with them: it may have access under an earlier one,
+/// also under one that does not parse any more.
+fn accesses_of<'a>(volume: &'a Volume, node_name: &'a str) -> impl Iterator<Item = &'a String> {
+    let is_its = move |name: &&String| {
+        let id = Node::id_in_access_name(name);
+        id.as_deref().and_then(|id| id.split_once(';')).is_some_and(|(name, _)| name == node_name)
+    };
+    volume.access.iter().filter(is_its)
+}
+
+/// Returns whether an earlier id of a node has the initiator name and all addresses that the node
+/// has now. An interface that was away when its driver started may be one by which its pods are
+/// served: that access ends with the detachment.
+fn has_all(earlier: &Node, node: &Node) -> bool {
+    let has = |address| earlier.addresses.contains(address);
+    earlier.initiator == node.initiator && node.addresses.iter().all(has)
 }
 
 /// Returns the names whose access ends: all of a node, whatever its id was when they were
@@ -123,13 +134,14 @@ fn names_to_revoke(volume: &Volume, node_id: &str) -> Vec<String> {
     if node_id.is_empty() {
         return volume.access.clone();
     }
-    // The driver has given access to no such node.
-    let Ok(asked) = node_id.parse::<Node>() else { return Vec::new() };
-    let listed: Vec<(&String, Node)> = accesses_of(volume, &asked.name).collect();
-    let has_id = listed.iter().any(|(_, node)| *node == asked);
-    let mut names: Vec<String> = listed.into_iter().map(|(name, _)| name.clone()).collect();
-    if !has_id {
-        names.extend([false, true].map(|read_only| asked.access_name(read_only)));
+    // The id may be one that does not parse any more; the access holds all the same.
+    let node_name = node_id.split_once(';').map_or(node_id, |(name, _)| name);
+    let mut names: Vec<String> = accesses_of(volume, node_name).cloned().collect();
+    if let Ok(asked) = node_id.parse::<Node>() {
+        let asked = [false, true].map(|read_only| asked.access_name(read_only));
+        if !asked.iter().any(|name| names.contains(name)) {
+            names.extend(asked);
+        }
     }
     names
 }

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 use tonic::Code;
+use zgate_api::GrantAccess;
 
 const NODE: &str = "node-1;10.0.0.1;";
 
@@ -128,6 +129,68 @@ async fn access_under_an_earlier_id_of_a_node_ends_with_the_nodes() {
     assert_eq!(nodes(), [alike]);
     driver.unpublish(&id, alike).await.unwrap();
     driver.delete(&id).await.unwrap();
+}
+
+/// What is valid in an id may have changed since access was given under it.
+#[tokio::test]
+async fn a_detachment_by_an_id_that_does_not_parse_ends_the_access_of_the_name() {
+    let gateway = Arc::new(ModelGateway::new(&["tank/k8s"]));
+    let driver = driver(&gateway, "c", "g");
+    let id = made(&driver).await;
+    let name_of = |node: &str| node.parse::<Node>().unwrap().access_name(false);
+    let (alike, former_name) = ("node-10;10.0.0.4;", "node-1_s10.0.0.1_sjoe_w");
+    let former = GrantAccess {
+        owner: "c".to_owned(),
+        addresses: vec!["10.0.0.1".parse().unwrap()],
+        initiator: None,
+        read_only: false,
+    };
+    for node in [alike, NODE] {
+        attached(&driver, &id, node, Mode::MultiNodeMultiWriter).await.unwrap();
+    }
+    gateway.grant("tank/k8s/a", former_name, &former).await.unwrap();
+    driver.unpublish(&id, "node-1;10.0.0.1;joe").await.unwrap();
+    assert_eq!(gateway.nodes("tank/k8s/a"), [name_of(alike)]);
+    assert_eq!(gateway.served("tank/k8s/a"), [name_of(alike)]);
+    // So does an attachment end it.
+    gateway.grant("tank/k8s/a", former_name, &former).await.unwrap();
+    attached(&driver, &id, NODE, Mode::MultiNodeMultiWriter).await.unwrap();
+    assert_eq!(gateway.nodes("tank/k8s/a"), [alike, NODE].map(name_of));
+}
+
+/// Its pods may be served by it, and its driver may have started while the interface was away.
+#[tokio::test]
+async fn an_address_that_a_node_has_lost_stays_admitted_until_the_detachment() {
+    let gateway = Arc::new(ModelGateway::new(&["tank/k8s"]));
+    let driver = driver(&gateway, "c", "g");
+    let id = made(&driver).await;
+    let names_of = |node: &str, read_only: bool| {
+        let node: Node = node.parse().unwrap();
+        node.access_name(read_only)
+    };
+    let nodes = || gateway.nodes("tank/k8s/a");
+    let (both, writes) = ("node-1;10.0.0.1,10.0.1.1;", Mode::SingleNodeWriter);
+    for node in [both, NODE, NODE] {
+        attached(&driver, &id, node, writes).await.unwrap();
+    }
+    let mut kept = [both, NODE].map(|node| names_of(node, false));
+    kept.sort();
+    assert_eq!(nodes(), kept);
+    // It is back; then another address is in its place.
+    attached(&driver, &id, both, writes).await.unwrap();
+    assert_eq!(nodes(), [names_of(both, false)]);
+    let moved = "node-1;10.0.0.1,10.0.2.1;";
+    attached(&driver, &id, moved, writes).await.unwrap();
+    assert_eq!(nodes(), [names_of(moved, false)]);
+    // Access for writing does not outlast one for reading.
+    attached(&driver, &id, NODE, Mode::SingleNodeReaderOnly).await.unwrap();
+    assert_eq!(nodes(), [names_of(NODE, true)]);
+    driver.unpublish(&id, NODE).await.unwrap();
+    for node in [both, NODE] {
+        attached(&driver, &id, node, writes).await.unwrap();
+    }
+    driver.unpublish(&id, NODE).await.unwrap();
+    assert!(nodes().is_empty() && gateway.served("tank/k8s/a").is_empty());
 }
 
 #[tokio::test]

@@ -4,12 +4,14 @@
 
 use super::sysfs;
 use crate::limits::{
-    FORMAT_LOOK_SECONDS, MAX_OUTPUT_BYTES, MAX_PATIENCE_SECONDS, MAX_STUCK_CHILDREN, REAP_SECONDS,
+    FORMAT_LOOK_SECONDS, MAX_ENDINGS, MAX_OUTPUT_BYTES, MAX_PATIENCE_SECONDS, MAX_STUCK_CHILDREN,
+    REAP_SECONDS,
 };
 use async_trait::async_trait;
 use std::fmt;
 use std::fs;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::Stdio;
@@ -22,6 +24,10 @@ use tokio::process::{Child, Command};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 use zgate_io::mountinfo::{self, MountLine};
+
+/// Exit statuses of a program such as `nsenter` or `env` that could not start the program which
+/// it was given (POSIX, `env`): it is there but does not start, and is not found.
+const NOT_STARTED: RangeInclusive<i32> = 126..=127;
 
 /// End of a command that failed.
 #[derive(Debug, Error)]
@@ -70,11 +76,12 @@ impl HostError {
 
     /// Returns whether the program has ended by itself, or has had all of its time. Only then
     /// does this say something about the server that it asked: a program that was not started,
-    /// had no place, or was ended by a signal has asked nobody.
+    /// be it by the driver or by `nsenter`, had no place, or was ended by a signal has asked
+    /// nobody.
     #[must_use]
     pub fn has_run(&self) -> bool {
         match self {
-            Self::Failed { status, .. } => *status >= 0,
+            Self::Failed { status, .. } => *status >= 0 && !NOT_STARTED.contains(status),
             Self::TimedOut { .. } => true,
             Self::Start { .. } | Self::Stuck => false,
         }
@@ -202,22 +209,43 @@ pub struct System {
     /// Program and arguments that every command follows, such as `nsenter`.
     prefix: Vec<String>,
     free: Arc<Semaphore>,
+    /// Places of commands that end what others wait for.
+    endings: Arc<Semaphore>,
+}
+
+/// Returns whether a command ends what others wait for: a session, the queue of a multipath
+/// device, a mount. Those that wait may have all other places, and keep them until it has run.
+fn is_ending(program: &str, arguments: &[&str]) -> bool {
+    match program {
+        "iscsiadm" | "multipath" | "multipathd" => true,
+        "umount" => arguments.iter().any(|argument| ["-f", "-l"].contains(argument)),
+        _ => false,
+    }
 }
 
 impl System {
     /// Creates a host whose commands follow a prefix.
     #[must_use]
     pub fn new(prefix: Vec<String>) -> Self {
-        Self { prefix, free: Arc::new(Semaphore::new(MAX_STUCK_CHILDREN)) }
+        Self {
+            prefix,
+            free: Arc::new(Semaphore::new(MAX_STUCK_CHILDREN)),
+            endings: Arc::new(Semaphore::new(MAX_ENDINGS)),
+        }
     }
 
     /// Takes a place for a command, and waits for one until `end`. Returns also whether it has
     /// waited.
-    async fn place(&self, end: Instant) -> Result<(OwnedSemaphorePermit, bool), HostError> {
-        if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
+    async fn place(
+        &self,
+        (program, arguments): (&str, &[&str]),
+        end: Instant,
+    ) -> Result<(OwnedSemaphorePermit, bool), HostError> {
+        let places = if is_ending(program, arguments) { &self.endings } else { &self.free };
+        if let Ok(permit) = Arc::clone(places).try_acquire_owned() {
             return Ok((permit, false));
         }
-        match timeout_at(end, Arc::clone(&self.free).acquire_owned()).await {
+        match timeout_at(end, Arc::clone(places).acquire_owned()).await {
             Ok(Ok(permit)) => Ok((permit, true)),
             _ => Err(HostError::Stuck),
         }
@@ -287,7 +315,9 @@ impl Host for System {
         // The wait for a place is part of the limit: callers add limits up.
         let begun = Instant::now();
         let end = begun + limit;
-        let (permit, has_waited) = self.place(end).await?;
+        // Longer programs hold the lock of their volume meanwhile.
+        let place_end = end.min(begun + FORMAT_LOOK_SECONDS);
+        let (permit, has_waited) = self.place((&program, arguments), place_end).await?;
         let mut child = self
             .command(&program, arguments)
             .spawn()
@@ -451,6 +481,40 @@ mod tests {
         assert_eq!(said.unwrap(), "a\n");
     }
 
+    /// Nobody else ends those that hold all others.
+    #[tokio::test]
+    async fn commands_that_end_the_waits_of_others_have_places_of_their_own() {
+        let host = System::new(Vec::new());
+        let all = u32::try_from(MAX_STUCK_CHILDREN).unwrap();
+        let _others = Arc::clone(&host.free).acquire_many_owned(all).await.unwrap();
+        let commands: [(&str, &[&str], bool); 6] = [
+            ("iscsiadm", &["-m", "node", "-T", "t", "--logout"], true),
+            ("multipathd", &["disablequeueing", "map", "/dev/dm-0"], true),
+            ("multipath", &["-f", "/dev/dm-0"], true),
+            ("umount", &["-i", "-c", "-l", "/a"], true),
+            ("umount", &["-i", "-c", "/a"], false),
+            ("sync", &["-f", "/a"], false),
+        ];
+        for (program, arguments, has_place) in commands {
+            let now = tokio::time::Instant::now();
+            let place = host.place((program, arguments), now).await;
+            assert_eq!(place.is_ok(), has_place, "{program} {arguments:?}");
+        }
+    }
+
+    /// Otherwise its volume would stay locked for hours.
+    #[tokio::test(start_paused = true)]
+    async fn a_program_that_takes_hours_does_not_wait_for_hours_for_its_place() {
+        let host = System::new(Vec::new());
+        let all = u32::try_from(MAX_STUCK_CHILDREN).unwrap();
+        let _others = Arc::clone(&host.free).acquire_many_owned(all).await.unwrap();
+        let begun = tokio::time::Instant::now();
+        let (limit, held) = (Duration::from_secs(3600), Box::new(()));
+        let error = host.run_while("true", &[], limit, held, &mut || true).await.unwrap_err();
+        assert!(matches!(error, HostError::Stuck), "{error}");
+        assert!(begun.elapsed() < 2 * FORMAT_LOOK_SECONDS, "{:?}", begun.elapsed());
+    }
+
     /// A server is dead for callers after a command that has timed out.
     #[tokio::test]
     async fn a_command_that_its_wait_cut_short_has_not_timed_out() {
@@ -485,6 +549,8 @@ mod tests {
         let error = host.run("sh", &["-c", "echo no >&2; exit 3"], limit).await.unwrap_err();
         assert_eq!(error.status(), Some(3));
         assert!(error.to_string().contains("no"));
+        let error = host.run("/nowhere/x", &[], limit).await.unwrap_err();
+        assert!(error.status().is_some() && !error.has_run(), "{error}");
         let error = System::new(Vec::new()).run("/nowhere/x", &[], limit).await.unwrap_err();
         assert!(error.to_string().contains("install it"));
     }

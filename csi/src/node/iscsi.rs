@@ -268,6 +268,36 @@ pub(super) async fn condition(host: &dyn Host, reads: &Probes, known: &DiskRecor
     }
 }
 
+/// Removes a multipath device. With what waits in it for paths that are gone, it could not be
+/// removed; and what is left in it would reach the disk when another stage brings paths back,
+/// over what others have written since. So it fails first, also if a session is logged in.
+async fn remove_map(
+    host: &dyn Host,
+    (target, naa): (&str, &str),
+    map: &Disk,
+) -> Result<(), Status> {
+    let device = map.device.to_string_lossy().into_owned();
+    let failing = ["disablequeueing", "map", &device];
+    let fault = match host.run("multipathd", &failing, MULTIPATH_FAIL_SECONDS).await {
+        // A refusal may be told by its word alone, with status 0.
+        Ok(said) if said.trim_start().starts_with("fail") => Some(said.trim().to_owned()),
+        Ok(_) => None,
+        Err(error) => Some(error.to_string()),
+    };
+    // Fails while it is in use; the logout then says so.
+    if let Err(error) = host.run("multipath", &["-f", &device], MULTIPATH_REMOVE_SECONDS).await {
+        tracing::warn!(%error, "multipath");
+    }
+    let Some(fault) = fault else { return Ok(()) };
+    if host.multipath(target, naa).is_some() {
+        let what = format!("{device} may keep what waits for its paths");
+        return Err(ours(&what, &format!("multipathd: {fault}")));
+    }
+    // Nothing waited in it: multipathd is not needed.
+    tracing::warn!(device, fault, "multipathd");
+    Ok(())
+}
+
 /// Ends the sessions with a target.
 pub(super) async fn detach(host: &dyn Host, target: &str, naa: &str) -> Result<(), Status> {
     // The kernel goes on writing after an unmount, and in other mount name spaces.
@@ -281,19 +311,7 @@ pub(super) async fn detach(host: &dyn Host, target: &str, naa: &str) -> Result<(
         )));
     }
     if let Some(disk) = host.multipath(target, naa) {
-        let device = disk.device.to_string_lossy().into_owned();
-        // With what waits in it for paths that are gone, it could not be removed.
-        let failing = ["disablequeueing", "map", &device];
-        if !host.is_logged_in(target)
-            && let Err(error) = host.run("multipathd", &failing, MULTIPATH_FAIL_SECONDS).await
-        {
-            tracing::warn!(%error, "multipathd");
-        }
-        // Fails while it is in use; the logout then says so.
-        if let Err(error) = host.run("multipath", &["-f", &device], MULTIPATH_REMOVE_SECONDS).await
-        {
-            tracing::warn!(%error, "multipath");
-        }
+        remove_map(host, (target, naa), &disk).await?;
     }
     let node = ["-m", "node", "-T", target];
     let end = |more: &[&'static str]| [&node[..], more].concat();

@@ -173,11 +173,14 @@ pub(super) async fn unmount(host: &dyn Host, path: &Path) -> Result<(), Status> 
     detach(host, path, error).await
 }
 
-/// Ends a mount whose server does not answer.
+/// Ends a mount whose server does not answer. Force is for NFS alone: it ends no request of a
+/// file system on a disk, and such an unmount would wait for the disk, too.
 async fn detach(host: &dyn Host, path: &Path, error: HostError) -> Result<(), Status> {
     let name = text(path)?;
+    let Some(mount) = mounted_at(host, path)? else { return Ok(()) };
     tracing::warn!(path = name, %error, "its server does not answer: detached");
-    for option in ["-f", "-l"] {
+    let options: &[&str] = if mount.kind.starts_with(b"nfs") { &["-f", "-l"] } else { &["-l"] };
+    for &option in options {
         let done = host.run("umount", &["-i", "-c", option, name], FORCED_UNMOUNT_SECONDS).await;
         if done.is_ok() && mounted_at(host, path)?.is_none() {
             return Ok(());

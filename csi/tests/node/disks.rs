@@ -80,3 +80,50 @@ async fn a_multipath_device_without_an_answer_about_it_is_waited_for() {
     let told = fixture.machine.0.lock().unwrap().patience;
     assert_eq!(told, Some(Patience::Seconds(120)));
 }
+
+/// Over a later session they would reach the disk, after what another node has written.
+#[tokio::test(start_paused = true)]
+async fn a_multipath_device_that_may_keep_writes_is_not_left_behind() {
+    let fixture = Fixture::new();
+    fixture.tell(|machine| (machine.multipathd, machine.queues) = (true, true));
+    fixture.stage_at("iscsi", TWO_PORTALS).await.unwrap();
+    fixture.tell(|machine| {
+        machine.dead = true;
+        machine.withheld.insert("multipathd", || failed("multipathd", 1));
+    });
+    let records = || std::fs::read_dir(fixture.dir.path().join("volumes")).unwrap().count();
+    for _ in 0..2 {
+        let begun = Instant::now();
+        let refused = fixture.unstage().await.unwrap_err();
+        assert!(begun.elapsed() < UNSTAGE_SECONDS, "{:?}", begun.elapsed());
+        assert_eq!(refused.code(), Code::Unavailable);
+        assert!(refused.message().contains("/dev/dm-0 may keep"), "{refused}");
+        assert_eq!((fixture.count("--logout"), records()), (0, 1));
+    }
+    fixture.tell(|machine| machine.withheld.clear());
+    fixture.unstage().await.unwrap();
+    assert!(!fixture.machine.0.lock().unwrap().has_map);
+    assert_eq!((fixture.count("--logout"), records()), (1, 0));
+}
+
+/// A session may be logged in again while the paths of the device still count as failed.
+#[tokio::test(start_paused = true)]
+async fn a_multipath_device_keeps_nothing_at_its_end_also_with_a_session() {
+    let fixture = Fixture::new();
+    fixture.tell(|machine| (machine.multipathd, machine.queues) = (true, true));
+    fixture.stage_at("iscsi", TWO_PORTALS).await.unwrap();
+    fixture.unstage().await.unwrap();
+    assert_eq!(fixture.count("multipathd disablequeueing map /dev/dm-0"), 1);
+    assert_eq!((fixture.count("multipath -f"), fixture.count("--logout")), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_multipath_device_needs_no_multipathd_for_its_end() {
+    for dead in [false, true] {
+        let fixture = Fixture::new();
+        fixture.stage("iscsi").await.unwrap();
+        fixture.tell(|machine| (machine.has_map, machine.dead) = (true, dead));
+        fixture.unstage().await.unwrap();
+        assert_eq!((fixture.count("multipath -f"), fixture.count("--logout")), (1, 1), "{dead}");
+    }
+}

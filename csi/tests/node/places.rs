@@ -3,11 +3,13 @@
 
 use super::*;
 
-/// Errors of a program that has asked nobody: no place, no process, killed.
-const NOT_RUN: [fn() -> HostError; 3] = [
+/// Errors of a program that has asked nobody: no place, no process, killed, not started by
+/// `nsenter`.
+const NOT_RUN: [fn() -> HostError; 4] = [
     || HostError::Stuck,
     || HostError::Start { program: "p".to_owned(), source: io::ErrorKind::WouldBlock.into() },
     || failed("p", -1),
+    || failed("p", 126),
 ];
 
 /// Unmounts that were forced or lazy, and mounts that are left.
@@ -22,7 +24,7 @@ async fn a_command_that_has_not_run_makes_no_server_dead() {
     // Each program that an unstage asks, and the state of the machine in which it does.
     let states: [(&str, Change); 4] = [
         ("sync", |_| {}),
-        ("umount", |_| {}),
+        ("umount", |machine| machine.forgotten = true),
         ("stat", |machine| machine.in_use = true),
         ("stat", |machine| machine.slow = true),
     ];
@@ -39,7 +41,7 @@ async fn a_command_that_has_not_run_makes_no_server_dead() {
             assert_eq!(taken_away(&fixture), (0, 1), "{program}: {}", error());
             fixture.tell(|machine| {
                 machine.withheld.clear();
-                (machine.in_use, machine.slow) = (false, false);
+                (machine.in_use, machine.slow, machine.forgotten) = (false, false, false);
             });
             fixture.unstage().await.unwrap();
         }

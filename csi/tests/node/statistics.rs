@@ -38,6 +38,20 @@ async fn a_disk_without_a_session_or_that_cannot_be_read_is_abnormal() {
     }
 }
 
+/// Each of two that wait for ever would have its process, and they have one place.
+#[tokio::test(start_paused = true)]
+async fn figures_are_not_asked_for_where_an_inode_was_not_told_in_time() {
+    let fixture = Fixture::new();
+    fixture.tell(|machine| (machine.formatted, machine.kind) = (true, Some("xfs")));
+    fixture.stage("iscsi").await.unwrap();
+    let before = fixture.stats().await.usage;
+    assert_eq!((fixture.count("stat -c"), fixture.count("stat -f")), (1, 1));
+    fixture.tell(|machine| machine.inodes_hang = true);
+    let answer = fixture.stats().await;
+    assert!(answer.volume_condition.unwrap().abnormal && answer.usage == before);
+    assert_eq!((fixture.count("stat -c"), fixture.count("stat -f")), (2, 1));
+}
+
 /// Each of them would keep one of the places for commands, until none is left.
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_hangs_has_one_read_waiting_and_stops_no_other_volume() {
