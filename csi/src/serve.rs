@@ -268,8 +268,8 @@ mod tests {
         assert_eq!(args.address_in.len(), 2);
         let node = args.node_settings("n").unwrap().node;
         assert!(node.addresses.iter().all(IpAddr::is_loopback), "{node}");
-        let nowhere = parsed(&["--address-in", "192.0.2.0/24"]).unwrap().args;
-        assert!(nowhere.node_settings("n").unwrap_err().to_string().contains("192.0.2.0/24"));
+        let nowhere = parsed(&["--address-in", "240.0.0.0/4"]).unwrap().args;
+        assert!(nowhere.node_settings("n").unwrap_err().to_string().contains("240.0.0.0/4"));
     }
 
     #[test]

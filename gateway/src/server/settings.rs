@@ -243,8 +243,13 @@ mod tests {
 
     #[test]
     fn the_replay_cache_of_an_earlier_version_is_removed_and_nothing_else() {
-        use std::fs::{create_dir, remove_file, symlink_metadata, write};
+        use std::fs::{
+            Permissions, create_dir, remove_file, set_permissions, symlink_metadata, write,
+        };
+        use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
+        // Other tests change the mask of the process.
+        set_permissions(dir.path(), Permissions::from_mode(0o700)).unwrap();
         let [old, other] = [REPLAY_CACHE, "other"].map(|name| dir.path().join(name));
         let is_there = || symlink_metadata(&old).is_ok();
         let mut config = Config::default();

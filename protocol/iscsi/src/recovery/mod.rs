@@ -27,7 +27,12 @@ pub(crate) struct Lost {
 impl Session {
     /// Suspends the tasks of a failed connection for Time2Wait plus
     /// Time2Retain (RFC 7143 §7.5).
-    pub(crate) fn keep_for_recovery(&mut self, conn: Connection) {
+    pub(crate) fn keep_for_recovery(&mut self, mut conn: Connection) {
+        // Answers may have come on top of data that filled the bound: the oldest statuses go,
+        // as on a live connection, and not the connection.
+        while conn.retained_bytes > self.config.max_retained_bytes {
+            conn.forget_oldest();
+        }
         let seconds =
             u64::from(self.params.time2wait_seconds) + u64::from(self.params.time2retain_seconds);
         let deadline = self.now.after(Duration::from_secs(seconds));
