@@ -98,7 +98,8 @@ impl Reconciler {
         }
     }
 
-    /// Serves a released dataset again. One that was not released stays as it is.
+    /// Serves a released dataset again. One that was not released is served as it was; its
+    /// clients are told all the same that it may have other content.
     ///
     /// # Errors
     /// If nothing of this name was released or exists, or datasets cannot be queried.
@@ -111,9 +112,13 @@ impl Reconciler {
         if !is_held {
             self.must_exist(&name, "resume")?;
         }
-        let resumed = self.state().memory.resume(&name);
+        let mut resumed = self.state().memory.resume(&name);
         let scanned = self.scan(gateway);
         // The store of an export around one of them was never away, and does not tell by itself.
+        // Nor is there a hold of what no entry names, or of what was unmounted in between.
+        if !resumed.contains(&name) {
+            resumed.push(name);
+        }
         gateway.content_replaced(&resumed);
         scanned.map(|_| ())
     }

@@ -509,6 +509,15 @@ impl Setup<'_> {
             list(&format!("printf '{key}\\tno\\ton\\t%s\\ttank/data\\n' '{point}'"))?;
             resource.expect("start", code, said)?;
         }
+        // What is mounted there, or further in, has the export: a locked backup hides nothing.
+        for mounted in [export.as_path(), above] {
+            let (mounted, inner) = (mounted.display(), export.display());
+            let line = "%s\\t%s\\ton\\t%s\\ttank/%s\\n";
+            list(&format!(
+                "printf '{line}{line}' unavailable no '{mounted}' backup available yes '{inner}' home"
+            ))?;
+            resource.expect("start", ERR_CONFIGURED, "multihost=on tank")?;
+        }
         resource.expect("monitor", NOT_RUNNING, "")?;
         list("exit 1")?;
         resource.expect("start", ERR_CONFIGURED, "cannot tell if the keys of pool tank")
