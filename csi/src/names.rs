@@ -240,6 +240,15 @@ impl Node {
         Some((text.parse().ok()?, name.ends_with(READ_ONLY)))
     }
 
+    /// Returns the name of the node in its name at the gateway, and true if it may only read;
+    /// also where the id is none any more.
+    #[must_use]
+    pub fn holder(name: &str) -> Option<(String, bool)> {
+        let id = Self::id_in_access_name(name)?;
+        let (node, _) = id.split_once(';')?;
+        Some((node.to_owned(), name.ends_with(READ_ONLY)))
+    }
+
     /// Returns the id in a node's name at the gateway. It may be one that is none any more: what
     /// is valid has changed since the access was given.
     #[must_use]
@@ -325,6 +334,7 @@ mod tests {
         let former = "n_s10.0.0.1_sjoe_w";
         assert_eq!(Node::id_in_access_name(former).as_deref(), Some("n;10.0.0.1;joe"));
         assert_eq!(Node::from_access_name(former), None);
+        assert_eq!(Node::holder(former), Some(("n".to_owned(), false)));
         assert_eq!(Node::from_access_name("n"), None);
         assert_eq!(Node::from_access_name("n_x_w"), None);
     }

@@ -153,11 +153,11 @@ fn check_others(
     wanted: Wanted,
     read_only: bool,
 ) -> Result<(), Status> {
-    for (other, other_reads_only) in
-        volume.access.iter().filter_map(|name| Node::from_access_name(name))
-    {
-        if other.name == node.name {
-            if other == *node && other_reads_only != read_only {
+    for name in &volume.access {
+        let Some((other, other_reads_only)) = Node::holder(name) else { continue };
+        if other == node.name {
+            let is_same = *name == node.access_name(other_reads_only);
+            if is_same && other_reads_only != read_only {
                 return Err(Status::already_exists(format!(
                     "volume {} is published to node {} {}",
                     volume.id,
@@ -171,7 +171,7 @@ fn check_others(
         if wanted.is_single_node() || (both_write && !wanted.has_many_writers()) {
             return Err(Status::failed_precondition(format!(
                 "volume {} is published to node {}; detach it there first",
-                volume.id, other.name
+                volume.id, other
             )));
         }
     }

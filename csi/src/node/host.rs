@@ -217,7 +217,9 @@ pub struct System {
 /// device, a mount. Those that wait may have all other places, and keep them until it has run.
 fn is_ending(program: &str, arguments: &[&str]) -> bool {
     match program {
-        "iscsiadm" | "multipath" | "multipathd" => true,
+        "iscsiadm" => arguments.iter().any(|argument| ["--logout", "delete"].contains(argument)),
+        "multipath" => arguments.contains(&"-f"),
+        "multipathd" => arguments.contains(&"disablequeueing"),
         "umount" => arguments.iter().any(|argument| ["-f", "-l"].contains(argument)),
         _ => false,
     }
@@ -487,11 +489,13 @@ mod tests {
         let host = System::new(Vec::new());
         let all = u32::try_from(MAX_STUCK_CHILDREN).unwrap();
         let _others = Arc::clone(&host.free).acquire_many_owned(all).await.unwrap();
-        let commands: [(&str, &[&str], bool); 6] = [
+        let commands: [(&str, &[&str], bool); 8] = [
             ("iscsiadm", &["-m", "node", "-T", "t", "--logout"], true),
             ("multipathd", &["disablequeueing", "map", "/dev/dm-0"], true),
             ("multipath", &["-f", "/dev/dm-0"], true),
             ("umount", &["-i", "-c", "-l", "/a"], true),
+            ("iscsiadm", &["-m", "node", "-T", "t", "--login"], false),
+            ("multipath", &["-v1", "/dev/sda"], false),
             ("umount", &["-i", "-c", "/a"], false),
             ("sync", &["-f", "/a"], false),
         ];

@@ -71,7 +71,17 @@ pub(super) async fn attach(
 /// portals there is: multipathd makes devices of one path, too.
 async fn set_patience(node: &Node, target: &str, naa: &str) {
     let host = &*node.host;
-    let map = host.multipath(target, naa).filter(|_| host.paths(target, naa).len() > 1);
+    let map = host.multipath(target, naa);
+    if let Some(map) = &map {
+        // An unstage that did not come to its end has told multipathd to fail its commands, and
+        // multipathd does so at its next look, whatever the device says now.
+        let device = map.device.to_string_lossy().into_owned();
+        let restoring = ["restorequeueing", "map", &device];
+        if let Err(error) = host.run("multipathd", &restoring, COMMAND_SECONDS).await {
+            tracing::info!(device, %error, "multipathd");
+        }
+    }
+    let map = map.filter(|_| host.paths(target, naa).len() > 1);
     let patience = match map {
         Some(map) if keeps_commands(host, &map).await => OF_MANY_PATHS,
         Some(_) => OF_MANY_PATHS_UNKEPT,

@@ -112,6 +112,7 @@ async fn a_multipath_device_keeps_nothing_at_its_end_also_with_a_session() {
     let fixture = Fixture::new();
     fixture.tell(|machine| (machine.multipathd, machine.queues) = (true, true));
     fixture.stage_at("iscsi", TWO_PORTALS).await.unwrap();
+    assert_eq!(fixture.count("multipathd restorequeueing map /dev/dm-0"), 1, "of one before");
     fixture.unstage().await.unwrap();
     assert_eq!(fixture.count("multipathd disablequeueing map /dev/dm-0"), 1);
     assert_eq!((fixture.count("multipath -f"), fixture.count("--logout")), (1, 1));
