@@ -203,6 +203,9 @@ async fn write_unstable(
 /// Returns the descriptor that a COMMIT syncs: that of the writes, which is told of all their
 /// losses; another one where nothing has been written by now.
 fn committed_by(file: &PosixFile) -> StoreResult<Arc<OwnedFd>> {
+    if !file.entry.mount.names.how.reports_losses_once() {
+        return file.any();
+    }
     file.entry.cached_writer().map_or_else(|| file.any(), |writer| Ok(writer.fd))
 }
 

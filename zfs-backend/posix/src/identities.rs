@@ -39,6 +39,12 @@ impl MountedDevices {
             return;
         }
         let mut by_key = self.0.by_key.write().unwrap_or_else(PoisonError::into_inner);
+        // Two handles of one store must not have one identity: the state of an open is used
+        // with the handle by which it was opened.
+        let is_known = by_key.values().any(|device| *device == line.device);
+        if is_known && !by_key.contains_key(&key) {
+            return;
+        }
         // Of two with one key, handles lead to the one that was found first.
         by_key.entry(key).or_insert(line.device);
         self.0.any.store(true, Ordering::Release);

@@ -90,7 +90,9 @@ impl PosixFile {
     /// Records the result of a COMMIT, whose sync began when `before` unstable writes had
     /// ended.
     pub(crate) fn committed(&self, before: u64, result: StoreResult<()>) {
-        self.tree.unsynced.synced(&self.entry, before, result);
+        if self.entry.mount.names.how.reports_losses_once() {
+            self.tree.unsynced.synced(&self.entry, before, result);
+        }
     }
 
     /// Returns whether queries of it need no network: attributes and pages in
@@ -120,13 +122,13 @@ impl Drop for PosixFile {
             let files = (self.reader.take(), self.writer.take());
             engine.detach(move || {
                 if gone(&entry) {
-                    tree.orphan(&entry.handle);
+                    tree.orphan(&entry);
                 }
                 drop(files);
             });
         } else if gone(&entry) {
             let closing = (self.reader.take(), self.writer.take());
-            tree.orphan(&entry.handle);
+            tree.orphan(&entry);
             engine.detach(move || drop((entry, closing)));
         }
     }

@@ -90,7 +90,7 @@ impl Tree {
     pub(crate) fn live_attr(&self, entry: &Entry) -> StoreResult<Attr> {
         let attr = entry.attr()?;
         if attr.nlink == 0 && entry.opens.load(Ordering::Acquire) == 0 {
-            self.orphan(&entry.handle);
+            self.orphan(entry);
             self.known_names.forget(&entry.handle);
             return Err(StoreError::Stale);
         }
@@ -164,9 +164,11 @@ impl Tree {
 
     /// Stops keeping an object that has lost its last name. Closing its
     /// descriptors may free its space.
-    pub(crate) fn orphan(&self, node: &NodeHandle) {
+    pub(crate) fn orphan(&self, entry: &Entry) {
+        let node = &entry.handle;
         // Its data is freed with it.
-        let unsynced = self.unsynced.forget(node);
+        let is_kept = entry.mount.names.how.reports_losses_once();
+        let unsynced = if is_kept { self.unsynced.forget(node) } else { None };
         if let Some(entry) = self.cache.orphan(node).or(unsynced) {
             close(&Arc::clone(&entry.mount), true, move || entry.drop_descriptors());
         }
@@ -433,7 +435,7 @@ impl Tree {
         };
         entry.mark_modified();
         if syscall::stat(&entry.fd).is_ok_and(|stat| stat.stx_nlink == 0) {
-            self.orphan(node);
+            self.orphan(&entry);
             self.known_names.forget(node);
         }
     }

@@ -73,7 +73,7 @@ impl State {
     /// if there is no such holder, or no answer in time.
     pub async fn delegated_attributes(
         &self,
-        file: FileKey,
+        file: impl FnOnce() -> FileKey,
         (caller, now_seconds, patience): Asks<'_>,
     ) -> Option<DelegatedAttributes> {
         if patience.is_over() {
@@ -95,11 +95,16 @@ impl State {
     /// Returns the question to the holder of a write delegation of a file, if it may be asked.
     fn question(
         &self,
-        file: FileKey,
+        file: impl FnOnce() -> FileKey,
         caller: Option<ClientId>,
         now_seconds: u64,
     ) -> Option<Question> {
         let tables = self.lock();
+        // The key costs a hash.
+        if tables.delegations.is_empty() {
+            return None;
+        }
+        let file = file();
         // A client with an expired lease is not asked; it keeps the delegation
         // only by courtesy. Nor is one that has just not answered.
         let there = |client| {
