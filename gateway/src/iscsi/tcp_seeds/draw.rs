@@ -121,6 +121,7 @@ pub(super) fn draw(seed: u64) -> Plan {
     let peers = draft.random.count(3..=12);
     let hosts = draft.random.count(1..=peers.min(6) as u64);
     (0..hosts).for_each(|_| draft.host(is_held));
+    draft.allow_late_intake();
     (hosts..peers).for_each(|_| draft.script());
     let drain_bound = LAST_WORDS_TIMEOUT + AT_ONCE;
     let phases = Phases { short: None, hold, drain_at, drain_bound };
@@ -158,6 +159,21 @@ impl Draft {
         let ends_within = if last == LastWords::Closes { AT_ONCE } else { silence };
         let (host, begins) = (self.address(), self.random.millis(0..=60_000));
         self.hosts.push(HostPlan { host, begins, steps, last, ends_within });
+    }
+
+    /// Gives hosts that take nothing the time that the memory of others costs. Commands of such
+    /// a host stay in the socket while there is no memory for their data. When a host ends that
+    /// held some, the target may take in more of them: only then it has heard them, and its
+    /// patience begins anew. Each of the other hosts that stop with data held ends once; one more
+    /// time is for what a command of a correct host, or the kernel, has held at the beginning.
+    fn allow_late_intake(&mut self) {
+        let holds = |host: &&HostPlan| {
+            matches!(host.last, LastWords::HalfWrite | LastWords::ReadsNothing)
+        };
+        let times = 1 + self.hosts.iter().filter(holds).count() as u32;
+        for host in self.hosts.iter_mut().filter(|host| host.last == LastWords::ReadsNothing) {
+            host.ends_within *= times;
+        }
     }
 
     fn script(&mut self) {

@@ -64,7 +64,7 @@ pub(super) enum Fault {
     HoldUntold,
     /// Hosts that no export names have the time of those that one does.
     StrangersNamed,
-    /// Some READs never end.
+    /// Some short READs, which are those of correct clients, never end.
     ReadsLost,
 }
 
@@ -197,7 +197,7 @@ fn export(plan: &Plan, store: MemoryStore, pool: &BufferPool, fault: Option<Faul
             pool: pool.clone(),
             delay: plan.store_delay,
             loses_reads: fault == Some(Fault::ReadsLost),
-            reads: AtomicU64::new(0),
+            short_reads: AtomicU64::new(0),
         }),
         clients: vec![ClientRule { networks, ..ClientRule::open_to_all() }],
         read_only: false,

@@ -15,7 +15,10 @@ use zgate_store::{
     StoreError, StoreFuture,
 };
 
-/// READs of which one never ends, if any are lost.
+/// Longest READ that may be lost, in bytes. Only correct clients have such short ones run: a
+/// peer that takes no replies would not miss one.
+const LOST_BYTES: usize = 4 << 10;
+/// Short READs of which one never ends, if any are lost.
 const LOST_ONE_IN: u64 = 8;
 
 /// The tree.
@@ -24,12 +27,22 @@ pub(super) struct PooledFiles {
     pub pool: BufferPool,
     /// Time that each READ and WRITE takes.
     pub delay: Duration,
-    /// Some READs never end.
+    /// Some short READs never end.
     pub loses_reads: bool,
-    pub reads: AtomicU64,
+    /// Short READs so far.
+    pub short_reads: AtomicU64,
 }
 
 impl PooledFiles {
+    /// Returns whether a READ of so many bytes never ends.
+    fn loses(&self, len: usize) -> bool {
+        if !self.loses_reads || len > LOST_BYTES {
+            return false;
+        }
+        let number = self.short_reads.fetch_add(1, Ordering::Relaxed) + 1;
+        number.is_multiple_of(LOST_ONE_IN)
+    }
+
     async fn take_time(&self) {
         if !self.delay.is_zero() {
             tokio::time::sleep(self.delay).await;
@@ -71,8 +84,7 @@ impl FileStore for PooledFiles {
         how: ReadHow,
     ) -> StoreFuture<'a, ReadData> {
         Box::pin(async move {
-            let number = self.reads.fetch_add(1, Ordering::Relaxed);
-            if self.loses_reads && number % LOST_ONE_IN == LOST_ONE_IN - 1 {
+            if self.loses(len) {
                 std::future::pending::<()>().await;
             }
             // A disk is given the buffer before it takes its time.
