@@ -131,7 +131,7 @@ async fn access_under_an_earlier_id_of_a_node_ends_with_the_nodes() {
     driver.delete(&id).await.unwrap();
 }
 
-/// What is valid in an id may have changed since access was given under it.
+/// An id may have been valid when access was given under it.
 #[tokio::test]
 async fn a_detachment_by_an_id_that_does_not_parse_ends_the_access_of_the_name() {
     let gateway = Arc::new(ModelGateway::new(&["tank/k8s"]));
