@@ -95,6 +95,10 @@ pub const NEW_ACL_WAIT_MILLISECONDS: u64 = 5_000;
 /// since the last renewal: storage that never answers must not hold what others
 /// wait for without an end.
 pub const LEASES_OF_A_RUNNING_REQUEST: u64 = 10;
+/// Time for which CREATE_SESSION of a restarted client waits, with NFS4ERR_DELAY, for
+/// the requests of its old self, in seconds from its first EXCHANGE_ID: storage of one
+/// pool that hangs longer must not keep the host out of the others.
+pub const RESTART_PATIENCE_SECONDS: u64 = 30;
 /// Grace is extended beyond its regular end while the latest reclaim is no
 /// older than this, in seconds.
 pub const RECLAIM_PAUSE_SECONDS: u64 = 10;

@@ -3,6 +3,7 @@
 use super::Rule;
 use crate::limits::{
     MAX_CACHED_REPLY_BYTES, MAX_OPS, MAX_SESSIONS_PER_CLIENT, MAX_SLOTS, MIN_CHANNEL_BYTES,
+    RESTART_PATIENCE_SECONDS,
 };
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
@@ -27,7 +28,11 @@ const OVERHEAD_BYTES: u32 = 8 << 10;
 impl Rule for CreateSession {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
         let state = &cx.server.state;
-        judge(cx, &mut state.lock(), &args)?;
+        {
+            let mut tables = state.lock();
+            judge(cx, &mut tables, &args)?;
+            check_old_self(cx, &tables, &args)?;
+        }
         let prepared = match check(&args) {
             Ok(channels) => {
                 cx.server.state.keep_record(args.clientid).await.map(|kept| (channels, kept))
@@ -38,6 +43,7 @@ impl Rule for CreateSession {
         // The same request may have run in the meantime, or the client may have
         // been removed.
         judge(cx, &mut tables, &args)?;
+        check_old_self(cx, &tables, &args)?;
         let result = prepared
             .and_then(|(channels, kept)| create(cx, &mut tables, &args, channels, kept))
             .map_err(Failure::from);
@@ -81,6 +87,34 @@ fn judge(cx: &Cx<'_>, tables: &mut Tables, args: &Args) -> Result<(), Failure> {
         return Err(Status::ClidInuse.into());
     }
     Ok(())
+}
+
+/// Checks that nothing runs any more that the client sent before it restarted. What it
+/// does in its new session may depend on names that such a request, slow in storage,
+/// would change afterwards: a RENAME would move away what the new self has made.
+///
+/// The wait ends [`RESTART_PATIENCE_SECONDS`] after the client has registered.
+///
+/// # Errors
+/// [`Status::Delay`] while such a request runs. It is no answer to the sequence number:
+/// the client repeats the request with it.
+fn check_old_self(cx: &Cx<'_>, tables: &Tables, args: &Args) -> Result<(), Status> {
+    let Some(client) = tables.clients.get(&args.clientid).filter(|new| !new.confirmed) else {
+        return Ok(());
+    };
+    let now = cx.now.seconds();
+    let slot = tables.by_name.get(&client.name);
+    let Some(old) = slot.and_then(|slot| tables.clients.get(&slot.confirmed?)) else {
+        return Ok(());
+    };
+    // This request may have come in a session of the old record.
+    let own = u32::from(cx.session_client() == Some(old.id));
+    if old.lease.running() <= own || now >= client.registered_seconds + RESTART_PATIENCE_SECONDS {
+        return Ok(());
+    }
+    // The record must outlive the wait, which may be longer than its lease.
+    client.lease.renew(now);
+    Err(Status::Delay)
 }
 
 /// The channels of a valid request.

@@ -17,7 +17,8 @@ use zgate_nfs_wire::v4::{ClientId, Status, Verifier};
 
 impl State {
     /// Adds a new, unconfirmed record under its name; replaces an older
-    /// unconfirmed one.
+    /// unconfirmed one. One of the same incarnation of the client passes its time of
+    /// registration on: clients repeat EXCHANGE_ID before each CREATE_SESSION.
     ///
     /// # Errors
     /// [`Status::Delay`] or [`Status::Resource`] if there are too many clients,
@@ -34,7 +35,11 @@ impl State {
     ) -> Result<ClientId, Status> {
         let by = Registrant::of(call, verifier);
         self.grace.check_owner(name, &by, now_seconds)?;
+        let mut registered_seconds = now_seconds;
         if let Some(old) = tables.by_name.get(name).and_then(|slot| slot.unconfirmed) {
+            let same = tables.clients.get(&old);
+            let same = same.filter(|o| o.verifier == verifier && o.principal == by.principal);
+            registered_seconds = same.map_or(now_seconds, |same| same.registered_seconds);
             self.drop_client(tables, old, now_seconds);
         }
         let host = self.hosts.account(call.peer.address);
@@ -49,6 +54,7 @@ impl State {
             assurance: by.assurance,
             machine_credential: false,
             minor_zero,
+            registered_seconds,
             confirmed: false,
             record_removals: 0,
             record_begun: false,

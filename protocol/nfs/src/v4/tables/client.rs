@@ -83,6 +83,9 @@ pub struct Client {
     pub machine_credential: bool,
     /// Minor version 0 (SETCLIENTID) or later (EXCHANGE_ID).
     pub minor_zero: bool,
+    /// When the host first registered with this verifier since its last confirmation,
+    /// in seconds: EXCHANGE_ID that is repeated makes a new record.
+    pub registered_seconds: u64,
     /// True if it was confirmed.
     pub confirmed: bool,
     /// Number of removals of the record of its name while this record existed:

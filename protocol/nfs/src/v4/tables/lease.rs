@@ -47,9 +47,16 @@ impl Lease {
     pub fn expired(&self, now_seconds: u64, lease_seconds: u32) -> bool {
         // Before the time: a request that ends renews the lease before it is no
         // longer counted.
-        let is_running = self.running.load(Ordering::Acquire) > 0;
+        let is_running = self.running() > 0;
         let leases = if is_running { LEASES_OF_A_RUNNING_REQUEST } else { 1 };
         now_seconds > self.renewed_seconds() + leases * u64::from(lease_seconds)
+    }
+
+    /// Number of the client's requests that are running: those in slots of its
+    /// sessions; of a client of minor version 0 only those that name it.
+    #[must_use]
+    pub fn running(&self) -> u32 {
+        self.running.load(Ordering::Acquire)
     }
 
     /// Revokes the lease permanently.
@@ -110,7 +117,9 @@ mod tests {
         let lease = Arc::new(Lease::new(100));
         assert!(!lease.expired(120, 20) && lease.expired(121, 20));
         let (one, two) = (RunningRequest::of(&lease), RunningRequest::of(&lease));
+        assert_eq!(lease.running(), 2);
         drop(one);
+        assert_eq!(lease.running(), 1);
         let last = 100 + 20 * LEASES_OF_A_RUNNING_REQUEST;
         assert!(!lease.expired(last, 20) && lease.expired(last + 1, 20));
         two.lease().renew(130);

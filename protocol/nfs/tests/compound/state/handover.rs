@@ -3,11 +3,12 @@
 
 use std::rc::Rc;
 use zgate_memory::{FileOp, When};
-use zgate_nfs::limits::LEASES_OF_A_RUNNING_REQUEST;
+use zgate_nfs::limits::{LEASES_OF_A_RUNNING_REQUEST, RESTART_PATIENCE_SECONDS};
 use zgate_nfs_wire::v4::Fh;
 use zgate_nfs_wire::v4::op::Allocate;
 use zgate_nfs_wire::v4::op::Clone;
 use zgate_nfs_wire::v4::op::Copy;
+use zgate_nfs_wire::v4::op::CreateSession;
 use zgate_nfs_wire::v4::op::Deallocate;
 use zgate_nfs_wire::v4::op::Open;
 use zgate_nfs_wire::v4::op::Renew;
@@ -200,12 +201,61 @@ fn a_restarted_client_is_not_overtaken_by_its_own_past() {
         let late = a.begin_next(write(&opened, b"old"));
         harness.simulation.settle();
         a.reboot();
+        if minor == 0 {
+            a.introduce(false);
+            assert_eq!(a.open(&OpenRequest::name(&root, "f")).unwrap_err(), Status::Delay);
+            hold.release();
+            harness.simulation.settle();
+        } else {
+            let sequence = a.exchange_id().unwrap().sequenceid;
+            assert_eq!(a.create_session(sequence, false), Err(Status::Delay));
+            assert_eq!(a.create_session(sequence, false), Err(Status::Delay), "not kept");
+            hold.release();
+            harness.simulation.settle();
+            a.create_session(sequence, false).unwrap();
+            a.reclaim_complete().unwrap();
+        }
+        assert!(late.borrow().is_some());
+        assert!(a.open(&OpenRequest::name(&root, "f")).is_ok());
+    }
+}
+
+/// No stateid names the client of a REMOVE or RENAME.
+#[test]
+fn a_restarted_client_waits_for_the_names_that_it_changed_before() {
+    for minor in 1..=2 {
+        let Pair { harness, a, root, .. } = pair(minor);
+        a.file(&root, "f", b"old");
+        let hold = harness.store.faults().hold_next(FileOp::Remove, When::BeforeEffect);
+        let late = a.begin_next(Ops::new().at(&root).remove("f"));
+        harness.simulation.settle();
+        a.reboot();
+        // Storage that hangs longer does not keep the host out. Another EXCHANGE_ID
+        // does not make the wait longer.
+        for _ in 0..RESTART_PATIENCE_SECONDS {
+            let sequence = a.exchange_id().unwrap().sequenceid;
+            assert_eq!(a.create_session(sequence, false), Err(Status::Delay));
+            harness.pass_seconds(1);
+        }
         a.introduce(false);
-        assert_eq!(a.open(&OpenRequest::name(&root, "f")).unwrap_err(), Status::Delay);
+        assert!(late.borrow().is_none());
         hold.release();
         harness.simulation.settle();
         assert!(late.borrow().is_some());
-        assert!(a.open(&OpenRequest::name(&root, "f")).is_ok());
+        // Nothing of it runs now.
+        a.reboot();
+        a.introduce(false);
+    }
+}
+
+#[test]
+fn a_restarted_client_may_make_its_session_inside_of_the_old_one() {
+    for minor in 1..=2 {
+        let Pair { a, .. } = pair(minor);
+        a.reboot();
+        let sequence = a.exchange_id().unwrap().sequenceid;
+        let args = a.session_args(sequence, false);
+        assert_eq!(a.run(Ops::new().op::<CreateSession>(&args)).status, Status::Ok);
     }
 }
 
