@@ -164,14 +164,14 @@ impl Network {
 
     /// The faults are over: from now on answers come in time.
     pub fn heal(self: &Arc<Self>) {
-        let held = {
+        let damaged = {
             let mut inside = lock(&self.inside);
             inside.partitioned_until.clear();
             inside.cut_reply = None;
             inside.faults_end = Some(self.executor.nanos());
             Self::release(&mut inside)
         };
-        held.into_iter().for_each(|link| self.cut(link));
+        damaged.into_iter().for_each(|link| self.cut(link));
     }
 
     /// A client connects over RDMA from now on.

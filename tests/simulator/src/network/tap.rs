@@ -98,8 +98,13 @@ impl Tap {
     }
 
     /// True if it lets nothing pass any more.
-    pub(super) fn holds(&self) -> bool {
+    fn holds(&self) -> bool {
         self.is_done && self.act == Act::Hold
+    }
+
+    /// True if the intruder has done what it planned.
+    pub(super) fn has_acted(&self) -> bool {
+        self.is_done
     }
 
     /// Returns whether it is time; counts the messages before.

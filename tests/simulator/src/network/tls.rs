@@ -386,18 +386,20 @@ impl Network {
         });
     }
 
-    /// The connections of clients that an intruder holds up end.
+    /// The intruder leaves the clients' connections alone. Returns those that it has
+    /// damaged: they must end, because one side may wait for the rest of a record whose
+    /// length was changed, or for bytes that were held back.
     pub(super) fn release(inside: &mut Inside) -> Vec<u64> {
-        let mut held = Vec::new();
+        let mut damaged = Vec::new();
         for (number, link) in &mut inside.links {
             let Some(secure) = &mut link.secure else { continue };
             if link.client != crate::tls::STRANGER
                 && let Some(tap) = secure.tap.take()
-                && tap.holds()
+                && tap.has_acted()
             {
-                held.push(*number);
+                damaged.push(*number);
             }
         }
-        held
+        damaged
     }
 }
