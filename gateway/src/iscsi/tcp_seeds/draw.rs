@@ -167,9 +167,8 @@ impl Draft {
     /// patience begins anew. Each of the other hosts that stop with data held ends once; one more
     /// time is for what a command of a correct host, or the kernel, has held at the beginning.
     fn allow_late_intake(&mut self) {
-        let holds = |host: &&HostPlan| {
-            matches!(host.last, LastWords::HalfWrite | LastWords::ReadsNothing)
-        };
+        let holds =
+            |host: &&HostPlan| matches!(host.last, LastWords::HalfWrite | LastWords::ReadsNothing);
         let times = 1 + self.hosts.iter().filter(holds).count() as u32;
         for host in self.hosts.iter_mut().filter(|host| host.last == LastWords::ReadsNothing) {
             host.ends_within *= times;
