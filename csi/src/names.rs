@@ -252,7 +252,7 @@ impl Node {
     /// Returns the id in a node's name at the gateway. It may be one that is none any more: what
     /// is valid has changed since the access was given.
     #[must_use]
-    pub fn id_in_access_name(name: &str) -> Option<String> {
+    fn id_in_access_name(name: &str) -> Option<String> {
         let escaped = name.strip_suffix(READ_ONLY).or_else(|| name.strip_suffix(READ_WRITE))?;
         let mut text = String::new();
         let mut rest = escaped.chars();

@@ -110,10 +110,8 @@ impl Controller {
 /// and its initiator name in it, and changes with them: it may have access under an earlier one,
 /// also under one that does not parse any more.
 fn accesses_of<'a>(volume: &'a Volume, node_name: &'a str) -> impl Iterator<Item = &'a String> {
-    let is_its = move |name: &&String| {
-        let id = Node::id_in_access_name(name);
-        id.as_deref().and_then(|id| id.split_once(';')).is_some_and(|(name, _)| name == node_name)
-    };
+    let is_its =
+        move |name: &&String| Node::holder(name).is_some_and(|(name, _)| name == node_name);
     volume.access.iter().filter(is_its)
 }
 

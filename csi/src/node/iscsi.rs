@@ -72,18 +72,17 @@ pub(super) async fn attach(
 async fn set_patience(node: &Node, target: &str, naa: &str) {
     let host = &*node.host;
     let map = host.multipath(target, naa);
-    if let Some(map) = &map {
+    let device = map.map(|map| map.device.to_string_lossy().into_owned());
+    if let Some(device) = &device {
         // An unstage that did not come to its end has told multipathd to fail its commands, and
         // multipathd does so at its next look, whatever the device says now.
-        let device = map.device.to_string_lossy().into_owned();
-        let restoring = ["restorequeueing", "map", &device];
+        let restoring = ["restorequeueing", "map", device];
         if let Err(error) = host.run("multipathd", &restoring, COMMAND_SECONDS).await {
             tracing::info!(device, %error, "multipathd");
         }
     }
-    let map = map.filter(|_| host.paths(target, naa).len() > 1);
-    let patience = match map {
-        Some(map) if keeps_commands(host, &map).await => OF_MANY_PATHS,
+    let patience = match device.filter(|_| host.paths(target, naa).len() > 1) {
+        Some(device) if keeps_commands(host, &device).await => OF_MANY_PATHS,
         Some(_) => OF_MANY_PATHS_UNKEPT,
         None => node.patience,
     };
@@ -95,9 +94,8 @@ async fn set_patience(node: &Node, target: &str, naa: &str) {
 /// Returns whether a multipath device keeps commands while all its paths are away. One that
 /// does not fails them with its last path, and file systems with them: a gateway that
 /// restarts takes all paths.
-async fn keeps_commands(host: &dyn Host, map: &Disk) -> bool {
-    let device = map.device.to_string_lossy().into_owned();
-    let fault = match host.run("dmsetup", &["table", &device], COMMAND_SECONDS).await {
+async fn keeps_commands(host: &dyn Host, device: &str) -> bool {
+    let fault = match host.run("dmsetup", &["table", device], COMMAND_SECONDS).await {
         Ok(table) if table.split_whitespace().any(|word| word == QUEUEING) => return true,
         Ok(_) => "commands fail when all paths are away".to_owned(),
         Err(error) => error.to_string(),
@@ -294,7 +292,7 @@ async fn remove_map(
         Ok(_) => None,
         Err(error) => Some(error.to_string()),
     };
-    // Fails while it is in use; the logout then says so.
+    // Fails while it is in use.
     if let Err(error) = host.run("multipath", &["-f", &device], MULTIPATH_REMOVE_SECONDS).await {
         tracing::warn!(%error, "multipath");
     }

@@ -161,7 +161,7 @@ pub(crate) async fn write(
     let len = data.len();
     let written = engine.write_from((&fd, mode), offset, data, sync).await.or_store();
     file.entry.mark_modified();
-    let is_told_once = file.entry.mount.names.how.reports_losses_once();
+    let is_told_once = file.entry.reports_losses_once();
     let loss = loss_of_write(written, len, is_told_once);
     if let Some(error) = loss {
         file.losses().count(error);
@@ -203,7 +203,7 @@ async fn write_unstable(
 /// Returns the descriptor that a COMMIT syncs: that of the writes, which is told of all their
 /// losses; another one where nothing has been written by now.
 fn committed_by(file: &PosixFile) -> StoreResult<Arc<OwnedFd>> {
-    if !file.entry.mount.names.how.reports_losses_once() {
+    if !file.entry.reports_losses_once() {
         return file.any();
     }
     file.entry.cached_writer().map_or_else(|| file.any(), |writer| Ok(writer.fd))

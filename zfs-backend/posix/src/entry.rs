@@ -341,10 +341,16 @@ impl Entry {
         *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
     }
 
+    /// Returns whether the kernel tells the loss of earlier writes to one sync alone, so that
+    /// the others must hear of it from here.
+    pub(crate) fn reports_losses_once(&self) -> bool {
+        self.mount.names.how.reports_losses_once()
+    }
+
     /// Returns the syncs of this file.
     pub(crate) fn syncs(&self) -> &Syncs {
         self.syncs.get_or_init(|| {
-            let reports = Reports::new(self.mount.names.how.reports_losses_once());
+            let reports = Reports::new(self.reports_losses_once());
             Box::new(Syncs { group: GroupSync::default(), reports })
         })
     }

@@ -81,7 +81,7 @@ impl PosixFile {
     /// Begins a change of its data that a COMMIT syncs. `None` if no more files may wait
     /// for that: the change must sync itself.
     pub(crate) fn begin_unstable(&self) -> Option<UnstableWrite<'_>> {
-        if !self.entry.mount.names.how.reports_losses_once() {
+        if !self.entry.reports_losses_once() {
             return Some(UnstableWrite::unrecorded());
         }
         self.tree.unsynced.begin(&self.entry)
@@ -90,7 +90,7 @@ impl PosixFile {
     /// Records the result of a COMMIT, whose sync began when `before` unstable writes had
     /// ended.
     pub(crate) fn committed(&self, before: u64, result: StoreResult<()>) {
-        if self.entry.mount.names.how.reports_losses_once() {
+        if self.entry.reports_losses_once() {
             self.tree.unsynced.synced(&self.entry, before, result);
         }
     }

@@ -167,7 +167,7 @@ impl Tree {
     pub(crate) fn orphan(&self, entry: &Entry) {
         let node = &entry.handle;
         // Its data is freed with it.
-        let is_kept = entry.mount.names.how.reports_losses_once();
+        let is_kept = entry.reports_losses_once();
         let unsynced = if is_kept { self.unsynced.forget(node) } else { None };
         if let Some(entry) = self.cache.orphan(node).or(unsynced) {
             close(&Arc::clone(&entry.mount), true, move || entry.drop_descriptors());
@@ -394,7 +394,7 @@ impl Tree {
     }
 
     /// Identifies the object of a directory entry; `None`: something is mounted on it.
-    /// What may hang while the directory does not is left alone.
+    /// A mount that may hang while the directory does not is left alone.
     pub(crate) fn identify(&self, dir: &Entry, name: &Name) -> StoreResult<Identified> {
         if !self.mounts.has_other_stores() {
             // Nothing that is mounted here waits for other storage than the directory does.

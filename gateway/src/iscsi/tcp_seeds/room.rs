@@ -12,13 +12,10 @@ use crate::iscsi::settings::settings;
 use crate::iscsi::tcp;
 use crate::iscsi::tests::gate;
 use crate::net::arrival::{Arrival, NewConnection, Protocol};
-use crate::net::connection_end::Ends;
 use crate::net::connections::{ConnectionLimits, Connections};
 use crate::net::core::{Core, Network};
-use crate::net::drain::Drain;
-use crate::net::interfaces::Interfaces;
 use crate::net::memory_quota::MemoryQuota;
-use crate::net::seeds::listener::listen;
+use crate::net::seeds::listener::{listen, network};
 use crate::net::seeds::peer::Site;
 use crate::net::seeds::run::Gateway;
 use crate::net::seeds::served::Served;
@@ -94,22 +91,8 @@ impl Room {
         let Self { iscsi, pool, fault } = self;
         let connections = Arc::new(Connections::new(LIMITS));
         let quota = MemoryQuota::new(plan.budget_bytes, true, pool.clone());
-        let network = || {
-            Arc::new(Network {
-                connections: Arc::clone(&connections),
-                ends: Ends::default(),
-                pool: pool.clone(),
-                interfaces: Interfaces::default(),
-                rdma: Arc::default(),
-                rdma_stall: Duration::from_secs(60),
-                quota: Arc::clone(&quota),
-                poll_microseconds: 0,
-                drain: Drain::default(),
-                tls: Arc::default(),
-                names_host: Box::new(|_| false),
-            })
-        };
-        let (main, other) = (network(), network());
+        let network_of_core = || network((&connections, &quota), &pool, Box::new(|_| false));
+        let (main, other) = (network_of_core(), network_of_core());
         let [all, forgotten] = [&main, &other].map(|one| Rc::new(Core::new(0, Arc::clone(one))));
         let (address, arrivals) = listen(Protocol::Iscsi, &main);
         let served = Rc::<Served>::default();
@@ -155,11 +138,7 @@ impl Gateway for Target {
     }
 
     fn sound(&self) -> Result<(), String> {
-        let most = self.served.most_of_a_host();
-        if most > LIMITS.per_client {
-            return Err(format!("a host has {most} connections"));
-        }
-        Ok(())
+        self.served.check_hosts(LIMITS)
     }
 
     fn remains(&self) -> Vec<(&'static str, usize)> {

@@ -1,5 +1,6 @@
 //! Connections that the gateway's side has begun and ended.
 
+use crate::net::connections::ConnectionLimits;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -42,8 +43,20 @@ impl Served {
         self.0.borrow().values().filter(|is_served| **is_served).count()
     }
 
-    /// Returns the greatest number of connections that one host has.
-    pub(crate) fn most_of_a_host(&self) -> usize {
+    /// Checks that no host has more connections than it may.
+    ///
+    /// # Errors
+    /// The number that one has.
+    pub(crate) fn check_hosts(&self, limits: ConnectionLimits) -> Result<(), String> {
+        let most = self.most_of_a_host();
+        if most > limits.per_client {
+            Err(format!("a host has {most} connections"))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn most_of_a_host(&self) -> usize {
         let mut counts = BTreeMap::<IpAddr, usize>::new();
         for (from, is_served) in self.0.borrow().iter() {
             *counts.entry(from.ip()).or_default() += usize::from(*is_served);

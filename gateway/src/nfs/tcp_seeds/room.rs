@@ -6,14 +6,12 @@ use super::draw::NAMED;
 use super::plan::Plan;
 use super::store::PooledFiles;
 use crate::net::arrival::{Arrival, NewConnection, Protocol};
-use crate::net::connection_end::Ends;
 use crate::net::connections::{ConnectionLimits, Connections};
 use crate::net::core::{Core, Network};
-use crate::net::drain::Drain;
 use crate::net::interfaces::Interfaces;
 use crate::net::memory_quota::MemoryQuota;
 use crate::net::peer::Peer;
-use crate::net::seeds::listener::listen;
+use crate::net::seeds::listener::{listen, network};
 use crate::net::seeds::peer::Site;
 use crate::net::seeds::run::Gateway;
 use crate::net::seeds::served::Served;
@@ -114,23 +112,15 @@ impl Room {
         let quota = MemoryQuota::new(budget_bytes, true, pool.clone());
         let export = export(plan, tree.store, &pool, fault);
         let nfs = Arc::new(nfs(export, state_dir, &connections));
-        let network = || {
+        let network_of_core = || {
             let v4 = Arc::clone(&nfs.v4);
-            Arc::new(Network {
-                connections: Arc::clone(&connections),
-                ends: Ends::default(),
-                pool: pool.clone(),
-                interfaces: Interfaces::default(),
-                rdma: Arc::default(),
-                rdma_stall: Duration::from_secs(60),
-                quota: Arc::clone(&quota),
-                poll_microseconds: 0,
-                drain: Drain::default(),
-                tls: Arc::default(),
-                names_host: Box::new(move |host| v4.namespace().names_host(host)),
-            })
+            network(
+                (&connections, &quota),
+                &pool,
+                Box::new(move |host| v4.namespace().names_host(host)),
+            )
         };
-        let (main, other) = (network(), network());
+        let (main, other) = (network_of_core(), network_of_core());
         let (home, returning) = Home::new(Handle::current());
         spawn_local(returning.run());
         let service = |network: &Arc<Network>| {
@@ -166,11 +156,7 @@ impl Gateway for Room {
         if held_bytes > self.most_bytes {
             return Err(format!("memory: {held_bytes} of {} bytes", self.most_bytes));
         }
-        let most = self.served.most_of_a_host();
-        if most > LIMITS.per_client {
-            return Err(format!("a host has {most} connections"));
-        }
-        Ok(())
+        self.served.check_hosts(LIMITS)
     }
 
     fn remains(&self) -> Vec<(&'static str, usize)> {

@@ -173,17 +173,25 @@ fn an_error_in_the_middle_of_a_read_is_no_end_of_the_file() {
     }
 }
 
-#[test]
-fn what_a_disk_cannot_write_fails_the_commit() {
+/// Runs a test on an ext4 whose image is larger than the tmpfs it lies on; not where nothing may
+/// be mounted.
+fn on_a_disk_that_cannot_write(test: impl FnOnce(&Disk)) {
     let dir = tempfile::tempdir().unwrap();
     let small = dir.path().join("small");
     std::fs::create_dir(&small).unwrap();
-    // The image is larger than the tmpfs it lies on.
     if !run("mount", &["-t", "tmpfs", "-o", "size=8m", "none", small.to_str().unwrap()]) {
         return;
     }
     if let Some(disk) = Disk::new(&small, 64 << 20, &EXT4, "loop") {
         let_anyone_in(&disk);
+        test(&disk);
+    }
+    run("umount", &["-l", small.to_str().unwrap()]);
+}
+
+#[test]
+fn what_a_disk_cannot_write_fails_the_commit() {
+    on_a_disk_that_cannot_write(|disk| {
         let store = open_store(&disk.at, HandleMode::Auto);
         block_on(async {
             let file = create(&*store, "f").await.unwrap();
@@ -195,22 +203,14 @@ fn what_a_disk_cannot_write_fails_the_commit() {
             let stable = store.write(&file.open, 16 << 20, data, Stability::FileSync).await;
             assert!(lost.contains(&error_of(stable)));
         });
-    }
-    run("umount", &["-l", small.to_str().unwrap()]);
+    });
 }
 
 /// The kernel reports a lost write once per descriptor. The loss counter
 /// reports it to all callers.
 #[test]
 fn every_lost_write_is_counted_whoever_is_told() {
-    let dir = tempfile::tempdir().unwrap();
-    let small = dir.path().join("small");
-    std::fs::create_dir(&small).unwrap();
-    if !run("mount", &["-t", "tmpfs", "-o", "size=8m", "none", small.to_str().unwrap()]) {
-        return;
-    }
-    if let Some(disk) = Disk::new(&small, 64 << 20, &EXT4, "loop") {
-        let_anyone_in(&disk);
+    on_a_disk_that_cannot_write(|disk| {
         let store = open_store(&disk.at, HandleMode::Auto);
         block_on(async {
             let file = create(&*store, "f").await.unwrap();
@@ -234,21 +234,13 @@ fn every_lost_write_is_counted_whoever_is_told() {
             assert!(!matches!(stable, Ok((count, _)) if count == data.len()));
             assert_ne!(store.losses(), commit, "told to a stable WRITE, short or not at all");
         });
-    }
-    run("umount", &["-l", small.to_str().unwrap()]);
+    });
 }
 
 /// Another program is told first, so that the kernel tells nobody who opens the file later.
 #[test]
 fn a_lost_write_is_counted_after_the_file_has_left_the_cache() {
-    let dir = tempfile::tempdir().unwrap();
-    let small = dir.path().join("small");
-    std::fs::create_dir(&small).unwrap();
-    if !run("mount", &["-t", "tmpfs", "-o", "size=8m", "none", small.to_str().unwrap()]) {
-        return;
-    }
-    if let Some(disk) = Disk::new(&small, 64 << 20, &EXT4, "loop") {
-        let_anyone_in(&disk);
+    on_a_disk_that_cannot_write(|disk| {
         let options = PosixOptions { fd_cache_entries: 64, ..options(HandleMode::Auto) };
         let store = PosixStore::open(&disk.at, options).unwrap();
         block_on(async {
@@ -280,8 +272,7 @@ fn a_lost_write_is_counted_after_the_file_has_left_the_cache() {
                 std::thread::yield_now();
             }
         });
-    }
-    run("umount", &["-l", small.to_str().unwrap()]);
+    });
 }
 
 #[test]

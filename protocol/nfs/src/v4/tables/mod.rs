@@ -25,7 +25,7 @@ pub mod reply_memory;
 pub mod session;
 pub mod shares;
 
-use crate::namespace::{FileId, FileKey};
+use crate::namespace::{ExportId, FileId, FileKey};
 use crate::runtime::Call;
 use ahash::{HashMap, HashSet};
 use client::{Client, NameSlot, SoughtRoom};
@@ -73,7 +73,7 @@ pub struct Tables {
     /// The last one for those with sessions.
     pub sought_sessions: SoughtRoom,
     /// Exports whose content was replaced in the grace period that is still active.
-    pub replaced_in_grace: BTreeSet<crate::namespace::ExportId>,
+    pub replaced_in_grace: BTreeSet<ExportId>,
 }
 
 /// Type of the state of a stateid.
