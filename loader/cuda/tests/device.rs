@@ -8,6 +8,9 @@ use std::sync::Arc;
 use zgate_cuda::{Device, DeviceMemory, Driver, Grid, Staging, Unavailable};
 use zgate_test_harness::cuda::FakeDriver;
 
+/// CUDA_ERROR_NOT_SUPPORTED.
+const NOT_SUPPORTED: u32 = 801;
+
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|index| (index * 7 + index / 251) as u8).collect()
 }
@@ -130,6 +133,16 @@ fn a_real_device_does_the_same() {
         Ok(device) => {
             eprintln!("on {}", device.name());
             exercise(&device);
+            let memory = DeviceMemory::allocate(&device, 1 << 20).unwrap();
+            let exported = memory.order_with_peers().and_then(|()| memory.dmabuf(0..1 << 20));
+            // Not every driver exports its memory: then it says so by this code.
+            match exported {
+                Ok(_) => eprintln!("its memory can be had as a dmabuf"),
+                Err(error) => {
+                    assert_eq!(error.code, NOT_SUPPORTED, "{error}");
+                    eprintln!("no dmabuf: {error}");
+                }
+            }
         }
         // Print past the test harness, which captures the output of passing
         // tests.

@@ -103,7 +103,8 @@ class Memory(unittest.TestCase):
             for name in [*model.keys()] * 2:
                 model.get_tensor(name).__dlpack__()
                 numpy.from_dlpack(model.get_tensor(name))
-        self.assertLess(resident_bytes() - before, 64 * MIB)
+        # Either of the two would keep 384 MiB; threads of the allocator and of loads keep some.
+        self.assertLess(resident_bytes() - before, 192 * MIB)
 
     def test_memory_is_given_back(self):
         zgate.load_file(self.url)

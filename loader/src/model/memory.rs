@@ -5,13 +5,22 @@ use super::page_size::{PageCosts, PageSize};
 use bytes::BytesMut;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::{Mutex, PoisonError};
-use zgate_io::huge_pages::HUGE_PAGE_BYTES;
+use zgate_io::huge_pages::{HUGE_PAGE_BYTES, prefer_huge_pages, prefer_small_pages};
 use zgate_io::reuse::{Anchor, populate};
 
 /// Alignment of memory in bytes.
 const ALIGNMENT_BYTES: usize = 4096;
 /// Least size of a region that is kept for reuse, in bytes.
 const MIN_KEPT_BYTES: usize = 1 << 20;
+
+/// Memory without allocated pages.
+#[derive(Debug)]
+pub(super) struct Fresh {
+    memory: BytesMut,
+    /// Kind of pages that the kernel was asked for, for all of it at once: that
+    /// excludes all populations of the process while it lasts.
+    pages: PageSize,
+}
 
 /// Memory of one load.
 #[derive(Debug)]
@@ -33,37 +42,35 @@ impl Memory {
     /// aligned to a huge page if it is large.
     pub(super) fn take(&self, len: usize) -> BytesMut {
         self.again(len).unwrap_or_else(|| {
-            let mut memory = self.fresh(len);
-            memory.chunks_mut(HUGE_PAGE_BYTES).for_each(|chunk| self.populate(chunk));
+            let Fresh { mut memory, pages } = self.fresh(len);
+            memory.chunks_mut(HUGE_PAGE_BYTES).for_each(|chunk| self.populate(chunk, pages));
             memory
         })
     }
 
     /// Returns fresh memory without allocated pages.
-    pub(super) fn fresh(&self, len: usize) -> BytesMut {
+    pub(super) fn fresh(&self, len: usize) -> Fresh {
         // The unit lets a region of almost the same length reuse it.
         let unit = if len >= 8 * HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { ALIGNMENT_BYTES };
         let mut memory = aligned(len.next_multiple_of(unit));
         self.keep(Anchor::new(&mut memory));
         let _rest = memory.split_off(len);
-        memory
+        let pages = self.costs.cheaper();
+        prefer(&mut memory, pages);
+        Fresh { memory, pages }
     }
 
     /// Cuts fresh memory into pieces of at most `most` bytes and returns each
     /// as soon as its pages are allocated, so that it can be filled while the
     /// next one is prepared; ends when the receiver is dropped.
-    pub(super) fn prepare(
-        &self,
-        mut memory: BytesMut,
-        most: usize,
-        wanted: impl Fn(BytesMut) -> bool,
-    ) {
+    pub(super) fn prepare(&self, fresh: Fresh, most: usize, wanted: impl Fn(BytesMut) -> bool) {
+        let Fresh { mut memory, pages } = fresh;
         let mut ready = 0;
         while !memory.is_empty() {
             let len = memory.len().min(most);
             while ready < len {
                 let end = memory.len().min(ready + HUGE_PAGE_BYTES);
-                self.populate(&mut memory[ready..end]);
+                self.populate(&mut memory[ready..end], pages);
                 ready = end;
             }
             ready -= len;
@@ -114,15 +121,25 @@ impl Memory {
     }
 
     /// Allocates the pages of at most one huge page's worth of memory, as one
-    /// huge page or as small ones.
-    fn populate(&self, memory: &mut [u8]) {
+    /// huge page or as small ones; the kernel was asked for `pages`.
+    fn populate(&self, memory: &mut [u8], pages: PageSize) {
         if memory.len() < HUGE_PAGE_BYTES {
-            return populate(memory, false);
+            return populate(memory);
         }
         let size = self.costs.choose();
+        if size != pages {
+            prefer(memory, size);
+        }
         let begun = thread_cpu_nanos();
-        populate(memory, size == PageSize::Huge);
+        populate(memory);
         self.costs.learn(size, (thread_cpu_nanos() - begun) / memory.len() as f64);
+    }
+}
+
+fn prefer(memory: &mut [u8], pages: PageSize) {
+    match pages {
+        PageSize::Huge => prefer_huge_pages(memory),
+        PageSize::Small => prefer_small_pages(memory),
     }
 }
 

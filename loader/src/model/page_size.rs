@@ -50,20 +50,31 @@ impl Costs {
             PageSize::Small => &mut self.small,
         }
     }
+
+    fn cheaper(&self) -> PageSize {
+        match (self.huge, self.small) {
+            (Some(huge), Some(small)) if huge > small => PageSize::Small,
+            _ => PageSize::Huge,
+        }
+    }
 }
 
 impl PageCosts {
+    /// Returns the cheaper kind so far; huge pages while one of them is unknown.
+    pub(super) fn cheaper(&self) -> PageSize {
+        self.costs.lock().unwrap_or_else(PoisonError::into_inner).cheaper()
+    }
+
     /// Returns the kind for the next chunk.
     pub(super) fn choose(&self) -> PageSize {
         let mut costs = self.costs.lock().unwrap_or_else(PoisonError::into_inner);
         costs.chunks = costs.chunks.wrapping_add(1);
-        let cheaper = match (costs.huge, costs.small) {
-            (None, _) => return PageSize::Huge,
-            (_, None) => return PageSize::Small,
-            (Some(huge), Some(small)) if huge <= small => PageSize::Huge,
-            _ => PageSize::Small,
-        };
-        let is_sample = costs.chunks.is_multiple_of(CHUNKS_TO_A_SAMPLE);
+        if costs.huge.is_some() && costs.small.is_none() {
+            return PageSize::Small;
+        }
+        let is_known = costs.small.is_some() && costs.huge.is_some();
+        let is_sample = is_known && costs.chunks.is_multiple_of(CHUNKS_TO_A_SAMPLE);
+        let cheaper = costs.cheaper();
         if is_sample { cheaper.other() } else { cheaper }
     }
 

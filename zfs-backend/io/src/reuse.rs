@@ -2,7 +2,6 @@
 //! overwritten: nothing is cleared, and no page is faulted in again.
 #![allow(unsafe_code, reason = "reused memory is initialised, which no type expresses")]
 
-use crate::huge_pages::prefer_huge_pages;
 use bytes::BytesMut;
 
 /// Keeps memory from being freed after its last user.
@@ -49,13 +48,10 @@ impl Anchor {
     }
 }
 
-/// Has the kernel allocate the pages of `memory` now, in one call, as huge
-/// pages if `huge`: cheaper than a fault for each page while a socket is read.
+/// Has the kernel allocate the pages of `memory` now, in one call: cheaper than
+/// a fault for each page while a socket is read. Threads can do so concurrently.
 /// This is advice: if the kernel cannot, faults do it later.
-pub fn populate(memory: &mut [u8], huge: bool) {
-    if huge {
-        prefer_huge_pages(memory);
-    }
+pub fn populate(memory: &mut [u8]) {
     let skip = memory.as_ptr().align_offset(PAGE_BYTES);
     let Some(rest) = memory.get_mut(skip..) else { return };
     let len = rest.len() / PAGE_BYTES * PAGE_BYTES;
@@ -96,11 +92,9 @@ mod tests {
 
     #[test]
     fn populating_leaves_the_content_alone() {
-        for huge in [true, false] {
-            let mut memory = BytesMut::from(&vec![7u8; 3 << 20][..]);
-            populate(&mut memory, huge);
-            assert!(memory.iter().all(|byte| *byte == 7));
-            populate(&mut memory.split_to(100), huge);
-        }
+        let mut memory = BytesMut::from(&vec![7u8; 3 << 20][..]);
+        populate(&mut memory);
+        assert!(memory.iter().all(|byte| *byte == 7));
+        populate(&mut memory.split_to(100));
     }
 }
