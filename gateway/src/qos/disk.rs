@@ -33,6 +33,10 @@ impl BlockStore for LimitedDisk {
         })
     }
 
+    fn read_to_send<'a>(&'a self, offset: u64, len: usize) -> StoreFuture<'a, Payload> {
+        self.read(offset, len)
+    }
+
     fn write<'a>(&'a self, offset: u64, data: Bytes, fua: bool) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             self.limiter.admit(data.len() as u64).await;
