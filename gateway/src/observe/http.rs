@@ -74,7 +74,7 @@ pub(crate) struct Bounds {
     pub head_bytes: usize,
     /// Time limit for the head to arrive.
     pub head_timeout: Duration,
-    /// Time limit of all, until the client has taken the whole answer.
+    /// Time limit of the request and its answer, until the client has taken the whole answer.
     pub timeout: Duration,
 }
 

@@ -10,7 +10,7 @@ use zgate_store::file_store::{
 };
 use zgate_store::{Caller, FileKind, FileStore, NodeHandle, SetAttr, StoreFuture};
 
-/// A call of this kind.
+/// Runs the operation of the file system as a call of the kind `$op`.
 macro_rules! run {
     ($op:ident $name:ident($($arg:ident: $kind:ty),*) -> $result:ty) => {
         fn $name<'a>(&'a self, $($arg: $kind),*) -> StoreFuture<'a, $result> {

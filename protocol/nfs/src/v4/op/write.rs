@@ -57,7 +57,8 @@ impl Rule for Write {
     }
 }
 
-/// Opens a file for a change of the data in this range.
+/// Opens a file for a change of the data in this range. Errors of the object and of the stateid
+/// precede those of the range.
 pub(super) async fn open_range(
     cx: &Cx<'_>,
     object: &Object,
