@@ -66,6 +66,25 @@ pub(crate) struct HttpTls {
 /// served.
 pub(crate) type TlsSource = Arc<dyn Fn() -> Option<HttpTls> + Send + Sync>;
 
+/// Bounds of a connection.
+pub(crate) struct Bounds {
+    /// The server, in the log.
+    pub server: &'static str,
+    /// Longest request head accepted, in bytes.
+    pub head_bytes: usize,
+    /// Time limit for the head to arrive.
+    pub head_timeout: Duration,
+    /// Time limit of the request and its answer, until the client has taken the whole answer.
+    pub timeout: Duration,
+}
+
+const BOUNDS: Bounds = Bounds {
+    server: "http",
+    head_bytes: MAX_HEAD_BYTES,
+    head_timeout: HEAD_TIMEOUT,
+    timeout: CONNECTION_TIMEOUT,
+};
+
 /// Content of the server's pages.
 pub(crate) trait Pages: Send + Sync + 'static {
     /// All metrics as OpenMetrics text.
@@ -110,7 +129,7 @@ async fn serve(listener: TcpListener, router: Router, tls: Option<TlsSource>) {
         let tls = tls.clone();
         tokio::spawn(async move {
             match tls {
-                None => answer(stream, router).await,
+                None => answer(stream, router, &BOUNDS).await,
                 Some(source) => answer_tls(stream, router, &source).await,
             }
             drop(permit);
@@ -135,27 +154,27 @@ async fn answer_tls(stream: TcpStream, router: Router, source: &TlsSource) {
             .fallback((StatusCode::FORBIDDEN, "a client certificate of api.client_ca is needed\n")),
         None => router,
     };
-    answer(stream, router).await;
+    answer(stream, router, &BOUNDS).await;
 }
 
 /// Answers one request and closes the connection.
-async fn answer<S>(stream: S, router: Router)
+pub(crate) async fn answer<S>(stream: S, router: Router, bounds: &Bounds)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(MAX_HEAD_BYTES)
+        .header_read_timeout(bounds.head_timeout)
+        .max_buf_size(bounds.head_bytes)
         .max_headers(MAX_HEADERS)
         .keep_alive(false)
         // A client that closes its direction after the request gets its answer.
         .half_close(true)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    match tokio::time::timeout(CONNECTION_TIMEOUT, connection).await {
+    match tokio::time::timeout(bounds.timeout, connection).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "http"),
-        Err(_) => tracing::debug!("http: the client did not take its answer in time"),
+        Ok(Err(error)) => tracing::debug!(%error, "{}", bounds.server),
+        Err(_) => tracing::debug!("{}: the client did not take its answer in time", bounds.server),
     }
 }
 

@@ -33,6 +33,13 @@ impl BlockStore for LimitedDisk {
         })
     }
 
+    fn read_to_send<'a>(&'a self, offset: u64, len: usize) -> StoreFuture<'a, Payload> {
+        Box::pin(async move {
+            self.limiter.admit(len as u64).await;
+            self.disk.read_to_send(offset, len).await
+        })
+    }
+
     fn write<'a>(&'a self, offset: u64, data: Bytes, fua: bool) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             self.limiter.admit(data.len() as u64).await;
@@ -80,7 +87,10 @@ mod tests {
     use crate::qos::limits::BURST;
     use std::time::Duration;
     use tokio::time::Instant;
+    use zgate_block::{BlockOptions, BlockVolume, DirectIo};
+    use zgate_io::{EngineChoice, IoEngine};
     use zgate_memory::SimDisk;
+    use zgate_store::{BufferPool, MIN_SPAN_BYTES};
 
     const HALF: usize = 512 << 10;
 
@@ -106,6 +116,20 @@ mod tests {
         let flushed = Instant::now();
         limited.sync().await.unwrap();
         assert_eq!(flushed.elapsed(), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_socket_takes_large_reads_from_the_file_as_without_a_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = BlockOptions::new(BufferPool::new(1 << 20));
+        (options.direct, options.create_bytes) = (DirectIo::Never, Some(1 << 20));
+        let engine = IoEngine::new(EngineChoice::Threads, 1).unwrap();
+        let disk = BlockVolume::open(dir.path().join("disk"), options, engine).unwrap();
+        let rates = Rates { iops_max: Some(1000), bytes_per_second_max: None };
+        let limited = limited_disk(Arc::new(disk), rates);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let sent = runtime.block_on(limited.read_to_send(0, MIN_SPAN_BYTES)).unwrap();
+        assert!(matches!(sent, Payload::Span(_)), "{sent:?}");
     }
 
     #[test]

@@ -209,15 +209,7 @@ impl RpcConnection {
     }
 
     /// Sends a call, whose header contains `xid`, and waits for the reply, the
-    /// whole RPC message.
-    ///
-    /// # Errors
-    /// [`ClientError::Transport`] if the connection is lost.
-    pub async fn call(&self, xid: u32, message: Message) -> Result<Bytes, ClientError> {
-        self.call_into(xid, message, None).await.reply
-    }
-
-    /// Sends a READ whose data is to be placed in `read_buffer`.
+    /// whole RPC message. The data of a READ is placed in `read_buffer`.
     pub async fn call_into(
         &self,
         xid: u32,

@@ -46,7 +46,8 @@ pub struct Extent {
 
 /// A disk. Offsets and lengths are in bytes and within the capacity; the SCSI
 /// layer has checked them. Writes to disjoint ranges may run concurrently; the
-/// SCSI layer serializes the operations that SBC requires to be atomic.
+/// SCSI layer serializes the operations that SBC requires to be atomic. No operation
+/// has a default, which a disk in front of another one could take by mistake.
 pub trait BlockStore: Send + Sync {
     /// Returns the current geometry, which changes when the disk is resized.
     fn geometry(&self) -> BlockGeometry;
@@ -57,9 +58,7 @@ pub trait BlockStore: Send + Sync {
     /// Reads exactly `len` bytes for a transport that can send a
     /// [`crate::FileSpan`]. The bytes of a span are those that the disk has when
     /// they are sent.
-    fn read_to_send<'a>(&'a self, offset: u64, len: usize) -> StoreFuture<'a, Payload> {
-        self.read(offset, len)
-    }
+    fn read_to_send<'a>(&'a self, offset: u64, len: usize) -> StoreFuture<'a, Payload>;
 
     /// Writes all of `data`; with `fua`, the data is on stable storage on
     /// return.

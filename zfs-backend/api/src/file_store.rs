@@ -295,6 +295,10 @@ pub struct StoreTraits {
 }
 
 /// A tree of files.
+///
+/// No operation has a default: a store in front of another one that forgot to forward it would
+/// take the default instead. [`forward_files`](crate::forward_files) spares such a store the
+/// signatures.
 pub trait FileStore: Send + Sync {
     /// Returns the handle of the root directory.
     fn root(&self) -> NodeHandle;
@@ -437,9 +441,7 @@ pub trait FileStore: Send + Sync {
     /// Returns a number that changes whenever unsynced data may have been lost
     /// because a sync failed, whoever asked for that sync. The kernel reports
     /// such an error only once. A number is never used again.
-    fn losses(&self) -> u64 {
-        0
-    }
+    fn losses(&self) -> u64;
 
     /// Brings all earlier writes of the file to stable storage.
     fn commit<'a>(&'a self, file: &'a OpenFile) -> StoreFuture<'a, ()>;
@@ -452,16 +454,7 @@ pub trait FileStore: Send + Sync {
     /// storage, with the object that it concerns. The directories are synced in their
     /// order: of a rename, that with the new name comes first, so that a power loss
     /// leaves the name in one of them at least.
-    fn sync_names<'a>(&'a self, of: NamedObject, dirs: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
-        Box::pin(async move {
-            let changed = match of {
-                NamedObject::Changed(node) => Some(node),
-                NamedObject::Unchanged | NamedObject::Stable => None,
-            };
-            let nodes: Vec<_> = changed.into_iter().chain(dirs.iter().copied()).collect();
-            self.sync_objects(&nodes).await
-        })
-    }
+    fn sync_names<'a>(&'a self, of: NamedObject, dirs: &'a [NodeHandle]) -> StoreFuture<'a, ()>;
 
     /// Reserves space. The range reads as before, or as zeros beyond the end;
     /// the file grows to cover it.

@@ -8,6 +8,7 @@ pub mod buffer;
 pub mod caller;
 pub mod error;
 pub mod file_store;
+mod forward;
 pub mod handle;
 mod host;
 mod host_places;

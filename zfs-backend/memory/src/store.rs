@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zgate_store::attr::FsId;
 use zgate_store::file_store::{
-    Advice, CreateMode, CreatedFile, DirChange, DirPage, FsStat, NewNode, Node, OpenAccess,
-    OpenFile, PosixAcl, ReadData, ReadHow, SeekWhat, Stability, StoreTraits, XattrSet,
+    Advice, CreateMode, CreatedFile, DirChange, DirPage, FsStat, NamedObject, NewNode, Node,
+    OpenAccess, OpenFile, PosixAcl, ReadData, ReadHow, SeekWhat, Stability, StoreTraits, XattrSet,
 };
 use zgate_store::{
     AccessMask, Attr, Caller, FileKind, FileStore, NodeHandle, SetAttr, StoreError, StoreFuture,
@@ -346,6 +346,10 @@ impl FileStore for MemoryStore {
     fn sync_objects<'a>(&'a self, _: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
         // Names and attributes are stable here as soon as they change.
         Box::pin(async { self.note_loss(self.run(FileOp::SyncObjects, |_| Ok(())).await) })
+    }
+
+    fn sync_names<'a>(&'a self, _: NamedObject, dirs: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
+        self.sync_objects(dirs)
     }
 
     fn allocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()> {

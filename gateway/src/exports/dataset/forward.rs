@@ -3,63 +3,50 @@
 
 use super::file::opened;
 use super::store::DatasetTree;
-use bytes::Bytes;
 use std::sync::Arc;
 use zgate_store::attr::FsId;
 use zgate_store::file_store::{
-    Advice, CreateMode, CreatedFile, DirChange, DirPage, FsStat, NamedObject, NewNode, Node,
-    OpenAccess, OpenFile, PosixAcl, ReadData, ReadHow, SeekWhat, Stability, StoreTraits, XattrSet,
+    CreateMode, CreatedFile, DirChange, OpenAccess, OpenFile, StoreTraits,
 };
-use zgate_store::{
-    AccessMask, Attr, Caller, FileKind, FileStore, NodeHandle, SetAttr, StoreFuture,
-};
+use zgate_store::{Attr, Caller, FileKind, FileStore, NodeHandle, SetAttr, StoreFuture};
 
 /// Store of the export, in front of a [`DatasetTree`]: files it opens refer
 /// back to it.
 #[derive(Debug)]
 pub(crate) struct DatasetStore(pub(crate) Arc<DatasetTree>);
 
-/// Forwards operations on names and objects.
-macro_rules! pass {
-    ($($name:ident($($arg:ident: $kind:ty),*) -> $result:ty;)*) => {$(
-        fn $name<'a>(&'a self, $($arg: $kind),*) -> StoreFuture<'a, $result> {
-            Box::pin(async move { self.0.enter().await?.store.$name($($arg),*).await })
-        }
-    )*};
-}
-
-/// Forwards operations on an open file.
-macro_rules! pass_file {
-    ($($name:ident($($arg:ident: $kind:ty),*) -> $result:ty;)*) => {$(
-        fn $name<'a>(&'a self, file: &'a OpenFile, $($arg: $kind),*) -> StoreFuture<'a, $result> {
+/// Forwards an operation on an open file.
+macro_rules! on_file {
+    ($name:ident($file:ident: $open:ty $(, $arg:ident: $kind:ty)*) -> $result:ty) => {
+        fn $name<'a>(&'a self, $file: $open $(, $arg: $kind)*) -> StoreFuture<'a, $result> {
             Box::pin(async move {
                 let visit = self.0.enter().await?;
-                let file = opened(file, &visit.store).await?;
-                visit.store.$name(&file, $($arg),*).await
+                let $file = opened($file, &visit.store).await?;
+                visit.store.$name(&$file $(, $arg)*).await
             })
         }
-    )*};
+    };
 }
 
-/// Forwards operations on two open files.
-macro_rules! pass_files {
-    ($($name:ident -> $result:ty;)*) => {$(
+/// Forwards an operation on two open files.
+macro_rules! on_files {
+    (
+        $name:ident(
+            $from:ident: $source:ty, $from_offset:ident: $start:ty,
+            $to:ident: $target:ty $(, $arg:ident: $kind:ty)*
+        ) -> $result:ty
+    ) => {
         fn $name<'a>(
-            &'a self,
-            from: &'a OpenFile,
-            from_offset: u64,
-            to: &'a OpenFile,
-            to_offset: u64,
-            len: u64,
+            &'a self, $from: $source, $from_offset: $start, $to: $target $(, $arg: $kind)*
         ) -> StoreFuture<'a, $result> {
             Box::pin(async move {
                 let visit = self.0.enter().await?;
-                let from = opened(from, &visit.store).await?;
-                let to = opened(to, &visit.store).await?;
-                visit.store.$name(&from, from_offset, &to, to_offset, len).await
+                let $from = opened($from, &visit.store).await?;
+                let $to = opened($to, &visit.store).await?;
+                visit.store.$name(&$from, $from_offset, &$to $(, $arg)*).await
             })
         }
-    )*};
+    };
 }
 
 impl FileStore for DatasetStore {
@@ -160,55 +147,21 @@ impl FileStore for DatasetStore {
         })
     }
 
-    fn sync_objects<'a>(&'a self, nodes: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
-        Box::pin(async move { self.0.enter_after_change().await?.store.sync_objects(nodes).await })
+    zgate_store::forward_files! {
+        self => async self.0.enter().await?.store;
+        getattr lookup lookup_parent access readlink create_node link readdir statfs get_xattr
+        set_xattr list_xattrs remove_xattr get_acl set_acl
     }
 
-    fn sync_names<'a>(&'a self, of: NamedObject, dirs: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
-        Box::pin(async move { self.0.enter_after_change().await?.store.sync_names(of, dirs).await })
+    zgate_store::forward_files! {
+        self => async self.0.enter_after_change().await?.store;
+        sync_objects sync_names
     }
 
-    pass! {
-        getattr(node: &'a NodeHandle) -> Attr;
-        lookup(who: &'a Caller, dir: &'a NodeHandle, name: &'a [u8]) -> Node;
-        lookup_parent(who: &'a Caller, dir: &'a NodeHandle) -> Node;
-        access(who: &'a Caller, node: &'a NodeHandle) -> AccessMask;
-        readlink(who: &'a Caller, node: &'a NodeHandle) -> Vec<u8>;
-        create_node(
-            who: &'a Caller, dir: &'a NodeHandle, name: &'a [u8], what: &'a NewNode,
-            attrs: &'a SetAttr
-        ) -> (Node, DirChange);
-        link(
-            who: &'a Caller, node: &'a NodeHandle, dir: &'a NodeHandle, name: &'a [u8]
-        ) -> DirChange;
-        readdir(
-            who: &'a Caller, dir: &'a NodeHandle, cookie: u64, max_entries: usize,
-            with_nodes: bool
-        ) -> DirPage;
-        statfs(node: &'a NodeHandle) -> FsStat;
-        get_xattr(who: &'a Caller, node: &'a NodeHandle, name: &'a [u8]) -> Vec<u8>;
-        set_xattr(
-            who: &'a Caller, node: &'a NodeHandle, name: &'a [u8], value: &'a [u8],
-            how: XattrSet
-        ) -> DirChange;
-        list_xattrs(who: &'a Caller, node: &'a NodeHandle) -> Vec<Vec<u8>>;
-        remove_xattr(who: &'a Caller, node: &'a NodeHandle, name: &'a [u8]) -> DirChange;
-        get_acl(node: &'a NodeHandle) -> PosixAcl;
-        set_acl(who: &'a Caller, node: &'a NodeHandle, acl: &'a PosixAcl) -> ();
+    zgate_store::forward_files! {
+        on_file!();
+        read write commit allocate deallocate seek advise
     }
 
-    pass_file! {
-        read(offset: u64, len: usize, how: ReadHow) -> ReadData;
-        write(offset: u64, data: Bytes, stability: Stability) -> (usize, Stability);
-        commit() -> ();
-        allocate(offset: u64, len: u64) -> ();
-        deallocate(offset: u64, len: u64) -> ();
-        seek(offset: u64, what: SeekWhat) -> u64;
-        advise(offset: u64, len: u64, advice: Advice) -> ();
-    }
-
-    pass_files! {
-        copy_range -> u64;
-        clone_range -> ();
-    }
+    zgate_store::forward_files! { on_files!(); copy_range clone_range }
 }

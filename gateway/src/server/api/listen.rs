@@ -5,27 +5,28 @@ use super::credentials::Credentials;
 use super::guard::Connection;
 use crate::admin::{bind_private, refuse_another, refuse_foreign_file};
 use crate::observe::audit::Asker;
+use crate::observe::http::{Bounds, answer};
 use crate::server::limits::{
     API_CONNECTION_TIMEOUT, API_HEAD_TIMEOUT, MAX_API_CONNECTIONS, MAX_API_CONNECTIONS_PER_HOST,
     MAX_API_HEAD_BYTES,
 };
 use axum::{Extension, Router};
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use zgate_store::{HostKey, HostPlaces};
 
-/// Most header fields of a request.
-const MAX_HEADERS: usize = 64;
+const BOUNDS: Bounds = Bounds {
+    server: "api",
+    head_bytes: MAX_API_HEAD_BYTES,
+    head_timeout: API_HEAD_TIMEOUT,
+    timeout: API_CONNECTION_TIMEOUT,
+};
 /// Pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -101,7 +102,10 @@ async fn serve_local(listener: UnixListener, room: Room, router: Router) {
             continue;
         };
         let router = router.clone().layer(Extension(Connection::Local(asker(&stream))));
-        tokio::spawn(answer(stream, router, permit));
+        tokio::spawn(async move {
+            answer(stream, router, &BOUNDS).await;
+            drop(permit);
+        });
     }
 }
 
@@ -123,20 +127,14 @@ async fn serve_tcp(listener: TcpListener, (room, source, router): (Room, Source,
         if let Some(place) = room.over_tcp.take(HostKey::from(peer.ip())) {
             let (source, router) = (Arc::clone(&source), router.clone());
             tokio::spawn(async move {
-                let _place = place;
-                answer_tls(stream, peer, &source, router, permit).await;
+                answer_tls(stream, peer, &source, router).await;
+                drop((place, permit));
             });
         }
     }
 }
 
-async fn answer_tls(
-    stream: TcpStream,
-    peer: SocketAddr,
-    source: &Source,
-    router: Router,
-    permit: OwnedSemaphorePermit,
-) {
+async fn answer_tls(stream: TcpStream, peer: SocketAddr, source: &Source, router: Router) {
     let Some(credentials) = source() else { return };
     let _ = stream.set_nodelay(true);
     let handshake = TlsAcceptor::from(Arc::clone(&credentials.tls)).accept(stream);
@@ -154,28 +152,7 @@ async fn answer_tls(
     let leaf = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let certificate = leaf.and_then(|leaf| credentials.of_certificate(leaf));
     let connection = Connection::Remote { peer, credentials, certificate };
-    answer(stream, router.layer(Extension(connection)), permit).await;
-}
-
-/// Answers one request and closes the connection.
-async fn answer<S>(stream: S, router: Router, permit: OwnedSemaphorePermit)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let _permit = permit;
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(API_HEAD_TIMEOUT)
-        .max_buf_size(MAX_API_HEAD_BYTES)
-        .max_headers(MAX_HEADERS)
-        .keep_alive(false)
-        .half_close(true)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    match tokio::time::timeout(API_CONNECTION_TIMEOUT, connection).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "api"),
-        Err(_) => tracing::debug!("api: the client did not take its answer in time"),
-    }
+    answer(stream, router.layer(Extension(connection)), &BOUNDS).await;
 }
 
 #[cfg(test)]

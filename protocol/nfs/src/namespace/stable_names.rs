@@ -1,16 +1,11 @@
 //! Writes names and attributes to stable storage before the reply, for exports
 //! with that option (RFC 1813 §1.1; RFC 8881 §18.30.4 and similar sections).
 
-use bytes::Bytes;
 use std::sync::Arc;
-use zgate_store::attr::FsId;
 use zgate_store::file_store::{
-    Advice, CreateMode, CreatedFile, DirChange, DirPage, FsStat, NamedObject, NewNode, Node,
-    OpenAccess, OpenFile, PosixAcl, ReadData, ReadHow, SeekWhat, Stability, StoreTraits, XattrSet,
+    CreateMode, CreatedFile, DirChange, NamedObject, NewNode, Node, OpenFile,
 };
-use zgate_store::{
-    AccessMask, Attr, Caller, FileKind, FileStore, NodeHandle, SetAttr, StoreFuture, StoreResult,
-};
+use zgate_store::{Caller, FileKind, FileStore, NodeHandle, SetAttr, StoreFuture, StoreResult};
 
 /// A store whose changes of names and attributes are on stable storage when
 /// they return. Data is not affected (see WRITE's stability, COMMIT).
@@ -32,57 +27,33 @@ impl StableNames {
     }
 }
 
+/// Forwards an operation that changes an object, and syncs the object.
+macro_rules! settled {
+    (
+        $name:ident($who:ident: $caller:ty, $node:ident: $handle:ty $(, $arg:ident: $kind:ty)*)
+        -> $result:ty
+    ) => {
+        fn $name<'a>(
+            &'a self, $who: $caller, $node: $handle $(, $arg: $kind)*
+        ) -> StoreFuture<'a, $result> {
+            Box::pin(async move {
+                let done = self.inner.$name($who, $node $(, $arg)*).await?;
+                self.settle(&[*$node]).await?;
+                Ok(done)
+            })
+        }
+    };
+}
+
 impl FileStore for StableNames {
-    fn root(&self) -> NodeHandle {
-        self.inner.root()
+    zgate_store::forward_files! {
+        self => self.inner;
+        root traits identity fsid getattr lookup lookup_parent access readlink open readdir read
+        write losses commit sync_names sync_objects seek copy_range clone_range advise statfs
+        get_xattr list_xattrs get_acl
     }
 
-    fn traits(&self) -> StoreTraits {
-        self.inner.traits()
-    }
-
-    fn identity(&self, node: &NodeHandle) -> Option<NodeHandle> {
-        self.inner.identity(node)
-    }
-
-    fn getattr<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, Attr> {
-        self.inner.getattr(node)
-    }
-
-    fn lookup<'a>(
-        &'a self,
-        who: &'a Caller,
-        dir: &'a NodeHandle,
-        name: &'a [u8],
-    ) -> StoreFuture<'a, Node> {
-        self.inner.lookup(who, dir, name)
-    }
-
-    fn lookup_parent<'a>(&'a self, who: &'a Caller, dir: &'a NodeHandle) -> StoreFuture<'a, Node> {
-        self.inner.lookup_parent(who, dir)
-    }
-
-    fn access<'a>(&'a self, who: &'a Caller, node: &'a NodeHandle) -> StoreFuture<'a, AccessMask> {
-        self.inner.access(who, node)
-    }
-
-    fn setattr<'a>(
-        &'a self,
-        who: &'a Caller,
-        node: &'a NodeHandle,
-        changes: &'a SetAttr,
-        open: Option<&'a OpenFile>,
-    ) -> StoreFuture<'a, Attr> {
-        Box::pin(async move {
-            let attr = self.inner.setattr(who, node, changes, open).await?;
-            self.settle(&[*node]).await?;
-            Ok(attr)
-        })
-    }
-
-    fn readlink<'a>(&'a self, who: &'a Caller, node: &'a NodeHandle) -> StoreFuture<'a, Vec<u8>> {
-        self.inner.readlink(who, node)
-    }
+    zgate_store::forward_files! { settled!(); setattr set_xattr remove_xattr set_acl }
 
     fn create_file<'a>(
         &'a self,
@@ -121,15 +92,6 @@ impl FileStore for StableNames {
             self.inner.sync_names(NamedObject::Changed(made.0.handle), &[*dir]).await?;
             Ok(made)
         })
-    }
-
-    fn open<'a>(
-        &'a self,
-        who: &'a Caller,
-        node: &'a NodeHandle,
-        access: OpenAccess,
-    ) -> StoreFuture<'a, OpenFile> {
-        self.inner.open(who, node, access)
     }
 
     fn remove<'a>(
@@ -179,53 +141,6 @@ impl FileStore for StableNames {
         })
     }
 
-    fn readdir<'a>(
-        &'a self,
-        who: &'a Caller,
-        dir: &'a NodeHandle,
-        cookie: u64,
-        max_entries: usize,
-        with_nodes: bool,
-    ) -> StoreFuture<'a, DirPage> {
-        self.inner.readdir(who, dir, cookie, max_entries, with_nodes)
-    }
-
-    fn read<'a>(
-        &'a self,
-        file: &'a OpenFile,
-        offset: u64,
-        len: usize,
-        how: ReadHow,
-    ) -> StoreFuture<'a, ReadData> {
-        self.inner.read(file, offset, len, how)
-    }
-
-    fn write<'a>(
-        &'a self,
-        file: &'a OpenFile,
-        offset: u64,
-        data: Bytes,
-        stability: Stability,
-    ) -> StoreFuture<'a, (usize, Stability)> {
-        self.inner.write(file, offset, data, stability)
-    }
-
-    fn losses(&self) -> u64 {
-        self.inner.losses()
-    }
-
-    fn commit<'a>(&'a self, file: &'a OpenFile) -> StoreFuture<'a, ()> {
-        self.inner.commit(file)
-    }
-
-    fn sync_names<'a>(&'a self, of: NamedObject, dirs: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
-        self.inner.sync_names(of, dirs)
-    }
-
-    fn sync_objects<'a>(&'a self, nodes: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
-        self.inner.sync_objects(nodes)
-    }
-
     // No client asks for these two by COMMIT.
     fn allocate<'a>(&'a self, file: &'a OpenFile, offset: u64, len: u64) -> StoreFuture<'a, ()> {
         Box::pin(async move {
@@ -240,111 +155,6 @@ impl FileStore for StableNames {
             self.inner.commit(file).await
         })
     }
-
-    fn seek<'a>(&'a self, file: &'a OpenFile, offset: u64, what: SeekWhat) -> StoreFuture<'a, u64> {
-        self.inner.seek(file, offset, what)
-    }
-
-    fn copy_range<'a>(
-        &'a self,
-        from: &'a OpenFile,
-        from_offset: u64,
-        to: &'a OpenFile,
-        to_offset: u64,
-        len: u64,
-    ) -> StoreFuture<'a, u64> {
-        self.inner.copy_range(from, from_offset, to, to_offset, len)
-    }
-
-    fn clone_range<'a>(
-        &'a self,
-        from: &'a OpenFile,
-        from_offset: u64,
-        to: &'a OpenFile,
-        to_offset: u64,
-        len: u64,
-    ) -> StoreFuture<'a, ()> {
-        self.inner.clone_range(from, from_offset, to, to_offset, len)
-    }
-
-    fn advise<'a>(
-        &'a self,
-        file: &'a OpenFile,
-        offset: u64,
-        len: u64,
-        advice: Advice,
-    ) -> StoreFuture<'a, ()> {
-        self.inner.advise(file, offset, len, advice)
-    }
-
-    fn statfs<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, FsStat> {
-        self.inner.statfs(node)
-    }
-
-    fn get_xattr<'a>(
-        &'a self,
-        who: &'a Caller,
-        node: &'a NodeHandle,
-        name: &'a [u8],
-    ) -> StoreFuture<'a, Vec<u8>> {
-        self.inner.get_xattr(who, node, name)
-    }
-
-    fn set_xattr<'a>(
-        &'a self,
-        who: &'a Caller,
-        node: &'a NodeHandle,
-        name: &'a [u8],
-        value: &'a [u8],
-        how: XattrSet,
-    ) -> StoreFuture<'a, DirChange> {
-        Box::pin(async move {
-            let change = self.inner.set_xattr(who, node, name, value, how).await?;
-            self.settle(&[*node]).await?;
-            Ok(change)
-        })
-    }
-
-    fn list_xattrs<'a>(
-        &'a self,
-        who: &'a Caller,
-        node: &'a NodeHandle,
-    ) -> StoreFuture<'a, Vec<Vec<u8>>> {
-        self.inner.list_xattrs(who, node)
-    }
-
-    fn remove_xattr<'a>(
-        &'a self,
-        who: &'a Caller,
-        node: &'a NodeHandle,
-        name: &'a [u8],
-    ) -> StoreFuture<'a, DirChange> {
-        Box::pin(async move {
-            let change = self.inner.remove_xattr(who, node, name).await?;
-            self.settle(&[*node]).await?;
-            Ok(change)
-        })
-    }
-
-    fn get_acl<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, PosixAcl> {
-        self.inner.get_acl(node)
-    }
-
-    fn set_acl<'a>(
-        &'a self,
-        who: &'a Caller,
-        node: &'a NodeHandle,
-        acl: &'a PosixAcl,
-    ) -> StoreFuture<'a, ()> {
-        Box::pin(async move {
-            self.inner.set_acl(who, node, acl).await?;
-            self.settle(&[*node]).await
-        })
-    }
-
-    fn fsid(&self) -> FsId {
-        self.inner.fsid()
-    }
 }
 
 #[cfg(test)]
@@ -353,6 +163,7 @@ mod tests {
     use crate::v3::proc::rig::block_on;
     use zgate_memory::{FileOp, MemoryStore};
     use zgate_store::StoreError;
+    use zgate_store::file_store::{OpenAccess, XattrSet};
 
     #[test]
     fn every_change_of_a_name_or_an_attribute_is_made_stable() {

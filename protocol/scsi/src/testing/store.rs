@@ -135,6 +135,10 @@ impl BlockStore for MemoryStore {
         })
     }
 
+    fn read_to_send<'a>(&'a self, offset: u64, len: usize) -> StoreFuture<'a, Payload> {
+        self.read(offset, len)
+    }
+
     fn write<'a>(&'a self, offset: u64, data: Bytes, fua: bool) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             self.pause().await;

@@ -5,40 +5,27 @@ use crate::executor::lock;
 use crate::mutant::Mutant;
 use bytes::Bytes;
 use zgate_memory::FileOp;
-use zgate_store::attr::FsId;
 use zgate_store::file_store::{
-    Advice, CreateMode, CreatedFile, DirChange, DirPage, FsStat, NewNode, Node, OpenAccess,
-    OpenFile, PosixAcl, ReadData, ReadHow, SeekWhat, Stability, StoreTraits, XattrSet,
+    DirChange, NamedObject, NewNode, Node, OpenFile, ReadData, ReadHow, Stability,
 };
-use zgate_store::{
-    AccessMask, Attr, Caller, FileKind, FileStore, NodeHandle, SetAttr, StoreFuture,
-};
+use zgate_store::{Caller, FileKind, FileStore, NodeHandle, SetAttr, StoreFuture};
 
-/// Calls that differ in nothing but their kind.
-macro_rules! pass {
-    ($($op:ident $name:ident($($arg:ident: $kind:ty),*) -> $result:ty;)*) => {$(
+/// Runs the operation of the file system as a call of the kind `$op`.
+macro_rules! run {
+    ($op:ident $name:ident($($arg:ident: $kind:ty),*) -> $result:ty) => {
         fn $name<'a>(&'a self, $($arg: $kind),*) -> StoreFuture<'a, $result> {
             Box::pin(self.run(FileOp::$op, self.store.$name($($arg),*)))
         }
-    )*};
+    };
+}
+
+/// Calls that differ in nothing but their kind.
+macro_rules! pass {
+    ($($op:ident $name:ident;)*) => {$(zgate_store::forward_files! { run!($op); $name })*};
 }
 
 impl FileStore for Disk {
-    fn root(&self) -> NodeHandle {
-        self.store.root()
-    }
-
-    fn traits(&self) -> StoreTraits {
-        self.store.traits()
-    }
-
-    fn fsid(&self) -> FsId {
-        self.store.fsid()
-    }
-
-    fn identity(&self, node: &NodeHandle) -> Option<NodeHandle> {
-        self.store.identity(node)
-    }
+    zgate_store::forward_files! { self => self.store; root traits fsid identity }
 
     fn losses(&self) -> u64 {
         let hidden =
@@ -131,44 +118,34 @@ impl FileStore for Disk {
         }))
     }
 
+    fn sync_names<'a>(&'a self, _: NamedObject, dirs: &'a [NodeHandle]) -> StoreFuture<'a, ()> {
+        // The object itself is on stable storage as soon as it changes.
+        self.sync_objects(dirs)
+    }
+
     pass! {
-        GetAttr getattr(node: &'a NodeHandle) -> Attr;
-        Lookup lookup(who: &'a Caller, dir: &'a NodeHandle, name: &'a [u8]) -> Node;
-        LookupParent lookup_parent(who: &'a Caller, dir: &'a NodeHandle) -> Node;
-        Access access(who: &'a Caller, node: &'a NodeHandle) -> AccessMask;
-        SetAttr setattr(
-            who: &'a Caller, node: &'a NodeHandle, changes: &'a SetAttr, open: Option<&'a OpenFile>
-        ) -> Attr;
-        ReadLink readlink(who: &'a Caller, node: &'a NodeHandle) -> Vec<u8>;
-        CreateFile create_file(
-            who: &'a Caller, dir: &'a NodeHandle, name: &'a [u8], mode: CreateMode,
-            attrs: &'a SetAttr
-        ) -> CreatedFile;
-        Open open(who: &'a Caller, node: &'a NodeHandle, access: OpenAccess) -> OpenFile;
-        Link link(
-            who: &'a Caller, node: &'a NodeHandle, dir: &'a NodeHandle, name: &'a [u8]
-        ) -> DirChange;
-        ReadDir readdir(
-            who: &'a Caller, dir: &'a NodeHandle, cookie: u64, max_entries: usize, with_nodes: bool
-        ) -> DirPage;
-        Allocate allocate(file: &'a OpenFile, offset: u64, len: u64) -> ();
-        Deallocate deallocate(file: &'a OpenFile, offset: u64, len: u64) -> ();
-        Seek seek(file: &'a OpenFile, offset: u64, what: SeekWhat) -> u64;
-        CopyRange copy_range(
-            from: &'a OpenFile, from_offset: u64, to: &'a OpenFile, to_offset: u64, len: u64
-        ) -> u64;
-        CloneRange clone_range(
-            from: &'a OpenFile, from_offset: u64, to: &'a OpenFile, to_offset: u64, len: u64
-        ) -> ();
-        Advise advise(file: &'a OpenFile, offset: u64, len: u64, advice: Advice) -> ();
-        StatFs statfs(node: &'a NodeHandle) -> FsStat;
-        GetXattr get_xattr(who: &'a Caller, node: &'a NodeHandle, name: &'a [u8]) -> Vec<u8>;
-        SetXattr set_xattr(
-            who: &'a Caller, node: &'a NodeHandle, name: &'a [u8], value: &'a [u8], how: XattrSet
-        ) -> DirChange;
-        ListXattrs list_xattrs(who: &'a Caller, node: &'a NodeHandle) -> Vec<Vec<u8>>;
-        RemoveXattr remove_xattr(who: &'a Caller, node: &'a NodeHandle, name: &'a [u8]) -> DirChange;
-        GetAcl get_acl(node: &'a NodeHandle) -> PosixAcl;
-        SetAcl set_acl(who: &'a Caller, node: &'a NodeHandle, acl: &'a PosixAcl) -> ();
+        GetAttr getattr;
+        Lookup lookup;
+        LookupParent lookup_parent;
+        Access access;
+        SetAttr setattr;
+        ReadLink readlink;
+        CreateFile create_file;
+        Open open;
+        Link link;
+        ReadDir readdir;
+        Allocate allocate;
+        Deallocate deallocate;
+        Seek seek;
+        CopyRange copy_range;
+        CloneRange clone_range;
+        Advise advise;
+        StatFs statfs;
+        GetXattr get_xattr;
+        SetXattr set_xattr;
+        ListXattrs list_xattrs;
+        RemoveXattr remove_xattr;
+        GetAcl get_acl;
+        SetAcl set_acl;
     }
 }

@@ -74,6 +74,10 @@ impl BlockStore for UnitStore {
         self.disk.blocks.geometry()
     }
 
+    fn read_to_send<'a>(&'a self, offset: u64, len: usize) -> StoreFuture<'a, Payload> {
+        self.read(offset, len)
+    }
+
     fn write<'a>(&'a self, offset: u64, data: Bytes, fua: bool) -> StoreFuture<'a, ()> {
         let fua = fua && self.mutant != Some(Mutant::FuaIgnored);
         Box::pin(async move {

@@ -251,6 +251,10 @@ impl BlockStore for SimDisk {
         self.run(DiskOp::Read, move |disk| disk.read(offset, len))
     }
 
+    fn read_to_send<'a>(&'a self, offset: u64, len: usize) -> StoreFuture<'a, Payload> {
+        self.read(offset, len)
+    }
+
     fn write<'a>(&'a self, offset: u64, data: Bytes, fua: bool) -> StoreFuture<'a, ()> {
         self.run(DiskOp::Write, move |disk| disk.write(offset, &data, fua))
     }

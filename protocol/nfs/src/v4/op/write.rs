@@ -2,13 +2,15 @@
 
 use super::Rule;
 use super::read::kind_first;
+use crate::changes::ChangeGuard;
+use crate::namespace::Object;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
-use crate::v4::request::io::open_for_change;
+use crate::v4::request::io::{IoFile, open_for_change};
 use crate::v4::state::shares::IoAccess;
 use zgate_nfs_wire::v4::op::Write;
 use zgate_nfs_wire::v4::op::write::{Args, Res};
-use zgate_nfs_wire::v4::{StableHow, Status};
+use zgate_nfs_wire::v4::{StableHow, Stateid, Status};
 use zgate_store::file_store::Stability;
 
 /// The store's stability for stable_how4.
@@ -41,17 +43,9 @@ impl Rule for Write {
                 return Err(kind_first(cx, &object, status).await.into());
             }
         };
-        let opened = open_for_change(cx, &object, args.stateid, IoAccess::Write).await;
-        let (file, changing) = match opened {
-            Ok(opened) => opened,
-            Err(status) => return Err(kind_first(cx, &object, status).await.into()),
-        };
-        let verifier = cx.server.write_verifier.of(&*object.export.store);
         let len = args.data.len() as u64;
-        let end = args.offset.checked_add(len).ok_or(Status::Inval)?;
-        if end > object.export.store.traits().max_file_bytes {
-            return Err(Status::Fbig.into());
-        }
+        let (file, changing) = open_range(cx, &object, args.stateid, args.offset, len).await?;
+        let verifier = cx.server.write_verifier.of(&*object.export.store);
         if len == 0 {
             return Ok(Res { count: 0, committed: args.stable, verifier });
         }
@@ -61,4 +55,24 @@ impl Rule for Write {
         let (count, done) = written?;
         Ok(Res { count: count as u32, committed: stable_how(done), verifier })
     }
+}
+
+/// Opens a file for a change of the data in this range. Errors of the object and of the stateid
+/// precede those of the range.
+pub(super) async fn open_range(
+    cx: &Cx<'_>,
+    object: &Object,
+    stateid: Stateid,
+    offset: u64,
+    len: u64,
+) -> Result<(IoFile, ChangeGuard), Failure> {
+    let opened = match open_for_change(cx, object, stateid, IoAccess::Write).await {
+        Ok(opened) => opened,
+        Err(status) => return Err(kind_first(cx, object, status).await.into()),
+    };
+    let end = offset.checked_add(len).ok_or(Status::Inval)?;
+    if end > object.export.store.traits().max_file_bytes {
+        return Err(Status::Fbig.into());
+    }
+    Ok(opened)
 }
