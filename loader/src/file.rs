@@ -76,7 +76,8 @@ impl File {
         let delegate = delegate && channel.session().has_back();
         let _asking = delegate.then(|| delegations.asking());
         let claim = Claim::Null(Opaque(name.as_bytes().to_vec()));
-        let args = open_args(access, delegate, how, claim);
+        let owner = channel.open_owners().next();
+        let args = open_args(owner, (access, delegate), how, claim);
         let want = Bitmap::of(&[CHANGE, SIZE]);
         let ops = Ops::new().putfh(dir).op(OpNum::Open, &args).getfh().getattr(&want);
         let (opened, fh, attrs) = patiently(client.patience(), async || {
@@ -90,7 +91,7 @@ impl File {
         let mut d = Decoder::new(&attrs.values.0);
         let garbled = |_| ClientError::Garbled("GETATTR");
         let (change, size) = (d.u64().map_err(garbled)?, d.u64().map_err(garbled)?);
-        let open = Arc::new(OpenState::new(fh, access, opened.stateid, change, delegations));
+        let open = Arc::new(OpenState::new(fh, (owner, access), opened.stateid, change, delegations));
         channel.remember(&open);
         delegations.accept(&open, &opened.delegated);
         Ok(Self { open, size })

@@ -97,9 +97,14 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// Returns the number of delegations that the gateway has granted and that are
 /// not returned.
 fn given(gateway: &Gateway) -> u64 {
+    of_all_clients(gateway, "delegations")
+}
+
+/// Sum of a number over all clients.
+fn of_all_clients(gateway: &Gateway, what: &str) -> u64 {
     let said = gateway.command(&["clients", "--json"]);
     let said: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
-    said.as_array().unwrap().iter().map(|one| one["delegations"].as_u64().unwrap()).sum()
+    said.as_array().unwrap().iter().map(|one| one[what].as_u64().unwrap()).sum()
 }
 
 /// Opens and reads one file, opens it for writing from another client, changes
@@ -188,6 +193,24 @@ fn what_is_closed_dropped_or_left_is_given_back() {
         let said = gateway.command(&["clients", "--json"]).stdout;
         assert_eq!(String::from_utf8_lossy(&said).trim(), "[]", "it is gone");
         drop(file);
+    });
+}
+
+/// What was closed by accident would be reclaimed after a restart, as if nobody could have
+/// written to it.
+#[test]
+fn a_file_that_is_opened_twice_stays_open_when_one_is_closed() {
+    let gateway = Gateway::start(60);
+    let content = write_file(&gateway);
+    runtime().block_on(async {
+        let (client, file) = open_file(gateway.address, &options()).await;
+        let other = open_again(&client).await;
+        assert_eq!(of_all_clients(&gateway, "opens"), 2);
+        other.close(&client).await.unwrap();
+        assert_eq!(of_all_clients(&gateway, "opens"), 1);
+        assert!(read_all(&client, &file).await == content);
+        file.close(&client).await.unwrap();
+        assert_eq!(of_all_clients(&gateway, "opens"), 0);
     });
 }
 

@@ -10,7 +10,7 @@ use crate::error::ClientError;
 use crate::session::{Session, SessionRequest, SlotGuard, decode};
 use crate::state::delegation::Delegations;
 use crate::state::lease::LeaseMonitor;
-use crate::state::open_state::OpenState;
+use crate::state::open_state::{OpenOwners, OpenState};
 use crate::transport::{Connection, ReadBuffer};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -39,6 +39,7 @@ pub(crate) struct Channel {
     back: Mutex<Weak<Connection>>,
     recovery: tokio::sync::Mutex<()>,
     opens: Mutex<Vec<Weak<OpenState>>>,
+    open_owners: OpenOwners,
     next: AtomicUsize,
     patience: Duration,
     monitor: Arc<LeaseMonitor>,
@@ -63,6 +64,7 @@ impl Channel {
             back: Mutex::new(Arc::downgrade(connection)),
             recovery: tokio::sync::Mutex::new(()),
             opens: Mutex::new(Vec::new()),
+            open_owners: OpenOwners::default(),
             next: AtomicUsize::new(0),
             patience,
             monitor,
@@ -120,6 +122,11 @@ impl Channel {
         let mut opens = self.opens.lock().unwrap_or_else(PoisonError::into_inner);
         opens.retain(|known| known.strong_count() > 0);
         opens.push(Arc::downgrade(open));
+    }
+
+    /// The owners of this client's opens.
+    pub(crate) fn open_owners(&self) -> &OpenOwners {
+        &self.open_owners
     }
 
     /// Returns the open files.

@@ -172,6 +172,7 @@ impl Holder for Delegations {
 
 #[cfg(test)]
 mod tests {
+    use super::super::open_state::OpenOwners;
     use super::*;
 
     fn stateid(name: u8) -> Stateid {
@@ -183,7 +184,8 @@ mod tests {
     }
 
     fn open(all: &Arc<Delegations>) -> Arc<OpenState> {
-        Arc::new(OpenState::new(Fh(vec![1]), 1, stateid(100), 5, all))
+        let owner = OpenOwners::default().next();
+        Arc::new(OpenState::new(Fh(vec![1]), (owner, 1), stateid(100), 5, all))
     }
 
     #[test]

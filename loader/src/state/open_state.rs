@@ -6,6 +6,7 @@ use crate::compound::Ops;
 use crate::error::ClientError;
 use crate::session::Session;
 use crate::transport::Connection;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zgate_nfs_wire::v4::Fh;
 use zgate_nfs_wire::v4::op::open::{self, Args, Claim, Delegated, How};
@@ -16,10 +17,29 @@ use zgate_xdr::Opaque;
 const DELEGATE_NONE: u32 = 0;
 const DELEGATE_READ: u32 = 1;
 
+/// Owner of one open. A server keeps one open of a file for each owner, however
+/// often it is opened, and the first CLOSE ends it (RFC 8881 §18.2, §18.16): files
+/// that are opened twice need two owners, or one of them is reclaimed after a
+/// restart of the server although it had been closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OpenOwner(u64);
+
+/// Source of owners of one client.
+#[derive(Debug, Default)]
+pub(crate) struct OpenOwners(AtomicU64);
+
+impl OpenOwners {
+    /// Returns another owner.
+    pub(crate) fn next(&self) -> OpenOwner {
+        OpenOwner(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 /// An open file. Its state is returned to the server on drop.
 #[derive(Debug)]
 pub(crate) struct OpenState {
     pub(crate) fh: Fh,
+    owner: OpenOwner,
     /// OPEN4_SHARE_ACCESS_*.
     access: u32,
     /// Change attribute of the file when it was opened.
@@ -38,13 +58,19 @@ struct Held {
 }
 
 /// Builds the arguments of OPEN.
-pub(crate) fn open_args(access: u32, delegate: bool, how: How, claim: Claim) -> Args {
+pub(crate) fn open_args(
+    owner: OpenOwner,
+    (access, delegate): (u32, bool),
+    how: How,
+    claim: Claim,
+) -> Args {
     let want = if delegate { open::WANT_READ } else { open::WANT_NO_DELEGATION };
+    let owner = [&b"zgate"[..], &owner.0.to_be_bytes()].concat();
     Args {
         seqid: 0,
         access: access | want,
         deny: 0,
-        owner: StateOwner { clientid: ClientId(0), owner: Opaque(b"zgate".to_vec()) },
+        owner: StateOwner { clientid: ClientId(0), owner: Opaque(owner) },
         how,
         claim,
     }
@@ -61,14 +87,14 @@ impl Drop for OpenState {
 impl OpenState {
     pub(crate) fn new(
         fh: Fh,
-        access: u32,
+        (owner, access): (OpenOwner, u32),
         stateid: Stateid,
         change: u64,
         delegations: &Arc<Delegations>,
     ) -> Self {
         let held = Held { open: Some(stateid), delegation: None, lost: false };
         let delegations = Arc::clone(delegations);
-        Self { fh, access, change, delegations, held: Mutex::new(held) }
+        Self { fh, owner, access, change, delegations, held: Mutex::new(held) }
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -145,7 +171,7 @@ impl OpenState {
 
     /// Builds the calls that open the file again.
     pub(crate) fn open_again(&self) -> Ops {
-        let args = open_args(self.access, false, How::NoCreate, Claim::Fh);
+        let args = open_args(self.owner, (self.access, false), How::NoCreate, Claim::Fh);
         Ops::new().putfh(&self.fh).op(OpNum::Open, &args)
     }
 
@@ -164,7 +190,8 @@ impl OpenState {
     ) -> Result<(), ClientError> {
         let before = self.delegation();
         let kind = if before.is_some() { DELEGATE_READ } else { DELEGATE_NONE };
-        let args = open_args(self.access, before.is_some(), How::NoCreate, Claim::Previous(kind));
+        let how = (self.access, before.is_some());
+        let args = open_args(self.owner, how, How::NoCreate, Claim::Previous(kind));
         let ops = Ops::new().putfh(&self.fh).op(OpNum::Open, &args);
         let asking = self.delegations.asking();
         let mut results = session.call(connection, &ops, true).await?;
