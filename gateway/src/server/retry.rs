@@ -70,7 +70,10 @@ fn retry(
     trouble: &mut Option<String>,
 ) -> Option<Instant> {
     let exports = || gateway.exports.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let files = gateway.opener.retry(&exports(), &gateway.stores());
+    let files = {
+        let _one = gateway.replacing();
+        gateway.opener.retry(&exports(), &gateway.stores())
+    };
     let disks = gateway.shared.iscsi.retry_absent();
     if files.news || disks.news {
         let _one = reconciler.changing.lock().unwrap_or_else(PoisonError::into_inner);
