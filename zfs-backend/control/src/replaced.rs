@@ -32,7 +32,7 @@ impl Replacement {
             Some((dataset, part)) if part.starts_with('%') => dataset,
             _ => temporary,
         };
-        Some(name.parse().map_or(Self::Any, Self::Of))
+        Some(name.parse::<DatasetName>().map_or(Self::Any, Self::Of))
     }
 }
 
@@ -145,6 +145,14 @@ mod tests {
         }
         let other = rollback(1, 100).replace("history_event", "config_sync");
         assert!(read(&mut ReplacementReader::default(), &other).is_empty());
+    }
+
+    #[test]
+    fn events_as_zpool_prints_them_are_read() {
+        let text = include_str!("../fixtures/events.txt");
+        let mut found = ReplacementReader::default();
+        assert_eq!(read(&mut found, text), [of("tank/a")]);
+        assert_eq!(found.last, Some(Stamp { number: 0x43, time: (0x6920_405f, 9000) }));
     }
 
     #[test]

@@ -272,8 +272,8 @@ mod tests {
         let keep = Arc::clone(&seen);
         let listener: Listener = Arc::new(move |change| keep.lock().unwrap().push(change));
         let text = "t\tsysevent.fs.zfs.pool_import\n        pool = \"lab\"\n\n\
-            t\tsysevent.fs.zfs.history_event\n        history_internal_name = \"clone swap\"\n        \
-            history_dsname = \"lab/a/%recv\"\n\n";
+            t\tsysevent.fs.zfs.history_event\n        history_dsname = \"lab/a/%recv\"\n        \
+            history_internal_name = \"clone swap\"\n\n";
         read_events(text.as_bytes(), &listener, &mut ReplacementReader::default());
         let all = std::mem::take(&mut *seen.lock().unwrap());
         let [Change::Event(event), Change::Replaced(replaced), Change::Event(_)] = &all[..] else {

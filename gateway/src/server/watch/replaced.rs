@@ -47,8 +47,7 @@ impl Announcer {
     /// Tells clients of what may have been replaced. Waits for no storage.
     pub(super) fn tell(&self, replacement: &Replacement) {
         let mounts = self.mounts();
-        let note =
-            |replaced: ReplacedDatasets<'_>| self.gateway.note_replaced(&replaced, &mounts);
+        let note = |replaced: ReplacedDatasets<'_>| self.gateway.note_replaced(&replaced, &mounts);
         match replacement {
             Replacement::Of(dataset) => {
                 let (exports, luns) = note(ReplacedDatasets::named(std::slice::from_ref(dataset)));
