@@ -41,7 +41,9 @@ impl Retrier {
                 std::thread::sleep(PLACE_INTERVAL);
                 // While the storage of one hangs, the others are not looked at.
                 let mut is_any_lost = false;
-                for place in shown.stores().places() {
+                // Not the stores, which would stay open meanwhile.
+                let places = shown.stores().places();
+                for place in places {
                     is_any_lost |= place.look();
                 }
                 if is_any_lost {

@@ -141,19 +141,23 @@ impl Control {
 
 fn follow_events(control: &Control, listener: &Listener) {
     let mut pause = PAUSES[0];
-    let mut told = String::new();
+    let mut told: Option<String> = None;
     let mut replaced = ReplacementReader::default();
     while !control.is_stopped() {
         let began = Instant::now();
         let said = run_once(control, listener, &mut replaced).unwrap_or_else(|e| e.to_string());
-        pause = if began.elapsed() > GOOD_RUN { PAUSES[0] } else { (pause * 2).min(PAUSES[1]) };
+        let was_good = began.elapsed() > GOOD_RUN;
+        pause = if was_good { PAUSES[0] } else { (pause * 2).min(PAUSES[1]) };
         if control.is_stopped() {
             return;
         }
-        if said.is_empty() {
+        // Once, not with every attempt.
+        let is_told = !was_good && told.as_ref() == Some(&said);
+        if is_told {
+            tracing::debug!(reason = said, ?pause, "zpool events has ended again");
+        } else if said.is_empty() {
             tracing::info!(?pause, "zpool events has ended; it is started again");
-        } else if said != told {
-            // Once, not with every attempt.
+        } else {
             tracing::warn!(
                 reason = said,
                 "ZFS reports no events: new zvols and changed properties are only found every \
@@ -161,8 +165,8 @@ fn follow_events(control: &Control, listener: &Listener) {
                  is not noticed: run `zgate resume DATASET` after it; mounts and unmounts are \
                  still noticed at once. Events need CAP_SYS_ADMIN"
             );
-            told = said;
         }
+        told = Some(said);
         control.wait(pause);
     }
 }
