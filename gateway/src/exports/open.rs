@@ -387,18 +387,23 @@ mod tests {
         let before = losses();
         let replaced = |name: &str| {
             let names = [name.parse::<zgate_control::DatasetName>().unwrap()];
-            opened.stores.content_replaced(&ReplacedDatasets::named(&names), &mounts)
+            let replaced = ReplacedDatasets::named(&names);
+            opened.stores.content_replaced(&replaced, &mounts, &BTreeSet::new())
         };
         assert!(replaced("tank/b").is_empty());
         assert_eq!(losses(), before);
         let concerned = ["/above", "/above-mounted-inside"].map(ExportId::from_pseudo_path);
-        assert_eq!(replaced("tank/a"), BTreeSet::from(concerned));
+        let told = replaced("tank/a");
+        assert_eq!(told, BTreeSet::from(concerned));
         let changed = losses().iter().zip(&before).filter(|(now, then)| now > then).count();
         assert_eq!(changed, 2, "their clients write again what they have not committed");
         // Which one is not known: all that lie in ZFS.
-        let any = opened.stores.content_replaced(&ReplacedDatasets::Any, &mounts);
-        let lie_in_zfs = ["/above", "/above-mounted-inside", "/above-mounted-foreign"];
-        assert_eq!(any, BTreeSet::from(lie_in_zfs.map(ExportId::from_pseudo_path)));
+        let any = |told: &BTreeSet<ExportId>| {
+            opened.stores.content_replaced(&ReplacedDatasets::Any, &mounts, told)
+        };
+        let foreign = BTreeSet::from([ExportId::from_pseudo_path("/above-mounted-foreign")]);
+        assert_eq!(any(&told), foreign, "the others know it");
+        assert_eq!(any(&BTreeSet::new()), &told | &foreign);
         assert!(opened.stores.show_any_dataset(&mounts));
         assert!(!opened.stores.show_any_dataset(&[]), "no mount is ZFS's");
     }

@@ -111,15 +111,18 @@ impl OpenStores {
         fixed.collect()
     }
 
-    /// Notes that the content of datasets may have been replaced, in each store that shows one;
-    /// returns the numbers of their exports. `mounts`: the mount table.
+    /// Notes that the content of datasets may have been replaced, in each store that shows one
+    /// and is not of an export that was `told` of it; returns the numbers of their exports.
+    /// `mounts`: the mount table.
     pub(crate) fn content_replaced(
         &self,
         replaced: &ReplacedDatasets<'_>,
         mounts: &[MountLine],
+        told: &BTreeSet<ExportId>,
     ) -> BTreeSet<ExportId> {
         let mut concerned = BTreeSet::new();
-        for (key, store) in self.showing(replaced, mounts) {
+        let showing = self.showing(replaced, mounts);
+        for (key, store) in showing.filter(|(key, _)| !told.contains(&key.id)) {
             match store {
                 OpenStore::Fixed(store, _) => store.content_replaced(),
                 OpenStore::Dataset(store) => store.content_replaced(),

@@ -55,7 +55,7 @@ use tokio::sync::mpsc;
 use zgate_control::DatasetName;
 use zgate_io::mountinfo::{self, MountLine};
 use zgate_iscsi::login::Transport;
-use zgate_nfs::namespace::Namespace;
+use zgate_nfs::namespace::{ExportId, Namespace};
 use zgate_posix::PosixOptions;
 use zgate_store::BufferPool;
 
@@ -369,20 +369,21 @@ impl Gateway {
     pub(crate) fn content_replaced(&self, datasets: &[DatasetName]) {
         // Without the table, the stores of the datasets alone are found, by their names.
         let mounts = mountinfo::read().unwrap_or_default();
-        self.note_replaced(&ReplacedDatasets::named(datasets), &mounts);
+        self.note_replaced(&ReplacedDatasets::named(datasets), &mounts, &BTreeSet::new());
     }
 
-    /// Does the same by a mount table that was read before; in LUNs, what initiators discarded
-    /// counts as content again. Waits for no storage. Returns the numbers of exports and LUNs
-    /// that show one of the datasets.
+    /// Does the same by a mount table that was read before, but not in exports whose clients
+    /// were `told` of it; in LUNs, what initiators discarded counts as content again. Waits for
+    /// no storage. Returns the exports, and the number of LUNs, that show one of the datasets.
     pub(crate) fn note_replaced(
         &self,
         replaced: &ReplacedDatasets<'_>,
         mounts: &[MountLine],
-    ) -> (usize, usize) {
-        let exports = self.stores().content_replaced(replaced, mounts);
+        told: &BTreeSet<ExportId>,
+    ) -> (BTreeSet<ExportId>, usize) {
+        let exports = self.stores().content_replaced(replaced, mounts, told);
         self.shared.nfs.v4.content_replaced(&exports);
-        (exports.len(), self.shared.iscsi.content_replaced(replaced))
+        (exports, self.shared.iscsi.content_replaced(replaced))
     }
 
     /// Returns whether anything that is served lies in ZFS, by the mount table.

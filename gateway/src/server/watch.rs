@@ -2,7 +2,7 @@
 
 mod replaced;
 
-use self::replaced::Announcer;
+use self::replaced::{Announcer, Told};
 use super::absent::Source;
 use super::reconcile::{Reconciler, Shown, ShownExport};
 use super::run::Gateway;
@@ -56,6 +56,7 @@ impl DatasetWatcher {
             gateway: Arc::clone(gateway),
             stop: Arc::clone(&stop),
             announcer: Arc::new(Announcer::new(gateway)),
+            unsettled: Vec::new(),
             looked_at: None,
             trouble: None,
             pending: 0,
@@ -99,6 +100,9 @@ struct Runner {
     gateway: Arc<Gateway>,
     stop: Arc<AtomicBool>,
     announcer: Arc<Announcer>,
+    /// Replacements behind which a search is due: it may find that the dataset has another name
+    /// or place, and that clients of other exports are to be told.
+    unsettled: Vec<Told>,
     /// Version of the exports at the last look for storage in ZFS among what is served; none
     /// if another look is due.
     looked_at: Option<u64>,
@@ -162,6 +166,9 @@ impl Runner {
                         first: Instant::now() + PENDING.0,
                     });
                 }
+            }
+            if wanted.is_none() {
+                self.unsettled.clear();
             }
         }
     }
@@ -232,8 +239,9 @@ impl Runner {
             }
             Change::Replaced(replacement) => {
                 let other = self.announcer.look_at_mounts();
-                if other {
-                    self.announcer.tell(replacement);
+                if let Some(mut told) = self.announcer.take_told() {
+                    self.announcer.tell_others(&mut told);
+                    self.unsettled.push(told);
                 }
                 other || *replacement == Replacement::Any
             }
@@ -245,6 +253,9 @@ impl Runner {
 
     fn scan(&mut self) {
         let outcome = self.follow.scan(&self.gateway);
+        for told in &mut self.unsettled {
+            self.announcer.tell_others(told);
+        }
         self.pending = match &outcome {
             Ok(scanned) if scanned.pending && self.pending < PENDING.1 => self.pending + 1,
             _ => 0,

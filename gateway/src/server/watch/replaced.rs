@@ -9,25 +9,41 @@
 use crate::exports::replaced::ReplacedDatasets;
 use crate::observe::throttle::warn_seldom;
 use crate::server::run::Gateway;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zgate_control::replaced::Replacement;
 use zgate_io::mountinfo::{self, MountLine};
+use zgate_nfs::namespace::ExportId;
+
+/// A replacement, and the exports whose clients were told of it.
+pub(super) struct Told {
+    replacement: Replacement,
+    exports: BTreeSet<ExportId>,
+}
 
 /// Tells clients of replaced content.
 pub(super) struct Announcer {
     gateway: Arc<Gateway>,
     /// The mount table as it was read last.
     mounts: Mutex<Arc<Vec<MountLine>>>,
+    /// Replacements that were told at once, in the order of their events, until the thread that
+    /// follows datasets hears of them.
+    told: Mutex<VecDeque<Told>>,
 }
 
 impl Announcer {
     /// Knows no mounts until it has looked at them.
     pub(super) fn new(gateway: &Arc<Gateway>) -> Self {
-        Self { gateway: Arc::clone(gateway), mounts: Mutex::default() }
+        let gateway = Arc::clone(gateway);
+        Self { gateway, mounts: Mutex::default(), told: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<Vec<MountLine>>> {
         self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_told(&self) -> MutexGuard<'_, VecDeque<Told>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the mount table as it was read last.
@@ -36,39 +52,74 @@ impl Announcer {
     }
 
     /// Reads the mount table, which waits for suspended file systems; returns whether other
-    /// datasets are mounted than before, or elsewhere.
+    /// datasets may be mounted than before, or elsewhere.
     pub(super) fn look_at_mounts(&self) -> bool {
-        // A table that cannot be read is none.
-        let now = Arc::new(mountinfo::read().unwrap_or_default());
+        let now = match mountinfo::read() {
+            Ok(now) => Arc::new(now),
+            // One file system that is broken is enough for it. The others are where they were.
+            Err(error) => {
+                tracing::debug!(%error, "the mount table cannot be read");
+                return true;
+            }
+        };
         let before = std::mem::replace(&mut *self.lock(), Arc::clone(&now));
-        !of_datasets(&before).eq(of_datasets(&now))
+        of_datasets(&before).ne(of_datasets(&now))
     }
 
-    /// Tells clients of what may have been replaced. Waits for no storage.
+    /// Tells clients of what may have been replaced, by what is known of mounts and names. Waits
+    /// for no storage.
     pub(super) fn tell(&self, replacement: &Replacement) {
+        let mut told = Told { replacement: replacement.clone(), exports: BTreeSet::new() };
+        let (exports, luns) = self.note(&mut told);
+        log(replacement, exports, luns);
+        self.lock_told().push_back(told);
+    }
+
+    /// Returns the replacement that was told first, once.
+    pub(super) fn take_told(&self) -> Option<Told> {
+        self.lock_told().pop_front()
+    }
+
+    /// Tells the clients of exports that were not known to show the dataset when it was told.
+    /// Waits for no storage.
+    pub(super) fn tell_others(&self, told: &mut Told) {
+        let (exports, _) = self.note(told);
+        log(&told.replacement, exports, 0);
+    }
+
+    /// Returns the numbers of exports and LUNs in which it was noted.
+    fn note(&self, told: &mut Told) -> (usize, usize) {
+        let replaced = match &told.replacement {
+            Replacement::Of(dataset) => ReplacedDatasets::named(std::slice::from_ref(dataset)),
+            Replacement::Any => ReplacedDatasets::Any,
+        };
         let mounts = self.mounts();
-        let note = |replaced: ReplacedDatasets<'_>| self.gateway.note_replaced(&replaced, &mounts);
-        match replacement {
-            Replacement::Of(dataset) => {
-                let (exports, luns) = note(ReplacedDatasets::named(std::slice::from_ref(dataset)));
-                if exports + luns > 0 {
-                    tracing::info!(
-                        %dataset, exports, luns,
-                        "a dataset has other content, by a rollback or a received stream: its NFS \
-                         clients write again what they have not committed, and return delegations"
-                    );
-                }
-            }
-            Replacement::Any => {
-                let (exports, luns) = note(ReplacedDatasets::Any);
-                warn_seldom!(
-                    exports, luns,
-                    "events of ZFS were lost: any dataset may have other content, and NFS clients \
-                     write again what they have not committed, and return delegations; if it \
-                     happens again, raise the module parameter zfs_zevent_len_max"
-                );
-            }
-        }
+        let (exports, luns) = self.gateway.note_replaced(&replaced, &mounts, &told.exports);
+        let count = exports.len();
+        told.exports.extend(exports);
+        (count, luns)
+    }
+}
+
+fn log(replacement: &Replacement, exports: usize, luns: usize) {
+    if exports + luns == 0 {
+        return;
+    }
+    match replacement {
+        Replacement::Of(dataset) => tracing::info!(
+            %dataset,
+            exports,
+            luns,
+            "a dataset has other content, by a rollback or a received stream: its NFS clients \
+             write again what they have not committed, and return delegations"
+        ),
+        Replacement::Any => warn_seldom!(
+            exports,
+            luns,
+            "events of ZFS were lost: any dataset may have other content, and NFS clients write \
+             again what they have not committed, and return delegations; if it happens again, \
+             raise the module parameter zfs_zevent_len_max"
+        ),
     }
 }
 

@@ -308,3 +308,22 @@ fn events_are_followed_where_anything_that_is_served_lies_in_zfs() {
     assert!(mounted("zfs", "") && mounted("zfs", "/export/below"));
     assert!(!mounted("zfs", "/state") && !mounted("ext4", ""));
 }
+
+#[test]
+fn clients_are_told_of_a_rollback_that_comes_before_a_new_name_is_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, _, gateway) = serve_two_pools(dir.path());
+    let announcer = Announcer::new(&gateway);
+    let before = losses(&gateway);
+    announcer.tell(&Replacement::Of("tank/m/new".parse().unwrap()));
+    assert_eq!(losses(&gateway), before, "nobody knows it by this name");
+    let mut told = announcer.take_told().unwrap();
+    // A search finds that it was renamed.
+    gateway.followed()[0].1.set_name(&"tank/m/new".parse().unwrap());
+    announcer.tell_others(&mut told);
+    let after = losses(&gateway);
+    assert!(after[0] > before[0], "{before:?} {after:?}");
+    announcer.tell_others(&mut told);
+    assert_eq!(losses(&gateway), after, "told once");
+    assert!(announcer.take_told().is_none());
+}
