@@ -13,5 +13,6 @@ pub(crate) mod open;
 pub(crate) mod overlap;
 pub(crate) mod place;
 pub(crate) mod plan;
+pub(crate) mod replaced;
 pub(crate) mod settings;
 pub(crate) mod stores;

@@ -324,6 +324,7 @@ pub(crate) fn place_datasets(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exports::replaced::ReplacedDatasets;
     use zgate_store::BufferPool;
 
     fn opener(state_dir: &Path) -> Opener {
@@ -384,14 +385,27 @@ mod tests {
             exports.map(|export| export.store.losses()).collect()
         };
         let before = losses();
-        let replaced =
-            |name: &str| opened.stores.content_replaced(&[name.parse().unwrap()], &mounts);
+        let replaced = |name: &str| {
+            let names = [name.parse::<zgate_control::DatasetName>().unwrap()];
+            let replaced = ReplacedDatasets::named(&names);
+            opened.stores.content_replaced(&replaced, &mounts, &BTreeSet::new())
+        };
         assert!(replaced("tank/b").is_empty());
         assert_eq!(losses(), before);
         let concerned = ["/above", "/above-mounted-inside"].map(ExportId::from_pseudo_path);
-        assert_eq!(replaced("tank/a"), BTreeSet::from(concerned));
+        let told = replaced("tank/a");
+        assert_eq!(told, BTreeSet::from(concerned));
         let changed = losses().iter().zip(&before).filter(|(now, then)| now > then).count();
         assert_eq!(changed, 2, "their clients write again what they have not committed");
+        // Which one is not known: all that lie in ZFS.
+        let any = |told: &BTreeSet<ExportId>| {
+            opened.stores.content_replaced(&ReplacedDatasets::Any, &mounts, told)
+        };
+        let foreign = BTreeSet::from([ExportId::from_pseudo_path("/above-mounted-foreign")]);
+        assert_eq!(any(&told), foreign, "the others know it");
+        assert_eq!(any(&BTreeSet::new()), &told | &foreign);
+        assert!(opened.stores.show_any_dataset(&mounts));
+        assert!(!opened.stores.show_any_dataset(&[]), "no mount is ZFS's");
     }
 
     #[test]

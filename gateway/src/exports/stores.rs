@@ -5,6 +5,7 @@ use super::dataset::forward::DatasetStore;
 use super::dataset::store::DatasetTree;
 use super::limits::OPEN_PATIENCE;
 use super::place::Place;
+use super::replaced::ReplacedDatasets;
 use super::settings::{ExportSettings, next_step_for_directory};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -15,7 +16,6 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
-use zgate_control::DatasetName;
 use zgate_io::mountinfo::MountLine;
 use zgate_nfs::namespace::ExportId;
 use zgate_posix::{DirectIo, Losses, MountedDevices, OpenError, PosixOptions, PosixStore};
@@ -111,41 +111,55 @@ impl OpenStores {
         fixed.collect()
     }
 
-    /// Notes that the content of datasets may have been replaced, in each store that shows one;
-    /// returns the numbers of their exports. `mounts`: the mount table.
+    /// Notes that the content of datasets may have been replaced, in each store that shows one
+    /// and is not of an export that was `told` of it; returns the numbers of their exports.
+    /// `mounts`: the mount table.
     pub(crate) fn content_replaced(
         &self,
-        datasets: &[DatasetName],
+        replaced: &ReplacedDatasets<'_>,
         mounts: &[MountLine],
+        told: &BTreeSet<ExportId>,
     ) -> BTreeSet<ExportId> {
-        let names: BTreeSet<&[u8]> = datasets.iter().map(|name| name.as_str().as_bytes()).collect();
+        let mut concerned = BTreeSet::new();
+        let showing = self.showing(replaced, mounts);
+        for (key, store) in showing.filter(|(key, _)| !told.contains(&key.id)) {
+            match store {
+                OpenStore::Fixed(store, _) => store.content_replaced(),
+                OpenStore::Dataset(store) => store.content_replaced(),
+            }
+            concerned.insert(key.id);
+        }
+        concerned
+    }
+
+    /// Returns whether a store shows a dataset.
+    pub(crate) fn show_any_dataset(&self, mounts: &[MountLine]) -> bool {
+        self.showing(&ReplacedDatasets::Any, mounts).next().is_some()
+    }
+
+    /// Returns the stores that show one of the datasets, alone or among others.
+    fn showing<'a>(
+        &'a self,
+        datasets: &'a ReplacedDatasets<'_>,
+        mounts: &'a [MountLine],
+    ) -> impl Iterator<Item = &'a (Key, OpenStore)> {
         let is_concerned =
-            |mount: &MountLine| mount.kind == b"zfs" && names.contains(mount.source.as_slice());
+            move |mount: &MountLine| mount.kind == b"zfs" && datasets.has(&mount.source);
         let points: Vec<&Path> =
             mounts.iter().filter(|mount| is_concerned(mount)).map(point_of).collect();
-        let is_below = |path: &Path| points.iter().any(|point| point.starts_with(path));
+        let is_below = move |path: &Path| points.iter().any(|point| point.starts_with(path));
         // Of the mounts around a path, the innermost one has it.
-        let is_around = |path: &Path| {
+        let is_around = move |path: &Path| {
             let around = mounts.iter().filter(|mount| path.starts_with(point_of(mount)));
             around.max_by_key(|mount| mount.point.len()).is_some_and(is_concerned)
         };
-        let mut replaced = BTreeSet::new();
-        for (key, store) in &self.0 {
-            match store {
-                OpenStore::Fixed(store, _) if is_below(store.path()) || is_around(store.path()) => {
-                    store.content_replaced();
-                }
-                OpenStore::Dataset(store)
-                    if datasets.iter().any(|dataset| store.is_named(dataset))
-                        || store.mounted_at().is_some_and(|path| is_below(&path)) =>
-                {
-                    store.content_replaced();
-                }
-                _ => continue,
+        self.0.iter().filter(move |(_, store)| match store {
+            OpenStore::Fixed(store, _) => is_below(store.path()) || is_around(store.path()),
+            OpenStore::Dataset(store) => {
+                store.name().is_some_and(|name| datasets.has(name.as_bytes()))
+                    || store.mounted_at().is_some_and(|path| is_below(&path))
             }
-            replaced.insert(key.id);
-        }
-        replaced
+        })
     }
 
     /// Returns the places of paths.

@@ -11,7 +11,7 @@
 //!   commands (`execute`) and task management (`task_management`).
 //! * `stats` counts; `status` shows state; `change` changes a running gateway;
 //!   `luns/watch` detects changes of devices and files; `absent` serves units
-//!   whose storage appears later.
+//!   whose storage appears later; `replaced` notes what has other content after a rollback.
 
 mod absent;
 pub(crate) mod access;
@@ -30,6 +30,7 @@ pub(crate) mod logins;
 pub(crate) mod luns;
 pub(crate) mod port_groups;
 mod receive;
+mod replaced;
 pub(crate) mod service;
 pub(crate) mod session;
 pub(crate) mod settings;

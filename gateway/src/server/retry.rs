@@ -41,7 +41,9 @@ impl Retrier {
                 std::thread::sleep(PLACE_INTERVAL);
                 // While the storage of one hangs, the others are not looked at.
                 let mut is_any_lost = false;
-                for place in shown.stores().places() {
+                // Not the stores, which would stay open meanwhile.
+                let places = shown.stores().places();
+                for place in places {
                     is_any_lost |= place.look();
                 }
                 if is_any_lost {
@@ -70,7 +72,10 @@ fn retry(
     trouble: &mut Option<String>,
 ) -> Option<Instant> {
     let exports = || gateway.exports.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let files = gateway.opener.retry(&exports(), &gateway.stores());
+    let files = {
+        let _one = gateway.replacing();
+        gateway.opener.retry(&exports(), &gateway.stores())
+    };
     let disks = gateway.shared.iscsi.retry_absent();
     if files.news || disks.news {
         let _one = reconciler.changing.lock().unwrap_or_else(PoisonError::into_inner);

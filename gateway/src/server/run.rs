@@ -20,6 +20,7 @@ use crate::exports::dataset::store::DatasetTree;
 use crate::exports::granted::GrantedDisk;
 use crate::exports::open::{Opened, Opener, Opening, place_datasets};
 use crate::exports::plan::Volume;
+use crate::exports::replaced::ReplacedDatasets;
 use crate::exports::settings::ExportSet;
 use crate::exports::stores::OpenStores;
 use crate::iscsi::change::Resizes;
@@ -52,9 +53,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use zgate_control::DatasetName;
-use zgate_io::mountinfo;
+use zgate_io::mountinfo::{self, MountLine};
 use zgate_iscsi::login::Transport;
-use zgate_nfs::namespace::Namespace;
+use zgate_nfs::namespace::{ExportId, Namespace};
 use zgate_posix::PosixOptions;
 use zgate_store::BufferPool;
 
@@ -81,7 +82,9 @@ pub(crate) struct Gateway {
     /// Set if nothing may be absent.
     strict: bool,
     state_dir: Arc<StateDir>,
-    stores: std::sync::Mutex<OpenStores>,
+    stores: std::sync::Mutex<Arc<OpenStores>>,
+    /// Serializes changes of the stores, which may wait for storage that hangs.
+    replacing: std::sync::Mutex<()>,
     drain: Duration,
 }
 
@@ -225,7 +228,8 @@ impl Gateway {
             wake,
             strict,
             state_dir,
-            stores: stores.into(),
+            stores: Arc::new(stores).into(),
+            replacing: std::sync::Mutex::new(()),
             drain: settings.drain,
         })
     }
@@ -248,8 +252,9 @@ impl Gateway {
             numbers.require_all()?;
         }
         let block = &with_granted(block, granted);
-        let mut stores = self.stores();
-        let opened = self.opener.open(exports, self.generation(), &stores, Opening::Reload)?;
+        let _one = self.replacing();
+        let kept = self.stores();
+        let opened = self.opener.open(exports, self.generation(), &kept, Opening::Reload)?;
         let prepared = self.shared.iscsi.prepare(block, Opening::Reload)?;
         if self.strict {
             refuse(&[opened.absent.clone(), prepared.named_absent()].concat())?;
@@ -260,7 +265,7 @@ impl Gateway {
         // Last of what may fail: zvols in use keep the numbers that are stored.
         numbers.store(&self.state_dir)?;
         numbers.report();
-        self.put_in_place(exports, opened, &mut stores);
+        self.put_in_place(exports, opened);
         let resizes = self.shared.iscsi.commit(prepared);
         self.shared.absent.update(Source::Luns, self.shared.iscsi.absent());
         Ok(resizes)
@@ -272,9 +277,9 @@ impl Gateway {
     /// # Errors
     /// As [`Self::start`]; nothing has changed then.
     pub(crate) fn replace_exports(&self, exports: &ExportSet, how: Opening) -> io::Result<()> {
-        let mut stores = self.stores();
-        let opened = self.opener.open(exports, self.generation(), &stores, how)?;
-        self.put_in_place(exports, opened, &mut stores);
+        let _one = self.replacing();
+        let opened = self.opener.open(exports, self.generation(), &self.stores(), how)?;
+        self.put_in_place(exports, opened);
         Ok(())
     }
 
@@ -283,23 +288,25 @@ impl Gateway {
         self.shared.nfs.v4.namespace().generation + 1
     }
 
-    fn put_in_place(&self, exports: &ExportSet, opened: Opened, stores: &mut OpenStores) {
+    /// The caller holds [`Self::replacing`].
+    fn put_in_place(&self, exports: &ExportSet, opened: Opened) {
         let Opened { namespace, stores: now, absent } = opened;
         *self.exports.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = exports.clone();
         self.opener.in_effect(exports);
         self.shared.absent.update(Source::Exports, absent);
         self.wake.wake();
         let (followed, back) = place_datasets(exports, &now);
+        // Before clients find them: what is replaced from now on is noted in these.
+        let before = std::mem::replace(&mut *self.lock_stores(), Arc::new(now));
         let earlier = self.shared.nfs.v4.namespace();
         let present = namespace.exports().map(|export| export.id);
         let appeared = present.filter(|id| earlier.is_absent(*id)).collect();
         self.shared.nfs.replace_exports(namespace, &self.shared.network.connections);
         self.shared.nfs.v4.content_replaced(&back);
         self.shared.nfs.v4.appeared(&appeared);
-        let before = std::mem::replace(stores, now).followed();
         // Stores that are no longer exported are closed, even if requests still
         // use them.
-        for (_, store) in before {
+        for (_, store) in before.followed() {
             if !followed.iter().any(|export| Arc::ptr_eq(&export.store, &store)) {
                 store.hold(Duration::ZERO);
             }
@@ -332,8 +339,18 @@ impl Gateway {
         numbers.require_all()
     }
 
-    pub(super) fn stores(&self) -> std::sync::MutexGuard<'_, OpenStores> {
+    fn lock_stores(&self) -> std::sync::MutexGuard<'_, Arc<OpenStores>> {
         self.stores.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Returns the stores in effect, also while others are being opened in their place.
+    pub(super) fn stores(&self) -> Arc<OpenStores> {
+        Arc::clone(&self.lock_stores())
+    }
+
+    /// Keeps others from opening stores in the place of those in effect.
+    pub(super) fn replacing(&self) -> std::sync::MutexGuard<'_, ()> {
+        self.replacing.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Returns the stores of datasets, by their guids.
@@ -352,8 +369,26 @@ impl Gateway {
     pub(crate) fn content_replaced(&self, datasets: &[DatasetName]) {
         // Without the table, the stores of the datasets alone are found, by their names.
         let mounts = mountinfo::read().unwrap_or_default();
-        let exports = self.stores().content_replaced(datasets, &mounts);
+        self.note_replaced(&ReplacedDatasets::named(datasets), &mounts, &BTreeSet::new());
+    }
+
+    /// Does the same by a mount table that was read before, but not in exports whose clients
+    /// were `told` of it; in LUNs, what initiators discarded counts as content again. Waits for
+    /// no storage. Returns the exports, and the number of LUNs, that show one of the datasets.
+    pub(crate) fn note_replaced(
+        &self,
+        replaced: &ReplacedDatasets<'_>,
+        mounts: &[MountLine],
+        told: &BTreeSet<ExportId>,
+    ) -> (BTreeSet<ExportId>, usize) {
+        let exports = self.stores().content_replaced(replaced, mounts, told);
         self.shared.nfs.v4.content_replaced(&exports);
+        (exports, self.shared.iscsi.content_replaced(replaced))
+    }
+
+    /// Returns whether anything that is served lies in ZFS, by the mount table.
+    pub(crate) fn serves_zfs(&self, mounts: &[MountLine]) -> bool {
+        self.stores().show_any_dataset(mounts) || self.shared.iscsi.serves_zvols()
     }
 
     /// Closes cached objects of exported paths that no client has open.

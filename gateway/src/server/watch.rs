@@ -1,5 +1,8 @@
 //! A thread that waits for changes and puts them into effect.
 
+mod replaced;
+
+use self::replaced::{Announcer, Told};
 use super::absent::Source;
 use super::reconcile::{Reconciler, Shown, ShownExport};
 use super::run::Gateway;
@@ -12,8 +15,8 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use zgate_control::PoolName;
+use zgate_control::replaced::Replacement;
 use zgate_control::watch::{Change, Listener, Watch, WatchEnd};
-use zgate_io::mountinfo::{self, MountLine};
 
 /// Interval at which stores are checked for idleness.
 const LOOK: Duration = Duration::from_secs(1);
@@ -52,7 +55,9 @@ impl DatasetWatcher {
             follow: Arc::clone(follow),
             gateway: Arc::clone(gateway),
             stop: Arc::clone(&stop),
-            mounts: zfs_mounts(),
+            announcer: Arc::new(Announcer::new(gateway)),
+            unsettled: Vec::new(),
+            looked_at: None,
             trouble: None,
             pending: 0,
             watch: None,
@@ -77,9 +82,13 @@ impl Drop for DatasetWatcher {
     }
 }
 
-fn listener(changes: Sender<Change>) -> Listener {
+fn listener(changes: Sender<Change>, announcer: Arc<Announcer>) -> Listener {
     let changes = std::sync::Mutex::new(changes);
     Arc::new(move |change| {
+        // At once: a search for datasets that runs may take long.
+        if let Change::Replaced(replacement) = &change {
+            announcer.tell(replacement);
+        }
         let changes = changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // The receiver has ended.
         let _ = changes.send(change);
@@ -90,13 +99,19 @@ struct Runner {
     follow: Arc<Reconciler>,
     gateway: Arc<Gateway>,
     stop: Arc<AtomicBool>,
-    /// Mounts of datasets at the last check.
-    mounts: Vec<MountLine>,
+    announcer: Arc<Announcer>,
+    /// Replacements behind which a search is due: it may find that the dataset has another name
+    /// or place, and that clients of other exports are to be told.
+    unsettled: Vec<Told>,
+    /// Version of the exports at the last look for storage in ZFS among what is served; none
+    /// if another look is due.
+    looked_at: Option<u64>,
     /// Last error, so that it is logged once.
     trouble: Option<String>,
     /// Number of checks for zvols without devices so far.
     pending: u32,
-    /// Watch of ZFS events; started when there are datasets to follow.
+    /// Watch of ZFS events; started when there are datasets to follow, or anything that is
+    /// served lies in ZFS.
     watch: Option<Watch>,
     watch_end: Arc<OnceLock<WatchEnd>>,
     /// Thread that asks late pools, the last one. Nobody waits for its end.
@@ -107,6 +122,7 @@ struct Runner {
 
 impl Runner {
     fn run(mut self, happened: &Receiver<Change>) {
+        self.announcer.look_at_mounts();
         self.follow.refresh(&self.gateway.shared.datasets);
         self.begin_watch();
         let mut next_look = Instant::now() + LOOK;
@@ -151,20 +167,39 @@ impl Runner {
                     });
                 }
             }
+            if wanted.is_none() {
+                self.unsettled.clear();
+            }
         }
     }
 
     fn begin_watch(&mut self) {
-        if self.watch.is_some() || self.follow.state().plan.bases().is_empty() {
+        if self.watch.is_some() || !(self.follows_datasets() || self.serves_zfs()) {
             return;
         }
-        match Watch::start(&listener(self.changes.clone())) {
+        match Watch::start(&listener(self.changes.clone(), Arc::clone(&self.announcer))) {
             Ok(watch) => {
                 self.watch_end.get_or_init(|| watch.ending());
                 self.watch = Some(watch);
             }
             Err(error) => tracing::warn!(%error, "changes of datasets are detected late"),
         }
+    }
+
+    fn follows_datasets(&self) -> bool {
+        !self.follow.state().plan.bases().is_empty()
+    }
+
+    /// Returns whether anything that is served lies in ZFS. Looks only when exports have
+    /// changed, and after each search.
+    fn serves_zfs(&mut self) -> bool {
+        let version = Some(self.gateway.shared.nfs.v4.namespace_version());
+        if self.looked_at == version {
+            return false;
+        }
+        self.looked_at = version;
+        self.announcer.look_at_mounts();
+        self.gateway.serves_zfs(&self.announcer.mounts())
     }
 
     /// Asks late pools with the full time limit, in a thread of its own: neither changes of
@@ -193,20 +228,34 @@ impl Runner {
 
     /// Returns whether a change may affect what is served.
     fn matters(&mut self, change: &Change) -> bool {
-        match change {
-            Change::Event(event) => event.concerns_datasets(),
-            Change::Restarted => true,
-            Change::Mounts => {
-                let now = zfs_mounts();
-                let other = now != self.mounts;
-                self.mounts = now;
-                other
+        let matters = match change {
+            Change::Event(event) => {
+                let concerns = event.concerns_datasets();
+                // Mounts have other names then, and nothing else tells of it.
+                if concerns && event.operation.as_deref() == Some("rename") {
+                    self.announcer.look_at_mounts();
+                }
+                concerns
             }
-        }
+            Change::Replaced(replacement) => {
+                let other = self.announcer.look_at_mounts();
+                if let Some(mut told) = self.announcer.take_told() {
+                    self.announcer.tell_others(&mut told);
+                    self.unsettled.push(told);
+                }
+                other || *replacement == Replacement::Any
+            }
+            Change::Restarted => true,
+            Change::Mounts => self.announcer.look_at_mounts(),
+        };
+        matters && self.follows_datasets()
     }
 
     fn scan(&mut self) {
         let outcome = self.follow.scan(&self.gateway);
+        for told in &mut self.unsettled {
+            self.announcer.tell_others(told);
+        }
         self.pending = match &outcome {
             Ok(scanned) if scanned.pending && self.pending < PENDING.1 => self.pending + 1,
             _ => 0,
@@ -219,6 +268,7 @@ impl Runner {
             );
         }
         self.trouble = trouble;
+        self.looked_at = None;
         self.follow.refresh(&self.gateway.shared.datasets);
     }
 }
@@ -238,13 +288,6 @@ impl Wanted {
     fn due(&self) -> Instant {
         (self.last + QUIET).min(self.first + PATIENCE)
     }
-}
-
-/// Mounts of ZFS file systems, without those of snapshots.
-fn zfs_mounts() -> Vec<MountLine> {
-    let mut mounts = mountinfo::read().unwrap_or_default();
-    mounts.retain(|mount| mount.kind == b"zfs" && !mount.source.contains(&b'@'));
-    mounts
 }
 
 /// Result of a search whose changes are in effect.

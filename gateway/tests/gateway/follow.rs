@@ -72,9 +72,16 @@ impl Fixture {
     /// Sets the output of `zfs list`, and triggers an event.
     fn becomes(&self, datasets: &[(&str, u64, &str)]) {
         list(&self.dir, datasets);
+        self.event("set", "tank/m");
+    }
+
+    /// Has ZFS report an operation.
+    fn event(&self, operation: &str, dataset: &str) {
         let mut events = fs::File::options().append(true).open(self.dir.join("events")).unwrap();
-        let event = "T\tsysevent.fs.zfs.history_event\n    pool = \"tank\"\n    \
-            history_internal_name = \"set\"\n    history_dsname = \"tank/m\"\n\n";
+        let event = format!(
+            "T\tsysevent.fs.zfs.history_event\n    pool = \"tank\"\n    \
+             history_internal_name = \"{operation}\"\n    history_dsname = \"{dataset}\"\n\n"
+        );
         events.write_all(event.as_bytes()).unwrap();
     }
 
@@ -179,4 +186,22 @@ fn a_dataset_in_use_is_let_go_of_on_request() {
     let (_, data) = eventually("back", || client.read(&file.fh, file.stateid, 0, 100));
     assert_eq!(data, b"kept");
     client.close(&file).unwrap();
+}
+
+#[test]
+fn what_is_not_committed_is_written_again_after_a_rollback_by_hand() {
+    let Some(fixture) = Fixture::new() else { return };
+    let mut client = Client::ready(&fixture.gateway, "writer");
+    let root = fixture.lookup(&mut client, "a").unwrap();
+    let file = client.create(&root, "file").unwrap();
+    let written = client.write(&file, 0, 0, b"data").unwrap();
+    assert_eq!(client.commit(&file.fh).unwrap(), written.verifier);
+    for temporary in ["tank/m/a/%rollback", "tank/m/a/%recv"] {
+        let before = client.commit(&file.fh).unwrap();
+        fixture.event("clone swap", temporary);
+        eventually("told", || match client.commit(&file.fh).unwrap() {
+            now if now == before => Err("the verifier is the same"),
+            _ => Ok(()),
+        });
+    }
 }

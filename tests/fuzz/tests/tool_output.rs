@@ -3,7 +3,9 @@
 //! panic, and what is parsed stays within what was read.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use zgate_control::events::EventReader;
 use zgate_control::health::{kstat::Kstat, latency, scan, status, status_text};
+use zgate_control::replaced::{Replacement, ReplacementReader};
 use zgate_control::snapshot::OurName;
 use zgate_control::{DatasetName, OutputForm, datasets, pools};
 use zgate_fuzz::{Dice, target};
@@ -12,8 +14,9 @@ target!(tool_output_any_text, 400, any_text);
 target!(tool_output_changed, 64, changed);
 target!(tool_output_of_its_words, 300, words);
 
-/// Output of OpenZFS 2.3 and 2.1.
-const REAL: [&str; 9] = [
+/// Output of OpenZFS 2.3 and 2.1, and events as `zpool events` prints them.
+const REAL: [&str; 10] = [
+    include_str!("../../../zfs-backend/control/fixtures/events.txt"),
     include_str!("../../../zfs-backend/control/fixtures/iostat.txt"),
     include_str!("../../../zfs-backend/control/fixtures/status-degraded.txt"),
     include_str!("../../../zfs-backend/control/fixtures/status-errors.txt"),
@@ -26,7 +29,7 @@ const REAL: [&str; 9] = [
 ];
 
 /// Words that the parsers look for, and numbers at their limits.
-const WORDS: [&str; 48] = [
+const WORDS: [&str; 54] = [
     "pool:",
     "state:",
     "scan:",
@@ -46,6 +49,12 @@ const WORDS: [&str; 48] = [
     "tank/a@b",
     "mirror-0",
     "raidz2-0",
+    "\nT\tsysevent.fs.zfs.history_event\n",
+    "\n history_internal_name = \"clone swap\"\n",
+    "\n history_dsname = \"tank/a/%recv\"\n",
+    "\n eid = 0x7\n",
+    "\n time = 0x7 0x1 \n",
+    "\ndropped 1 events\n",
     "logs",
     "cache",
     "spares",
@@ -91,6 +100,7 @@ fn parse_all(text: &str) {
     let pools = ["tank", "mirror-0"];
     assert!(latency::parse(text, &pools).len() <= text.lines().count());
     let _ = Kstat::parse(text);
+    read_events(text);
     for line in text.lines() {
         let _ = OurName::parse(line);
         if let Ok(name) = line.parse::<DatasetName>() {
@@ -99,6 +109,23 @@ fn parse_all(text: &str) {
         }
     }
     let _ = scan::Scan::new(scan::ScanKind::Scrub, scan::ScanState::Running).age_days(0);
+}
+
+/// Reads events twice, as after a restart.
+fn read_events(text: &str) {
+    let mut replaced = ReplacementReader::default();
+    for now_seconds in [1, u64::MAX] {
+        replaced.started(now_seconds);
+        let (mut reader, mut events) = (EventReader::default(), 0);
+        for line in text.lines() {
+            let Some(event) = reader.line(line) else { continue };
+            events += 1;
+            if let Some(Replacement::Of(name)) = replaced.event(&event) {
+                assert!(text.contains(name.as_str()), "a name that was not there");
+            }
+        }
+        assert!(events <= text.lines().count());
+    }
 }
 
 fn any_text(dice: &mut Dice<'_>) {

@@ -99,10 +99,16 @@ impl BlockVolume {
         outcome.map_err(|error| self.fault("resize", span, &error))?
     }
 
+    /// Notes that the content may have been replaced below, by a rollback: all of it counts as
+    /// mapped from now on. Waits for no storage.
+    pub fn content_replaced(&self) {
+        self.freed.clear();
+    }
+
     /// Reads the size of the device or file and makes it the volume's. Whoever changed
     /// it may have changed the content as well, which counts as mapped from now on.
     pub(crate) async fn look_again(&self) -> io::Result<u64> {
-        self.freed.clear();
+        self.content_replaced();
         let backing = Arc::clone(&self.backing);
         self.engine
             .run(move || backing.size_below().map(|bytes| backing.set_capacity(bytes)))

@@ -122,6 +122,9 @@ fn content_that_comes_back_below_is_mapped_after_a_refresh() {
         assert_eq!(volume.extents(MIB, MIB, 4).await.unwrap(), all(ExtentKind::Mapped));
         volume.discard(MIB, MIB).await.unwrap();
         assert_eq!(volume.extents(MIB, MIB, 4).await.unwrap(), all(ExtentKind::Deallocated));
+        // Somebody says so.
+        volume.content_replaced();
+        assert_eq!(volume.extents(MIB, MIB, 4).await.unwrap(), all(ExtentKind::Mapped));
     });
 }
 

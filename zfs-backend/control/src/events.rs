@@ -1,7 +1,8 @@
 //! Events that ZFS reports: `zpool events -f -v -H` (zpool-events(8)).
 //!
 //! An event is a line `TIME<tab>CLASS`, then one indented line `NAME = VALUE`
-//! for each detail, then an empty line.
+//! for each detail, then an empty line. Before the first event behind a gap comes a line
+//! `dropped N events`.
 
 use serde::Serialize;
 
@@ -21,6 +22,22 @@ pub struct Event {
     pub dataset: Option<String>,
     /// Further details, such as the arguments of `destroy` or `rename`.
     pub detail: Option<String>,
+    /// Number of the event: 1 for the first since the kernel module was loaded.
+    pub number: Option<u64>,
+    /// Time of the event, in seconds since 1970 and nanoseconds.
+    pub time: Option<(u64, u64)>,
+    /// Set if ZFS says that it has dropped events before this one. It counts events that it
+    /// never numbered as well, because there were too many of a kind.
+    pub follows_gap: bool,
+}
+
+/// Number and time that ZFS gave an event; no two events have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// See [`Event::number`].
+    pub number: u64,
+    /// See [`Event::time`].
+    pub time: (u64, u64),
 }
 
 /// Operations in the history that change neither the set of datasets nor their
@@ -51,6 +68,12 @@ impl Event {
         }
     }
 
+    /// Returns number and time of the event; none if ZFS has not told both.
+    #[must_use]
+    pub fn stamp(&self) -> Option<Stamp> {
+        Some(Stamp { number: self.number?, time: self.time? })
+    }
+
     /// Returns whether the state of a pool or of its devices may have changed.
     #[must_use]
     pub fn concerns_pools(&self) -> bool {
@@ -69,6 +92,8 @@ impl Event {
 #[derive(Debug, Default)]
 pub struct EventReader {
     current: Option<Event>,
+    /// Set if events were dropped before the next one.
+    has_gap: bool,
 }
 
 impl EventReader {
@@ -86,9 +111,14 @@ impl EventReader {
             }
             return None;
         }
-        let class = line.rsplit_once('\t').map_or(line, |(_, class)| class).trim();
         let finished = self.current.take();
-        self.current = Some(Event { class: cut(class), ..Event::default() });
+        if line.starts_with("dropped ") && !line.contains('\t') {
+            self.has_gap = true;
+            return finished;
+        }
+        let class = line.rsplit_once('\t').map_or(line, |(_, class)| class).trim();
+        let follows_gap = std::mem::take(&mut self.has_gap);
+        self.current = Some(Event { class: cut(class), follows_gap, ..Event::default() });
         finished
     }
 }
@@ -101,9 +131,21 @@ impl Event {
             "history_internal_name" => self.operation = text(),
             "history_dsname" => self.dataset = text(),
             "history_internal_str" => self.detail = text(),
+            "eid" => self.number = numbers(value).next(),
+            "time" => {
+                let mut parts = numbers(value);
+                let seconds = parts.next();
+                self.time = seconds.zip(parts.next());
+            }
             _ => {}
         }
     }
+}
+
+/// Returns the numbers of a value, which `zpool` writes as `0x…`, with blanks between them.
+fn numbers(value: &str) -> impl Iterator<Item = u64> {
+    let number = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+    value.split_whitespace().map_while(number)
 }
 
 fn cut(text: &str) -> String {
@@ -147,9 +189,10 @@ Nov 21 2026 10:20:31.1\tereport.fs.zfs.checksum
         let [rename, export, snapshot, checksum] = &events[..] else { panic!("{events:?}") };
         assert_eq!(rename.operation.as_deref(), Some("rename"));
         assert_eq!(rename.dataset.as_deref(), Some("lab/new"));
+        assert_eq!(rename.stamp(), Some(Stamp { number: 9, time: (0x6560, 1) }));
         assert!(rename.concerns_datasets() && !rename.concerns_pools());
         assert!(export.concerns_datasets() && export.concerns_pools());
-        assert_eq!(export.pool.as_deref(), Some("lab"));
+        assert_eq!((export.pool.as_deref(), export.stamp()), (Some("lab"), None));
         assert!(!snapshot.concerns_datasets());
         assert!(!checksum.concerns_datasets());
     }
@@ -158,9 +201,27 @@ Nov 21 2026 10:20:31.1\tereport.fs.zfs.checksum
     fn a_missing_empty_line_or_nonsense_loses_nothing_else() {
         let mut reader = EventReader::default();
         assert_eq!(reader.line("        pool = \"x\""), None);
-        assert_eq!(reader.line("dropped 7 events"), None);
+        assert_eq!(reader.line("no event of ours"), None);
         let next = reader.line("t\tsysevent.fs.zfs.pool_import").unwrap();
         assert!(!next.concerns_datasets());
         assert!(reader.line("").unwrap().concerns_datasets());
+        for (line, name) in [("time = 0x5", "half a time"), ("eid = 9", "no number of zpool's")] {
+            assert_eq!(reader.line("t\tsysevent.fs.zfs.pool_import"), None);
+            assert_eq!(reader.line(&format!("        {line}")), None);
+            let event = reader.line("").unwrap();
+            assert_eq!((event.number, event.time), (None, None), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_gap_is_told_with_the_event_behind_it() {
+        let mut reader = EventReader::default();
+        assert_eq!(reader.line("t\tsysevent.fs.zfs.pool_import"), None);
+        let before = reader.line("dropped 7 events").unwrap();
+        assert_eq!(reader.line("t\tsysevent.fs.zfs.pool_export"), None);
+        let behind = reader.line("t\tsysevent.fs.zfs.pool_import").unwrap();
+        let next = reader.line("").unwrap();
+        let gaps = [before, behind, next].map(|event| event.follows_gap);
+        assert_eq!(gaps, [false, true, false]);
     }
 }

@@ -8,7 +8,8 @@
 //!
 //! [`discovery`] finds [`pools`] and [`datasets`] with their properties, in
 //! JSON if the installed release supports it. [`health`] reports the health of
-//! pools.
+//! pools. [`watch`] follows the [`events`] of ZFS and the kernel's mount table; [`replaced`] finds
+//! the datasets among them that have other content.
 
 pub mod datasets;
 pub mod discovery;
@@ -20,6 +21,7 @@ pub mod pattern;
 pub mod pools;
 pub mod properties;
 pub mod provision;
+pub mod replaced;
 pub mod snapshot;
 pub mod tool;
 pub mod volume;

@@ -3,6 +3,7 @@
 //! POLLPRI). Neither costs anything while nothing happens.
 
 use crate::events::{Event, EventReader};
+use crate::replaced::{Replacement, ReplacementReader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -10,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// First and longest pause before `zpool events` is restarted.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
@@ -28,6 +29,8 @@ const MAX_COMPLAINT_BYTES: u64 = 1 << 10;
 pub enum Change {
     /// ZFS reported an event.
     Event(Event),
+    /// The content of datasets may have been replaced. It comes at once, and before the event.
+    Replaced(Replacement),
     /// Events may have been missed: `zpool events` was restarted.
     Restarted,
     /// Something was mounted or unmounted.
@@ -138,33 +141,43 @@ impl Control {
 
 fn follow_events(control: &Control, listener: &Listener) {
     let mut pause = PAUSES[0];
-    let mut told = String::new();
+    let mut told: Option<String> = None;
+    let mut replaced = ReplacementReader::default();
     while !control.is_stopped() {
         let began = Instant::now();
-        match run_once(control, listener) {
-            Err(error) => tracing::debug!(%error, "zpool events cannot be started"),
-            Ok(said) if said.is_empty() || control.is_stopped() => {
-                tracing::debug!("zpool events has ended");
-            }
-            // Log once, not with every attempt.
-            Ok(said) if said == told => {}
-            Ok(said) => {
-                tracing::warn!(
-                    reason = said,
-                    "ZFS reports no events: new zvols and changed properties are only found every \
-                     rescan_seconds; mounts and unmounts are still noticed at once. Events need \
-                     CAP_SYS_ADMIN"
-                );
-                told = said;
-            }
+        let said = run_once(control, listener, &mut replaced).unwrap_or_else(|e| e.to_string());
+        let was_good = began.elapsed() > GOOD_RUN;
+        pause = if was_good { PAUSES[0] } else { (pause * 2).min(PAUSES[1]) };
+        if control.is_stopped() {
+            return;
         }
-        pause = if began.elapsed() > GOOD_RUN { PAUSES[0] } else { (pause * 2).min(PAUSES[1]) };
+        // Once, not with every attempt.
+        let is_told = !was_good && told.as_ref() == Some(&said);
+        if is_told {
+            tracing::debug!(reason = said, ?pause, "zpool events has ended again");
+        } else if said.is_empty() {
+            tracing::info!(?pause, "zpool events has ended; it is started again");
+        } else {
+            tracing::warn!(
+                reason = said,
+                "ZFS reports no events: new zvols and changed properties are only found every \
+                 rescan_seconds, and `zfs rollback` or `zfs receive` by hand into what is served \
+                 is not noticed: run `zgate resume DATASET` after it; mounts and unmounts are \
+                 still noticed at once. Events need CAP_SYS_ADMIN"
+            );
+        }
+        told = Some(said);
         control.wait(pause);
     }
 }
 
 /// Reads events until they end; returns the error output of `zpool`.
-fn run_once(control: &Control, listener: &Listener) -> io::Result<String> {
+fn run_once(
+    control: &Control,
+    listener: &Listener,
+    replaced: &mut ReplacementReader,
+) -> io::Result<String> {
+    let now_seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
     let mut child = Command::new("zpool")
         .args(["events", "-f", "-v", "-H"])
         .env("LC_ALL", "C")
@@ -175,8 +188,9 @@ fn run_once(control: &Control, listener: &Listener) -> io::Result<String> {
     let (output, complaints) = (child.stdout.take(), child.stderr.take());
     *control.child() = Some(child);
     if let Some(output) = output.filter(|_| !control.is_stopped()) {
+        replaced.started(now_seconds);
         listener(Change::Restarted);
-        read_events(BufReader::new(output), listener);
+        read_events(BufReader::new(output), listener, replaced);
     }
     let ended = control.child().take();
     if let Some(mut child) = ended {
@@ -194,7 +208,7 @@ fn first_line(complaints: impl io::Read) -> String {
     line.trim().to_owned()
 }
 
-fn read_events(mut output: impl BufRead, listener: &Listener) {
+fn read_events(mut output: impl BufRead, listener: &Listener, replaced: &mut ReplacementReader) {
     let mut reader = EventReader::default();
     let mut line = Vec::new();
     loop {
@@ -205,6 +219,9 @@ fn read_events(mut output: impl BufRead, listener: &Listener) {
         }
         let text = String::from_utf8_lossy(&line);
         if let Some(event) = reader.line(text.trim_end_matches(['\n', '\r'])) {
+            if let Some(replacement) = replaced.event(&event) {
+                listener(Change::Replaced(replacement));
+            }
             listener(Change::Event(event));
         }
     }
@@ -258,10 +275,16 @@ mod tests {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let keep = Arc::clone(&seen);
         let listener: Listener = Arc::new(move |change| keep.lock().unwrap().push(change));
-        let text = "t\tsysevent.fs.zfs.pool_import\n        pool = \"lab\"\n\n";
-        read_events(text.as_bytes(), &listener);
-        let Some(Change::Event(event)) = seen.lock().unwrap().pop() else { panic!("an event") };
+        let text = "t\tsysevent.fs.zfs.pool_import\n        pool = \"lab\"\n\n\
+            t\tsysevent.fs.zfs.history_event\n        history_dsname = \"lab/a/%recv\"\n        \
+            history_internal_name = \"clone swap\"\n\n";
+        read_events(text.as_bytes(), &listener, &mut ReplacementReader::default());
+        let all = std::mem::take(&mut *seen.lock().unwrap());
+        let [Change::Event(event), Change::Replaced(replaced), Change::Event(_)] = &all[..] else {
+            panic!("{all:?}")
+        };
         assert_eq!(event.pool.as_deref(), Some("lab"));
+        assert_eq!(*replaced, Replacement::Of("lab/a".parse().unwrap()));
         // With or without ZFS installed, the watch starts and ends.
         drop(Watch::start(&listener).unwrap());
     }

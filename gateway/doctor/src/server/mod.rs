@@ -20,6 +20,7 @@ pub(crate) const CHECKS: &[Check<ServerFacts>] = &[
     Check { name: "state-dir", run: process::state_dir },
     Check { name: "pair", run: pair::pair },
     Check { name: "capabilities", run: process::capabilities },
+    Check { name: "rollbacks", run: process::rollbacks },
     Check { name: "memlock", run: process::locked_memory },
     Check { name: "open-files", run: process::open_files },
     Check { name: "io-uring", run: process::io_uring },

@@ -140,6 +140,8 @@ const CAPABILITIES: [Capability; 7] = [
 const NET_BIND_SERVICE: u32 = 10;
 /// CAP_IPC_LOCK: exempt from the limit of locked memory.
 const IPC_LOCK: u32 = 14;
+/// CAP_SYS_ADMIN: ZFS reports its events to the process.
+const SYS_ADMIN: u32 = 21;
 
 fn has(facts: &ServerFacts, bit: u32) -> bool {
     facts.process.capabilities & (1 << bit) != 0
@@ -176,6 +178,23 @@ pub(super) fn capabilities(facts: &ServerFacts) -> Vec<Verdict> {
     } else {
         Verdict::warning(what, reasons.join("; "), fix)
     }]
+}
+
+/// Tells what becomes of a rollback by hand. No fault either way: the shipped unit leaves the
+/// capability out.
+pub(super) fn rollbacks(facts: &ServerFacts) -> Vec<Verdict> {
+    if facts.zfs.datasets.is_empty() {
+        return Vec::new();
+    }
+    let whose = facts.process.whose();
+    vec![Verdict::ok(if has(facts, SYS_ADMIN) {
+        format!("{whose} notices `zfs rollback` and `zfs receive` by hand")
+    } else {
+        format!(
+            "{whose} does not notice `zfs rollback` and `zfs receive` by hand, without \
+             CAP_SYS_ADMIN: run `zgate resume DATASET` after them"
+        )
+    })]
 }
 
 /// Locked memory for rings and fixed buffers without RDMA, in bytes: the
@@ -290,6 +309,18 @@ mod tests {
         assert_eq!(worst(&capabilities(&facts)).0, Level::Ok, "2049 needs none");
         facts.ports[0].address.set_port(80);
         assert_eq!(worst(&capabilities(&facts)).0, Level::Error);
+    }
+
+    #[test]
+    fn who_rolls_back_by_hand_learns_what_is_to_be_done() {
+        let mut facts = server();
+        let said = |facts: &ServerFacts| rollbacks(facts).remove(0).what;
+        assert!(said(&facts).contains("notices `zfs rollback`"));
+        facts.process.capabilities &= !(1 << SYS_ADMIN);
+        assert!(said(&facts).contains("run `zgate resume DATASET`"));
+        assert_eq!(worst(&rollbacks(&facts)).0, Level::Ok);
+        facts.zfs.datasets.clear();
+        assert!(rollbacks(&facts).is_empty());
     }
 
     #[test]

@@ -207,10 +207,9 @@ impl DatasetTree {
         self.options.losses.content_replaced();
     }
 
-    /// Returns whether its mount has this name.
-    pub(crate) fn is_named(&self, name: &DatasetName) -> bool {
-        let own = self.name.lock().unwrap_or_else(PoisonError::into_inner);
-        own.as_deref() == Some(name.as_str())
+    /// Returns the name that its mount has.
+    pub(crate) fn name(&self) -> Option<String> {
+        self.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns where it is mounted; none while it is away.
@@ -374,8 +373,7 @@ impl DatasetTree {
 
     /// Opens the tree at `path`, if it is (still) mounted there.
     async fn open_again(&self, path: PathBuf) -> StoreResult<Arc<PosixStore>> {
-        let dataset = self.name.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let options = PosixOptions { dataset, ..self.options.clone() };
+        let options = PosixOptions { dataset: self.name(), ..self.options.clone() };
         let at = path.clone();
         let opened = self.engine.run(move || PosixStore::open(&at, options)).await;
         let store = match opened {

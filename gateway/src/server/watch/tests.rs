@@ -217,6 +217,12 @@ fn serve_two_pools(dir: &Path) -> (Arc<TwoPools>, Arc<Reconciler>, Arc<Gateway>)
     (tool, follow, gateway)
 }
 
+/// The loss counters of all exports: clients write again when they have changed.
+fn losses(gateway: &Gateway) -> Vec<u64> {
+    let namespace = gateway.shared.nfs.v4.namespace();
+    namespace.exports().map(|export| export.store.losses()).collect()
+}
+
 /// Lets the pause between questions to late pools pass.
 fn end_pause(follow: &Reconciler) {
     let now = Instant::now();
@@ -265,4 +271,59 @@ fn a_search_that_hangs_does_not_delay_the_stop() {
     });
     assert!(dropped.recv_timeout(PATIENCE).is_ok(), "the stop waits for the search");
     assert!(end.send(()).is_ok(), "the search has been waiting all the time");
+}
+
+#[test]
+fn clients_are_told_of_a_rollback_by_hand_while_exports_are_being_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, _, gateway) = serve_two_pools(dir.path());
+    let (changes, happened) = channel();
+    let listener = listener(changes, Arc::new(Announcer::new(&gateway)));
+    let of = |name: &str| Change::Replaced(Replacement::Of(name.parse().unwrap()));
+    // The storage of another export may hang then.
+    let _one = gateway.replacing();
+    let before = losses(&gateway);
+    for other in [of("tank/m/b"), of("tank/m"), of("tank/m/a/below"), Change::Restarted] {
+        listener(other);
+    }
+    assert_eq!(losses(&gateway), before);
+    listener(of("tank/m/a"));
+    let rolled_back = losses(&gateway);
+    assert!(before.len() == 1 && rolled_back[0] > before[0], "{before:?} {rolled_back:?}");
+    listener(Change::Replaced(Replacement::Any));
+    assert!(losses(&gateway)[0] > rolled_back[0]);
+    assert_eq!(happened.try_iter().count(), 6, "the thread that follows datasets hears of all");
+}
+
+#[test]
+fn events_are_followed_where_anything_that_is_served_lies_in_zfs() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = gateway_with(dir.path(), "");
+    let path = dir.path().canonicalize().unwrap();
+    let mounted = |kind: &str, point: &str| {
+        let line = format!("1 1 0:9 / {}{point} rw - {kind} tank/a rw\n", path.display());
+        gateway.serves_zfs(&zgate_io::mountinfo::parse(line.as_bytes()))
+    };
+    // Around the directory of the export, and below it.
+    assert!(mounted("zfs", "") && mounted("zfs", "/export/below"));
+    assert!(!mounted("zfs", "/state") && !mounted("ext4", ""));
+}
+
+#[test]
+fn clients_are_told_of_a_rollback_that_comes_before_a_new_name_is_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, _, gateway) = serve_two_pools(dir.path());
+    let announcer = Announcer::new(&gateway);
+    let before = losses(&gateway);
+    announcer.tell(&Replacement::Of("tank/m/new".parse().unwrap()));
+    assert_eq!(losses(&gateway), before, "nobody knows it by this name");
+    let mut told = announcer.take_told().unwrap();
+    // A search finds that it was renamed.
+    gateway.followed()[0].1.set_name(&"tank/m/new".parse().unwrap());
+    announcer.tell_others(&mut told);
+    let after = losses(&gateway);
+    assert!(after[0] > before[0], "{before:?} {after:?}");
+    announcer.tell_others(&mut told);
+    assert_eq!(losses(&gateway), after, "told once");
+    assert!(announcer.take_told().is_none());
 }

@@ -1,0 +1,129 @@
+//! Tells clients of content that was replaced by hand: by `zfs rollback`, or by `zfs receive`
+//! into what is served.
+//!
+//! ZFS reports it while the file system is suspended, and requests that came before are answered
+//! once it is there again. So the stores are told on the thread that reads the events, by the
+//! mount table as it was read last: reading it waits for suspended file systems. The thread that
+//! follows datasets reads it afterwards, and tells what it shows besides.
+
+use crate::exports::replaced::ReplacedDatasets;
+use crate::observe::throttle::warn_seldom;
+use crate::server::run::Gateway;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zgate_control::replaced::Replacement;
+use zgate_io::mountinfo::{self, MountLine};
+use zgate_nfs::namespace::ExportId;
+
+/// A replacement, and the exports whose clients were told of it.
+pub(super) struct Told {
+    replacement: Replacement,
+    exports: BTreeSet<ExportId>,
+}
+
+/// Tells clients of replaced content.
+pub(super) struct Announcer {
+    gateway: Arc<Gateway>,
+    /// The mount table as it was read last.
+    mounts: Mutex<Arc<Vec<MountLine>>>,
+    /// Replacements that were told at once, in the order of their events, until the thread that
+    /// follows datasets hears of them.
+    told: Mutex<VecDeque<Told>>,
+}
+
+impl Announcer {
+    /// Knows no mounts until it has looked at them.
+    pub(super) fn new(gateway: &Arc<Gateway>) -> Self {
+        let gateway = Arc::clone(gateway);
+        Self { gateway, mounts: Mutex::default(), told: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<Vec<MountLine>>> {
+        self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_told(&self) -> MutexGuard<'_, VecDeque<Told>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the mount table as it was read last.
+    pub(super) fn mounts(&self) -> Arc<Vec<MountLine>> {
+        Arc::clone(&self.lock())
+    }
+
+    /// Reads the mount table, which waits for suspended file systems; returns whether other
+    /// datasets may be mounted than before, or elsewhere.
+    pub(super) fn look_at_mounts(&self) -> bool {
+        let now = match mountinfo::read() {
+            Ok(now) => Arc::new(now),
+            // One file system that is broken is enough for it. The others are where they were.
+            Err(error) => {
+                tracing::debug!(%error, "the mount table cannot be read");
+                return true;
+            }
+        };
+        let before = std::mem::replace(&mut *self.lock(), Arc::clone(&now));
+        of_datasets(&before).ne(of_datasets(&now))
+    }
+
+    /// Tells clients of what may have been replaced, by what is known of mounts and names. Waits
+    /// for no storage.
+    pub(super) fn tell(&self, replacement: &Replacement) {
+        let mut told = Told { replacement: replacement.clone(), exports: BTreeSet::new() };
+        let (exports, luns) = self.note(&mut told);
+        log(replacement, exports, luns);
+        self.lock_told().push_back(told);
+    }
+
+    /// Returns the replacement that was told first, once.
+    pub(super) fn take_told(&self) -> Option<Told> {
+        self.lock_told().pop_front()
+    }
+
+    /// Tells the clients of exports that were not known to show the dataset when it was told.
+    /// Waits for no storage.
+    pub(super) fn tell_others(&self, told: &mut Told) {
+        let (exports, _) = self.note(told);
+        log(&told.replacement, exports, 0);
+    }
+
+    /// Returns the numbers of exports and LUNs in which it was noted.
+    fn note(&self, told: &mut Told) -> (usize, usize) {
+        let replaced = match &told.replacement {
+            Replacement::Of(dataset) => ReplacedDatasets::named(std::slice::from_ref(dataset)),
+            Replacement::Any => ReplacedDatasets::Any,
+        };
+        let mounts = self.mounts();
+        let (exports, luns) = self.gateway.note_replaced(&replaced, &mounts, &told.exports);
+        let count = exports.len();
+        told.exports.extend(exports);
+        (count, luns)
+    }
+}
+
+fn log(replacement: &Replacement, exports: usize, luns: usize) {
+    if exports + luns == 0 {
+        return;
+    }
+    match replacement {
+        Replacement::Of(dataset) => tracing::info!(
+            %dataset,
+            exports,
+            luns,
+            "a dataset has other content, by a rollback or a received stream: its NFS clients \
+             write again what they have not committed, and return delegations"
+        ),
+        Replacement::Any => warn_seldom!(
+            exports,
+            luns,
+            "events of ZFS were lost: any dataset may have other content, and NFS clients write \
+             again what they have not committed, and return delegations; if it happens again, \
+             raise the module parameter zfs_zevent_len_max"
+        ),
+    }
+}
+
+/// Returns the mounts of ZFS file systems, without those of snapshots.
+fn of_datasets(mounts: &[MountLine]) -> impl Iterator<Item = &MountLine> {
+    mounts.iter().filter(|mount| mount.kind == b"zfs" && !mount.source.contains(&b'@'))
+}
