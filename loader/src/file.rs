@@ -91,7 +91,8 @@ impl File {
         let mut d = Decoder::new(&attrs.values.0);
         let garbled = |_| ClientError::Garbled("GETATTR");
         let (change, size) = (d.u64().map_err(garbled)?, d.u64().map_err(garbled)?);
-        let open = Arc::new(OpenState::new(fh, (owner, access), opened.stateid, change, delegations));
+        let open =
+            Arc::new(OpenState::new(fh, (owner, access), opened.stateid, change, delegations));
         channel.remember(&open);
         delegations.accept(&open, &opened.delegated);
         Ok(Self { open, size })
