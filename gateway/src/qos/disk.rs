@@ -128,7 +128,11 @@ mod tests {
         let rates = Rates { iops_max: Some(1000), bytes_per_second_max: None };
         let limited = limited_disk(Arc::new(disk), rates);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let sent = runtime.block_on(limited.read_to_send(0, MIN_SPAN_BYTES)).unwrap();
+        let sent = runtime.block_on(async {
+            // What lies in the page cache is lent.
+            limited.write(0, Bytes::from(vec![1; MIN_SPAN_BYTES]), false).await.unwrap();
+            limited.read_to_send(0, MIN_SPAN_BYTES).await.unwrap()
+        });
         assert!(matches!(sent, Payload::Span(_)), "{sent:?}");
     }
 
