@@ -26,6 +26,9 @@ struct Stored {
     /// Absent in records of earlier versions, and of clients in the clear.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tls: Option<StoredTls>,
+    /// Absent in records of earlier versions, and of clients that have lost no delegation.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    revoked: bool,
 }
 
 /// Proofs of a client over TLS.
@@ -122,9 +125,10 @@ impl RecoveryStore for DirRecovery {
                 })
             });
             match read {
-                Ok(Stored { name, minor_zero, principal, tls }) => {
+                Ok(Stored { name, minor_zero, principal, tls, revoked }) => {
                     let shown = tls.map(Shown::from);
-                    kept.records.push(ClientRecord { name, minor_zero, principal, shown });
+                    let record = ClientRecord { name, minor_zero, principal, shown, revoked };
+                    kept.records.push(record);
                 }
                 Err(error) => {
                     damage(&error);
@@ -141,6 +145,7 @@ impl RecoveryStore for DirRecovery {
             minor_zero: record.minor_zero,
             principal: record.principal,
             tls: record.shown.map(StoredTls::from),
+            revoked: record.revoked,
         };
         // Bytes, truth values and texts always have a JSON form; otherwise the change is
         // dropped, which reports a failure.
@@ -171,6 +176,7 @@ mod tests {
             minor_zero: number.is_multiple_of(2),
             principal: number.is_multiple_of(3).then(|| format!("host/{number}@R")),
             shown: Shown::of(&assurance, [number as u8; 8]),
+            revoked: number.is_multiple_of(5),
         }
     }
 
@@ -209,8 +215,9 @@ mod tests {
         assert!(written.into_iter().all(|outcome| outcome.is_ok()));
         let kept = DirRecovery::start(dir).unwrap().load();
         assert!(!kept.damaged);
-        let record = ClientRecord { name: vec![7], minor_zero: true, principal: None, shown: None };
-        assert_eq!(kept.records, [record]);
+        let (name, minor_zero) = (vec![7], true);
+        let (principal, shown, revoked) = (None, None, false);
+        assert_eq!(kept.records, [ClientRecord { name, minor_zero, principal, shown, revoked }]);
     }
 
     #[test]

@@ -122,8 +122,13 @@ mod tests {
             records: Arc::clone(&records),
             domain: Domain::Server(number),
         };
-        let record =
-            ClientRecord { name: b"c".to_vec(), minor_zero: false, principal: None, shown: None };
+        let record = ClientRecord {
+            name: b"c".to_vec(),
+            minor_zero: false,
+            principal: None,
+            shown: None,
+            revoked: false,
+        };
         let reported = Arc::new(AtomicBool::new(false));
         let tell = Arc::clone(&reported);
         of(1).put(record.clone(), Completion::new(|outcome| assert!(outcome.is_err())));

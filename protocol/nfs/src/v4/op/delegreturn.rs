@@ -14,23 +14,21 @@ impl Rule for Delegreturn {
         let file = cx.object(Status::BadStateid)?.file_key();
         let stateid = cx.resolve_stateid(args.stateid)?;
         let state = &cx.server.state;
-        let mut tables = state.lock();
-        let (key, kind) = match state.find_state(&tables, cx.requester(), stateid, Some(&file)) {
-            Ok(found) => found,
-            Err(status @ (Status::DelegRevoked | Status::Expired)) => {
-                // Returning a revoked delegation acknowledges the revocation.
-                let key = StateKey::from(stateid);
-                for client in tables.clients.values_mut() {
-                    client.revoked.remove(&key);
+        let status = {
+            let mut tables = state.lock();
+            match state.find_state(&tables, cx.requester(), stateid, Some(&file)) {
+                Ok((key, StateKind::Delegation)) => {
+                    state.remove_delegation(&mut tables, key, cx.now.seconds());
+                    return Ok(());
                 }
-                return Err(status.into());
+                Ok(_) => return Err(Status::BadStateid.into()),
+                Err(status) => status,
             }
-            Err(status) => return Err(status.into()),
         };
-        if kind != StateKind::Delegation {
-            return Err(Status::BadStateid.into());
+        if let Some(client) = cx.session_client() {
+            // Returning a revoked delegation acknowledges the revocation.
+            state.acknowledge(client, StateKey::from(stateid)).await;
         }
-        state.remove_delegation(&mut tables, key, cx.now.seconds());
-        Ok(())
+        Err(status.into())
     }
 }

@@ -19,12 +19,10 @@ impl Rule for FreeStateid {
         }
         let key = StateKey::from(stateid);
         let state = &cx.server.state;
-        let mut tables = state.lock();
-        if let Some(client) = tables.clients.get_mut(&id)
-            && client.revoked.remove(&key).is_some()
-        {
+        if state.acknowledge(id, key).await {
             return Ok(());
         }
+        let mut tables = state.lock();
         let (kind, owner, seqid) = tables.find(key).ok_or(Status::BadStateid)?;
         if owner != id {
             return Err(Status::BadStateid.into());

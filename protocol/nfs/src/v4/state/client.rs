@@ -7,8 +7,10 @@ use crate::runtime::Call;
 use crate::v4::tables::Tables;
 use crate::v4::tables::client::{Client, HeldStates, SoughtRoom};
 use crate::v4::tables::client_hosts::ClientHosts;
+use crate::v4::tables::ids::StateKey;
 use crate::v4::tables::lease::Lease;
 use crate::v4::tables::owner_seq::OwnerSeq;
+use crate::v4::tables::pending_work::PendingWork;
 use crate::v4::tables::session::Session;
 use ahash::{HashMap, HashSet};
 use std::sync::Arc;
@@ -60,6 +62,7 @@ impl State {
             record_begun: false,
             record_removal: None,
             unrecorded: false,
+            lost_delegation: false,
             lease: Arc::new(Lease::new(now_seconds)),
             sessions: Vec::new(),
             create_sequence: OwnerSeq::default(),
@@ -191,26 +194,28 @@ impl State {
     }
 
     /// Writes the record of a client that has none: it registered outside of grace, or
-    /// lost its record at the end of it. What the client has reclaimed until then, and
-    /// what it gets from now on, it may reclaim after a restart. No lock is held in the
-    /// meantime.
+    /// lost its record at the end of it, or by the loss of a delegation. What the client
+    /// has reclaimed until then, and what it gets from now on, it may reclaim after a
+    /// restart. A client that does not know yet what it has lost goes on without it. No
+    /// lock is held in the meantime.
     ///
     /// # Errors
     /// [`Status::StaleClientid`], or [`Status::Delay`] if stable storage does not
-    /// accept it.
+    /// accept it, or the record was removed meanwhile.
     pub(crate) async fn record_again(&self, id: ClientId) -> Result<(), Status> {
-        let record = {
+        let (record, kept) = {
             let tables = self.lock();
             let client = tables.clients.get(&id).ok_or(Status::StaleClientid)?;
-            if !client.unrecorded {
+            if !client.unrecorded || !client.knows_its_losses() {
                 return Ok(());
             }
-            record_of(client)
+            (record_of(client), RecordKept { record_removals: client.record_removals })
         };
         let name = record.name.clone();
         self.records.keep(&*self.runtime, record).await?;
         let mut tables = self.lock();
         if let Some(client) = tables.clients.get_mut(&id) {
+            kept.still_counts(client)?;
             client.unrecorded = false;
             return Ok(());
         }
@@ -223,8 +228,49 @@ impl State {
         Err(Status::StaleClientid)
     }
 
+    /// Begins to note on stable storage that a client loses a delegation although its lease
+    /// is valid (RFC 8881 §8.4.3, §10.2.1): after a restart, the server could not tell this
+    /// delegation, and the opens and locks under it, from what the client still has. It may
+    /// reclaim nothing until it knows ([`Self::record_again`]). The file may be granted to
+    /// others when the returned work has ended.
+    pub(crate) fn mark_record(&self, tables: &mut Tables, id: ClientId) -> Option<PendingWork> {
+        let client = tables.clients.get_mut(&id)?;
+        client.unrecorded = true;
+        client.lost_delegation |= client.minor_zero;
+        let record = ClientRecord { revoked: true, ..record_of(client) };
+        Self::count_removal(tables, &record.name);
+        Some(self.records.mark(record))
+    }
+
+    /// Counts a removal of the record of this name: what is being written of it meanwhile
+    /// does not count.
+    pub(super) fn count_removal(tables: &mut Tables, name: &[u8]) {
+        let slot = tables.by_name.get(name).copied().unwrap_or_default();
+        for id in [slot.confirmed, slot.unconfirmed].into_iter().flatten() {
+            if let Some(client) = tables.clients.get_mut(&id) {
+                client.record_removals += 1;
+            }
+        }
+    }
+
+    /// Notes that a client knows that one of its delegations was revoked; its record is
+    /// written again with the last one. False if it is no revoked one of this client.
+    pub(crate) async fn acknowledge(&self, id: ClientId, key: StateKey) -> bool {
+        let was_revoked = {
+            let mut tables = self.lock();
+            let client = tables.clients.get_mut(&id);
+            client.is_some_and(|client| client.revoked.remove(&key).is_some())
+        };
+        if was_revoked {
+            // If storage fails, the client's next OPEN writes it; a restart before that takes
+            // from the client what it holds.
+            let _ = self.record_again(id).await;
+        }
+        was_revoked
+    }
+
     /// Ends the reclaims of a client whose record has been written again, if it was
-    /// removed.
+    /// removed. One that does not know what it has lost goes on without a record.
     ///
     /// # Errors
     /// [`Status::StaleClientid`], [`Status::CompleteAlready`], or [`Status::Delay`] if
@@ -233,15 +279,14 @@ impl State {
     pub fn complete_reclaims(&self, id: ClientId, now_seconds: u64) -> Result<(), Status> {
         let mut tables = self.lock();
         let client = tables.clients.get_mut(&id).ok_or(Status::StaleClientid)?;
-        if client.unrecorded {
+        if client.unrecorded && client.knows_its_losses() {
             return Err(Status::Delay);
         }
         if std::mem::replace(&mut client.reclaim_complete, true) {
             return Err(Status::CompleteAlready);
         }
-        if client.may_reclaim {
-            self.grace.completed(&client.name, now_seconds);
-        }
+        // Also of one that may reclaim nothing: the period was for it, too.
+        self.grace.completed(&client.name, now_seconds);
         Ok(())
     }
 
@@ -280,7 +325,7 @@ impl RecordKept {
     }
 }
 
-/// Returns whether a confirmed client of this name has a record.
+/// Returns whether a confirmed client of this name has a record under which it may reclaim.
 fn is_recorded(tables: &Tables, name: &[u8]) -> bool {
     let confirmed = tables.by_name.get(name).and_then(|slot| slot.confirmed);
     let confirmed = confirmed.and_then(|id| tables.clients.get(&id));
@@ -294,5 +339,6 @@ fn record_of(client: &Client) -> ClientRecord {
         minor_zero: client.minor_zero,
         principal: client.principal.proven().map(str::to_owned),
         shown: Shown::of(&client.assurance, client.verifier),
+        revoked: false,
     }
 }

@@ -60,10 +60,7 @@ impl State {
     /// Begins the removal of the record of a client that lost its state or
     /// left.
     pub(crate) fn forget_record(&self, tables: &mut Tables, name: &[u8]) -> PendingWork {
-        let newcomer = tables.by_name.get(name).and_then(|slot| slot.unconfirmed);
-        if let Some(newcomer) = newcomer.and_then(|id| tables.clients.get_mut(&id)) {
-            newcomer.record_removals += 1;
-        }
+        Self::count_removal(tables, name);
         self.records.forget(name)
     }
 }
@@ -256,9 +253,9 @@ impl State {
     }
 
     /// Revokes unreturned delegations. A client with a valid lease loses the
-    /// delegation. One with an expired lease loses all state: the server does
-    /// not know the locks it took under the delegation, and it must not
-    /// continue with the opens of those locks.
+    /// delegation, and its record says so before others get the file. One with an
+    /// expired lease loses all state: the server does not know the locks it took under
+    /// the delegation, and it must not continue with the opens of those locks.
     fn revoke_unreturned(&self, tables: &mut Tables, now_seconds: u64) {
         let lease = u64::from(self.lease_seconds);
         let overdue: Vec<_> = tables

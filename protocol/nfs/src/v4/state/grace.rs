@@ -181,12 +181,14 @@ impl Grace {
     }
 
     /// True if the client that registers now under this name had state before the restart
-    /// and may still reclaim it.
+    /// and may still reclaim it. One that has lost a delegation before may not, but the
+    /// period is for it, too: until it says that it has finished, or the period is over,
+    /// nobody gets what it holds besides.
     #[must_use]
     pub fn may_reclaim(&self, name: &[u8], by: &Registrant, now_seconds: u64) -> bool {
         self.asked(now_seconds);
-        let eligible =
-            self.is_running() && self.eligible.get(name).is_some_and(|record| admits(record, by));
+        let may = |record: &ClientRecord| !record.revoked && admits(record, by);
+        let eligible = self.is_running() && self.eligible.get(name).is_some_and(may);
         if eligible {
             self.reclaiming(now_seconds);
         }
@@ -205,8 +207,8 @@ impl Grace {
         lasted_seconds >= self.max_seconds || lasted_seconds >= self.seconds && !reclaiming
     }
 
-    /// Records that a client has reclaimed everything; with the last client
-    /// grace ends, if all are known.
+    /// Records that a client has reclaimed everything that it may reclaim; with the last
+    /// client grace ends, if all are known.
     pub fn completed(&self, name: &[u8], now_seconds: u64) {
         let mut unfinished = self.unfinished();
         if unfinished.clients.remove(name) {
@@ -296,6 +298,7 @@ mod tests {
             minor_zero: false,
             principal: None,
             shown: None,
+            revoked: false,
         };
         KeptRecords { records: names.iter().map(record).collect(), damaged }
     }
@@ -315,6 +318,16 @@ mod tests {
         grace.completed(b"a", 1);
         assert!(grace.active());
         grace.completed(b"b", 1);
+        assert!(!grace.active());
+    }
+
+    #[test]
+    fn who_has_lost_a_delegation_is_waited_for_and_may_not_reclaim() {
+        let mut kept = kept(&["a"], false);
+        kept.records[0].revoked = true;
+        let grace = Grace::new(kept, 0, GracePeriod { seconds: 90, max_seconds: 270 });
+        assert!(grace.active() && !grace.may_reclaim(b"a", &root(), 1));
+        grace.completed(b"a", 2);
         assert!(!grace.active());
     }
 

@@ -41,12 +41,17 @@ struct Changes {
     running: Option<Step>,
     /// The record to be written, now or next, and its waiters.
     write: Option<Write>,
-    /// The record must be removed, or written again; held until either is
-    /// durable.
+    /// The record must be removed, replaced by `mark`, or written again; held until
+    /// one of them is durable.
     removal: Option<WorkGuard>,
+    /// The record that takes the place of the removed one: with it, too, the client may
+    /// reclaim nothing.
+    mark: Option<ClientRecord>,
     /// The write was asked for before the removal: it is not that of a client that
     /// is back since, and the removal follows it.
     is_outdated: bool,
+    /// The removal in progress began with another `mark`: it is done once more.
+    is_superseded: bool,
     /// Time at which this was first seen unfinished, in seconds.
     since_seconds: Option<u64>,
 }
@@ -54,6 +59,7 @@ struct Changes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Write,
+    /// The record goes, or its mark takes its place.
     Remove,
 }
 
@@ -125,7 +131,15 @@ impl ClientRecords {
     /// returned work has ended: until then the client could reclaim it. A
     /// failed removal is retried; a new record of the client replaces it.
     pub fn forget(&self, name: &[u8]) -> PendingWork {
-        self.inner.begin_removal(name)
+        self.inner.begin_removal(name, None)
+    }
+
+    /// Writes a record under which its client may reclaim nothing, in place of the one under
+    /// which it could: the same as [`Self::forget`] for all who wait for it, and retried as
+    /// a removal is.
+    pub fn mark(&self, record: ClientRecord) -> PendingWork {
+        let name = record.name.clone();
+        self.inner.begin_removal(&name, Some(record))
     }
 
     /// To be called about once a second: retries failed removals, and logs
@@ -184,11 +198,14 @@ impl Inner {
         Ok(outcome)
     }
 
-    fn begin_removal(self: &Arc<Self>, name: &[u8]) -> PendingWork {
+    fn begin_removal(self: &Arc<Self>, name: &[u8], mark: Option<ClientRecord>) -> PendingWork {
         let pending = {
             let mut queue = self.queue();
             let changes = queue.clients.entry(name.to_vec()).or_default();
             changes.is_outdated = changes.write.is_some();
+            let is_removing = changes.running == Some(Step::Remove);
+            changes.is_superseded |= is_removing && changes.mark != mark;
+            changes.mark = mark;
             changes.removal.get_or_insert_default().pending()
         };
         self.start_next(name);
@@ -204,8 +221,9 @@ impl Inner {
             if changes.running.is_some() {
                 return;
             }
-            let record = changes.write.as_ref().map(|write| write.record.clone());
+            let record = changes.write.as_ref().map(|write| &write.record);
             let step = if record.is_some() { Step::Write } else { Step::Remove };
+            let record = record.or(changes.mark.as_ref()).cloned();
             changes.running = Some(step);
             record
         };
@@ -223,12 +241,14 @@ impl Inner {
             let Some(changes) = queue.clients.get_mut(name) else { return };
             let step = changes.running.take();
             let told = changes.write.take_if(|_| step == Some(Step::Write));
-            if outcome.is_ok() && !changes.is_outdated {
-                changes.removal = None;
+            let is_superseded = std::mem::take(&mut changes.is_superseded);
+            if outcome.is_ok() && !changes.is_outdated && !is_superseded {
+                (changes.removal, changes.mark) = (None, None);
             }
             changes.is_outdated &= changes.write.is_some();
             // A failed removal waits for the next attempt (`due`).
-            let again = changes.write.is_some() || told.is_some() && changes.removal.is_some();
+            let removes_next = told.is_some() || is_superseded;
+            let again = changes.write.is_some() || removes_next && changes.removal.is_some();
             if changes.write.is_none() && changes.removal.is_none() {
                 queue.clients.remove(name);
             }

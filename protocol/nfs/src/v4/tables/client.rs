@@ -88,8 +88,8 @@ pub struct Client {
     pub registered_seconds: u64,
     /// True if it was confirmed.
     pub confirmed: bool,
-    /// Number of removals of the record of its name while this record existed:
-    /// a record written before the last one is invalid.
+    /// Number of removals of the record of its name while this record existed, marks
+    /// among them: a record written before the last one is invalid.
     pub record_removals: u32,
     /// The write of its record was started.
     pub record_begun: bool,
@@ -98,8 +98,13 @@ pub struct Client {
     /// It has no record: it holds nothing yet, or the record was removed at the end of
     /// grace, because it had not reclaimed everything, or, in minor version 0,
     /// anything. The record is written with RECLAIM_COMPLETE, or, in minor version 0,
-    /// with the first OPEN.
+    /// with the first OPEN. Or it has one under which it may reclaim nothing, because a
+    /// delegation was revoked: that is replaced when it knows
+    /// ([`Self::knows_its_losses`]).
     pub unrecorded: bool,
+    /// Minor version 0: a delegation was revoked. The client cannot say that it knows, so
+    /// this lasts as long as its id.
+    pub lost_delegation: bool,
     /// Its lease.
     pub lease: Arc<Lease>,
     /// Its sessions.
@@ -259,6 +264,14 @@ impl Client {
     pub(crate) fn keeps_name(&self, call: &Call, now_seconds: u64, lease_seconds: u32) -> bool {
         let holds = self.has_state() || self.check_machine(call).is_err();
         holds && !self.lease.expired(now_seconds, lease_seconds)
+    }
+
+    /// True if it knows of all delegations that were revoked while its lease was valid: it
+    /// has acknowledged them (FREE_STATEID, DELEGRETURN), or there were none. One that does
+    /// not know would reclaim them after a restart (RFC 8881 §8.4.3).
+    #[must_use]
+    pub fn knows_its_losses(&self) -> bool {
+        self.revoked.is_empty() && !self.lost_delegation
     }
 
     /// True if it holds opens, locks or delegations.

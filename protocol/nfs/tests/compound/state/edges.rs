@@ -1,11 +1,19 @@
-//! Two restarts (RFC 8881 §8.4.3, RFC 7530 §9.6.3.4: the edge conditions): nobody
-//! reclaims after the second one what others have had since the first.
+//! Restarts (RFC 8881 §8.4.3, RFC 7530 §9.6.3.4: the edge conditions): nobody reclaims
+//! after a second one what others have had since the first, nor after one a delegation
+//! that was revoked before it.
 
 use super::grace::{come_back, gone, outlast_grace, reclaim};
+use std::collections::BTreeSet;
+use std::rc::Rc;
 use zgate_memory::{FileOp, When};
+use zgate_nfs::namespace::ExportId;
 use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::op::FreeStateid;
 use zgate_nfs_wire::v4::op::Open;
-use zgate_test_harness::nfs::{GRACE, OpenRequest, Ops};
+use zgate_nfs_wire::v4::op::free_stateid;
+use zgate_test_harness::nfs::{
+    CallbackBehavior, Client, GRACE, Harness, LEASE, OpenRequest, Opened, Ops,
+};
 use zgate_xdr::{Decode, Decoder};
 
 #[test]
@@ -122,4 +130,172 @@ fn a_first_reclaim_that_outlasts_grace_leaves_no_open_without_a_record() {
     assert_eq!(harness.server().totals(0).opens, 0);
     harness.records.release();
     assert!(harness.records.names().is_empty());
+}
+
+/// A request for the file `f`.
+fn wish(c: &Client) -> OpenRequest {
+    OpenRequest::name(&c.export(), "f")
+}
+
+/// A client with a write delegation of the file `f`, which another one wants.
+fn recalled(minor: u8) -> (Rc<Harness>, Client, Client, Opened) {
+    let harness = Harness::new();
+    let (holder, other) = (harness.reachable("holder", minor), harness.client("other", minor));
+    other.file(&other.export(), "f", b"content");
+    let held = holder.open(&wish(&holder)).unwrap();
+    holder.answers_callbacks(CallbackBehavior::Silent);
+    assert_eq!(other.open(&wish(&other)).unwrap_err(), Status::Delay);
+    (harness, holder, other, held)
+}
+
+/// The holder does not return its delegation, but renews its lease: the server revokes
+/// the delegation.
+fn keep_it_too_long(harness: &Harness, holder: &Client, held: &Opened) {
+    for _ in 0..2 * LEASE {
+        harness.pass_seconds(1);
+        holder.read(&held.fh, held.stateid, 0, 1).unwrap();
+    }
+}
+
+#[test]
+fn who_has_lost_a_delegation_may_not_reclaim_it_after_a_restart() {
+    // RFC 8881 §10.2.1, RFC 7530 §10.2.1: the restart comes before the client knows.
+    for minor in 0..=2 {
+        let (harness, holder, other, held) = recalled(minor);
+        keep_it_too_long(&harness, &holder, &held);
+        let theirs = other.open(&wish(&other)).unwrap();
+        other.write(&theirs.fh, theirs.stateid, 0, b"new").unwrap();
+        other.close(&theirs).unwrap();
+        let since = holder.create("g");
+        harness.restart();
+        holder.reconnect();
+        holder.introduce_for_reclaim(true);
+        for again in [reclaim(&held.fh, 2), reclaim(&held.fh, 0), reclaim(&since.fh, 0)] {
+            let refused = holder.open(&again).unwrap_err();
+            assert_eq!(refused, Status::NoGrace, "minor version {minor}");
+        }
+    }
+}
+
+#[test]
+fn nobody_gets_what_it_holds_besides_before_its_lease_is_over() {
+    for minor in 0..=2 {
+        let (harness, holder, other, held) = recalled(minor);
+        keep_it_too_long(&harness, &holder, &held);
+        harness.restart();
+        come_back(&other);
+        if minor > 0 {
+            other.reclaim_complete().unwrap();
+        }
+        assert_eq!(other.open(&wish(&other)).unwrap_err(), Status::Grace, "minor version {minor}");
+        come_back(&holder);
+        if minor > 0 {
+            holder.reclaim_complete().unwrap();
+            assert!(other.open(&wish(&other)).is_ok(), "it has finished");
+            let since = holder.create("g");
+            harness.restart();
+            come_back(&holder);
+            assert!(holder.open(&reclaim(&since.fh, 0)).is_ok(), "it knew at the first restart");
+        }
+    }
+}
+
+#[test]
+fn who_knows_of_a_lost_delegation_may_reclaim_the_rest() {
+    for minor in 1..=2 {
+        for returns in [false, true] {
+            let (harness, holder, other, held) = recalled(minor);
+            keep_it_too_long(&harness, &holder, &held);
+            other.open(&wish(&other)).unwrap();
+            // The record is written by the next OPEN if it cannot be written at once.
+            harness.records.set_broken(true);
+            let stateid = held.delegation();
+            if returns {
+                assert_eq!(holder.delegreturn(&held.fh, stateid), Err(Status::DelegRevoked));
+            } else {
+                let free = Ops::new().op::<FreeStateid>(&free_stateid::Args { stateid });
+                holder.check("acknowledged", free, Status::Ok);
+            }
+            let second = OpenRequest::name(&holder.export(), "f").owner("second");
+            assert_eq!(holder.open(&second).unwrap_err(), Status::Delay);
+            harness.records.set_broken(false);
+            holder.open(&second).unwrap();
+            harness.restart();
+            come_back(&holder);
+            assert!(holder.open(&reclaim(&held.fh, 0)).is_ok(), "minor version {minor}");
+        }
+    }
+}
+
+#[test]
+fn the_acknowledgement_of_a_lost_delegation_writes_the_record() {
+    for minor in 1..=2 {
+        let (harness, holder, _, held) = recalled(minor);
+        keep_it_too_long(&harness, &holder, &held);
+        let args = free_stateid::Args { stateid: held.delegation() };
+        holder.check("acknowledged", Ops::new().op::<FreeStateid>(&args), Status::Ok);
+        harness.restart();
+        come_back(&holder);
+        assert!(holder.open(&reclaim(&held.fh, 0)).is_ok(), "minor version {minor}");
+    }
+}
+
+#[test]
+fn who_does_not_know_of_a_lost_delegation_may_finish_its_reclaims() {
+    for minor in 1..=2 {
+        let harness = Harness::new();
+        let holder = harness.reachable("holder", minor);
+        harness.client("maker", minor).file(&holder.export(), "f", b"content");
+        let held = holder.open(&wish(&holder).access(1)).unwrap();
+        harness.restart();
+        holder.reconnect();
+        holder.introduce_for_reclaim(true);
+        holder.answers_callbacks(CallbackBehavior::Silent);
+        // What is reclaimed is recalled at once.
+        let exports = BTreeSet::from([ExportId::from_pseudo_path("/export")]);
+        harness.server().content_replaced(&exports);
+        let again = holder.open(&reclaim(&held.fh, 1).access(1)).unwrap();
+        for _ in 0..LEASE + 2 {
+            harness.pass_seconds(1);
+            holder.read(&again.fh, again.stateid, 0, 1).unwrap();
+        }
+        holder.reclaim_complete().unwrap();
+        let args = free_stateid::Args { stateid: again.delegation() };
+        holder.check("acknowledged", Ops::new().op::<FreeStateid>(&args), Status::Ok);
+        harness.restart();
+        come_back(&holder);
+        let reclaimed = holder.open(&reclaim(&held.fh, 0).access(1));
+        assert!(reclaimed.is_ok(), "minor version {minor}");
+    }
+}
+
+#[test]
+fn a_lost_delegation_is_nobody_elses_before_that_is_on_stable_storage() {
+    for minor in 0..=2 {
+        let (harness, holder, other, held) = recalled(minor);
+        harness.records.hold();
+        keep_it_too_long(&harness, &holder, &held);
+        assert_eq!(harness.records.waiting(), 1, "minor version {minor}");
+        assert_eq!(other.open(&wish(&other)).unwrap_err(), Status::Delay);
+        harness.records.lose_what_waits();
+        harness.restart();
+        come_back(&holder);
+        assert!(holder.open(&reclaim(&held.fh, 0)).is_ok(), "nobody had it meanwhile");
+    }
+}
+
+#[test]
+fn who_expires_while_its_record_is_marked_has_none() {
+    for minor in 0..=2 {
+        let (harness, holder, other, held) = recalled(minor);
+        holder.create("g");
+        harness.records.hold();
+        keep_it_too_long(&harness, &holder, &held);
+        harness.pass_seconds(LEASE + 1);
+        let alone = OpenRequest::name(&other.export(), "g").deny(3);
+        assert_eq!(other.open(&alone).unwrap_err(), Status::Delay, "minor version {minor}");
+        harness.records.release();
+        assert_eq!(harness.records.names(), [b"other".to_vec()]);
+        other.open(&alone).unwrap();
+    }
 }

@@ -15,7 +15,7 @@ use zgate_nfs_wire::v4::Fh;
 use zgate_nfs_wire::v4::StableHow;
 use zgate_nfs_wire::v4::callback::CallbackOp;
 use zgate_nfs_wire::v4::op::open::Delegated;
-use zgate_test_harness::nfs::{Client, GRACE, Harness, LEASE, OpenRequest, Ops};
+use zgate_test_harness::nfs::{CallbackBehavior, Client, GRACE, Harness, LEASE, OpenRequest, Ops};
 use zgate_xdr::{Decoder, Encoder};
 
 const READ: u32 = 6;
@@ -92,6 +92,27 @@ fn delegations_are_recalled_for_it() {
         let write = holder.open(&OpenRequest::name(&root, "f").owner("w")).unwrap();
         assert_eq!(call(&other, READ, &fh), JUKEBOX);
         holder.delegreturn(&fh, write.delegation()).unwrap();
+        assert_eq!(call(&other, READ, &fh), 0);
+    }
+}
+
+#[test]
+fn it_reads_behind_a_lost_delegation_when_stable_storage_knows_of_that() {
+    for minor in 0..=2 {
+        let harness = Harness::new();
+        let (holder, other) = (harness.reachable("holder", minor), harness.client("other", 2));
+        let root = other.export();
+        let fh = other.file(&root, "f", b"content");
+        let held = holder.open(&OpenRequest::name(&root, "f")).unwrap();
+        holder.answers_callbacks(CallbackBehavior::Silent);
+        assert_eq!(call(&other, READ, &fh), JUKEBOX);
+        harness.records.hold();
+        for _ in 0..2 * LEASE {
+            harness.pass_seconds(1);
+            holder.read(&fh, held.stateid, 0, 1).unwrap();
+        }
+        assert_eq!(call(&other, READ, &fh), JUKEBOX, "minor version {minor}");
+        harness.records.release();
         assert_eq!(call(&other, READ, &fh), 0);
     }
 }
