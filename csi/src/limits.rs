@@ -51,6 +51,15 @@ const _: () = assert!(
     REQUEST_SECONDS.as_secs() < GATHER_SECONDS.as_secs(),
     "one request fails with its own reason before"
 );
+/// Longest time of a call that makes a volume, which asks all places where it may be, and then
+/// one gateway for it. The sidecars wait longer.
+pub const CREATE_SECONDS: Duration = Duration::from_secs(80);
+const _: () = assert!(
+    GATHER_SECONDS.as_secs() < CREATE_SECONDS.as_secs(),
+    "gateways that do not answer are named"
+);
+/// Most volumes that are not made yet whose places are remembered.
+pub const MAX_CHOSEN_PLACES: usize = 1024;
 /// Longest time until a connection to a gateway is established.
 pub const CONNECT_SECONDS: Duration = Duration::from_secs(10);
 /// Longest answer of a gateway that is read, in bytes.
@@ -129,6 +138,19 @@ const _: () = assert!(
         + 9 * REAP_SECONDS.as_millis()
         < UNSTAGE_SECONDS.as_millis(),
     "the attempts for a disk end within the time of an unstage; NFS has two that are forced, and no session"
+);
+/// Time from the begin of an unstage after which what is left of a multipath device stays for the
+/// next one.
+pub const LAST_REMOVAL_SECONDS: Duration = Duration::from_secs(25);
+/// Pause between attempts to remove it.
+pub const REMOVAL_PAUSE: Duration = Duration::from_millis(500);
+const _: () = assert!(
+    LAST_REMOVAL_SECONDS.as_millis()
+        + REMOVAL_PAUSE.as_millis()
+        + MULTIPATH_REMOVE_SECONDS.as_millis()
+        + REAP_SECONDS.as_millis()
+        < UNSTAGE_SECONDS.as_millis(),
+    "the last attempt ends within the time of an unstage"
 );
 /// Longest time until the figures of a volume are read.
 pub const STATS_SECONDS: Duration = Duration::from_secs(10);

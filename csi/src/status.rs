@@ -23,6 +23,13 @@ pub(crate) fn of_gateway(error: ApiError) -> Status {
     Status::new(code.map_or(Code::Unknown, |(_, code)| *code), error.to_string())
 }
 
+/// Error while nobody knows, or somebody does, that an earlier request has made something. It is
+/// final for nobody: callers forget what they have asked for after other codes, and what is there
+/// would stay.
+pub(crate) fn not_final(error: Status) -> Status {
+    Status::unavailable(error.message())
+}
+
 /// Error of a request that lacks a field.
 pub(crate) fn missing(field: &str) -> Status {
     Status::invalid_argument(format!("{field} is missing"))

@@ -4,7 +4,7 @@
 
 use clap::{Args, Command};
 use std::path::Path;
-use zgate_csi::limits::GATHER_SECONDS;
+use zgate_csi::limits::{CREATE_SECONDS, GATHER_SECONDS};
 use zgate_csi::serve::CsiArgs;
 
 /// Size of a file system whose check must fit, in bytes; its block and what it has for
@@ -146,6 +146,7 @@ fn the_sidecars_wait_longer_than_the_driver() {
         for limit in limits {
             let seconds: u64 = limit.parse().unwrap();
             assert!(seconds > GATHER_SECONDS.as_secs() + OWN_SECONDS, "{file}: {limit}");
+            assert!(seconds > CREATE_SECONDS.as_secs(), "{file}: {limit}");
         }
     }
 }

@@ -23,10 +23,22 @@ impl<'a, T> Ask<'a, T> {
     }
 }
 
+/// Answer of a gateway; none yet.
+pub(super) type Answer<T> = Option<Result<T, Status>>;
+
 /// Asks all questions, and returns the answers in their order. A gateway that has not
 /// answered within [`GATHER_SECONDS`] is UNAVAILABLE.
-pub(super) async fn gather<T>(mut asks: Vec<Ask<'_, T>>) -> Vec<Result<T, Status>> {
-    let mut answers: Vec<Option<Result<T, Status>>> = asks.iter().map(|_| None).collect();
+pub(super) async fn gather<T>(asks: Vec<Ask<'_, T>>) -> Vec<Result<T, Status>> {
+    gather_enough(asks, |_| false).await
+}
+
+/// Does what [`gather`] does, until the answers that are there are enough. The others are
+/// UNAVAILABLE then.
+pub(super) async fn gather_enough<T>(
+    mut asks: Vec<Ask<'_, T>>,
+    is_enough: impl Fn(&[Answer<T>]) -> bool,
+) -> Vec<Result<T, Status>> {
+    let mut answers: Vec<Answer<T>> = asks.iter().map(|_| None).collect();
     let all = poll_fn(|task| {
         for (ask, answer) in asks.iter_mut().zip(&mut answers) {
             if answer.is_none()
@@ -35,7 +47,8 @@ pub(super) async fn gather<T>(mut asks: Vec<Ask<'_, T>>) -> Vec<Result<T, Status
                 *answer = Some(result);
             }
         }
-        if answers.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+        let ends = answers.iter().all(Option::is_some) || is_enough(&answers);
+        if ends { Poll::Ready(()) } else { Poll::Pending }
     });
     // Those that are late have no answer below.
     let _ = timeout(GATHER_SECONDS, all).await;

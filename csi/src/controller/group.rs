@@ -5,7 +5,7 @@ use super::{Controller, Site};
 use crate::gateway::Of;
 use crate::names::{GroupId, VolumeId, group_name};
 use crate::proto::{self, VolumeGroupSnapshot};
-use crate::status::{invalid, missing, needed, no_volume, of_gateway};
+use crate::status::{invalid, missing, needed, no_volume, not_final, of_gateway};
 use std::collections::BTreeSet;
 use tonic::Status;
 use zgate_api::{CreateGroupSnapshot, ErrorCode, Snapshot};
@@ -27,7 +27,7 @@ impl Controller {
         let mut volumes = BTreeSet::new();
         for id in &request.source_volume_ids {
             let parsed = VolumeId::parse(id).ok_or_else(|| no_volume(id))?;
-            self.find(&parsed).await?.ok_or_else(|| no_volume(id))?;
+            self.find(&parsed).await.map_err(not_final)?.ok_or_else(|| no_volume(id))?;
             volumes.insert(parsed);
         }
         let gateways: BTreeSet<_> = volumes.iter().map(|volume| &volume.gateway).collect();
@@ -40,7 +40,7 @@ impl Controller {
         let datasets: Vec<String> = volumes.into_iter().map(|volume| volume.dataset).collect();
         let parents: BTreeSet<&str> =
             datasets.iter().filter_map(|dataset| parent_of(dataset)).collect();
-        let known = self.named(site, &group.name, &parents).await?;
+        let known = self.named(site, &group.name, &parents).await.map_err(not_final)?;
         if known.iter().any(|one| !datasets.contains(&one.volume)) {
             return Err(Status::already_exists(format!(
                 "group {} exists with other volumes",
@@ -52,8 +52,9 @@ impl Controller {
             owner: self.owner.to_string(),
             volumes: datasets,
         };
-        let taken = site.gateway.create_group(&request).await.map_err(of_gateway)?;
-        Ok(group_of(site, &group, &taken))
+        let taken = site.gateway.create_group(&request).await.map_err(of_gateway);
+        let taken = if known.is_empty() { taken } else { taken.map_err(not_final) };
+        Ok(group_of(site, &group, &taken?))
     }
 
     /// Deletes all snapshots of a group.

@@ -1,12 +1,14 @@
-//! The controller service: volumes, access of nodes, snapshots. It keeps nothing:
-//! what exists is at the gateways, under names that follow from the requests.
+//! The controller service: volumes, access of nodes, snapshots. It keeps nothing that the next
+//! one would need: what exists is at the gateways, under names that follow from the requests.
 
 mod access;
 mod capability;
+mod chosen;
 mod gather;
 mod group;
 mod list;
 mod parameters;
+mod place;
 mod service;
 mod snapshot;
 mod topology;
@@ -20,6 +22,7 @@ use crate::locks::Locks;
 use crate::names::VolumeId;
 use crate::settings::{GatewaySettings, Settings};
 use crate::status::of_gateway;
+use chosen::ChosenPlaces;
 use std::sync::Arc;
 use tonic::Status;
 use zgate_api::{ErrorCode, Volume};
@@ -30,6 +33,7 @@ pub struct Controller {
     owner: Arc<str>,
     sites: Arc<[Site]>,
     locks: Locks,
+    chosen: ChosenPlaces,
 }
 
 /// A gateway of the settings.
@@ -58,7 +62,12 @@ impl Controller {
     ) -> Self {
         let site = |settings: GatewaySettings| Site { gateway: gateway(&settings), settings };
         let sites: Vec<Site> = settings.gateways.into_iter().map(site).collect();
-        Self { owner: settings.owner.into(), sites: sites.into(), locks: Locks::default() }
+        Self {
+            owner: settings.owner.into(),
+            sites: sites.into(),
+            locks: Locks::default(),
+            chosen: ChosenPlaces::default(),
+        }
     }
 
     /// Returns the gateway of an id.

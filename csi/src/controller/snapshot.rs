@@ -6,7 +6,7 @@ use crate::gateway::{Of, Page};
 use crate::limits::{MAX_PAGE_ENTRIES, MAX_REQUEST_NAME_BYTES, MAX_SEARCHED_PAGES};
 use crate::names::{GroupId, SnapshotId, VolumeId, is_of_group, snapshot_name};
 use crate::proto;
-use crate::status::{invalid, needed, no_volume, of_gateway};
+use crate::status::{invalid, needed, no_volume, not_final, of_gateway};
 use prost_types::Timestamp;
 use std::collections::BTreeSet;
 use tonic::{Code, Status};
@@ -25,15 +25,18 @@ impl Controller {
         let parsed = VolumeId::parse(id).ok_or_else(|| no_volume(id))?;
         let name = snapshot_name(&request.name);
         let _lock = self.locks.take(format!("snapshot {name}"))?;
-        self.find(&parsed).await?.ok_or_else(|| no_volume(id))?;
+        // Until it is known that an earlier request has taken none, no error is final.
+        self.find(&parsed).await.map_err(not_final)?.ok_or_else(|| no_volume(id))?;
         let site = self.site(&parsed.gateway)?;
         let of_volume = Of::Volume(&parsed.dataset);
-        let own = self.snapshots_of(site, of_volume, &name).await?;
+        let own = self.snapshots_of(site, of_volume, &name).await.map_err(not_final)?;
         if own.is_empty() {
             self.refuse_if_taken(&parsed, &name).await?;
         }
         let taken = site.gateway.create_snapshot(&parsed.dataset, &name, &self.owner).await;
-        Ok(snapshot_of(site, &taken.map_err(of_gateway)?))
+        let taken = taken.map_err(of_gateway);
+        let taken = if own.is_empty() { taken } else { taken.map_err(not_final) };
+        Ok(snapshot_of(site, &taken?))
     }
 
     /// Refuses a name that a snapshot of another volume has: names are unique among all

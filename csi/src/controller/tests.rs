@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::gateway::model::{Fault, ModelGateway};
-use crate::limits::{GATHER_SECONDS, MAX_PAGE_ENTRIES};
+use crate::limits::{CREATE_SECONDS, GATHER_SECONDS, MAX_PAGE_ENTRIES};
 use crate::names::Node;
 use crate::proto::volume_capability::access_mode::Mode;
 use crate::proto::volume_capability::{AccessMode, AccessType, MountVolume};
@@ -207,6 +207,152 @@ async fn a_volume_that_was_only_begun_is_finished_where_it_is() {
     gateway.begin("tank/k8s/a");
     assert_eq!(made(&driver).await, "g:fast/k8s/a");
     assert_eq!(gateway.volume_ids(), ["fast/k8s/a"]);
+}
+
+/// Has the next requests to a gateway end in these ways.
+fn faulty(gateway: &ModelGateway, faults: &'static [Fault]) {
+    let mut faults = faults.iter();
+    gateway.set_faults(move || faults.next().copied().unwrap_or(Fault::None));
+}
+
+const PLACES: &[&str] = &["tank/k8s"];
+
+/// Returns three gateways, and a driver that prefers the first.
+fn three() -> ([Arc<ModelGateway>; 3], Controller) {
+    let all = [(); 3].map(|()| Arc::new(ModelGateway::new(PLACES)));
+    let driver =
+        driver_of("c", &[("a", &all[0], PLACES), ("b", &all[1], PLACES), ("x", &all[2], PLACES)]);
+    (all, driver)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_is_found_while_other_gateways_do_not_answer() {
+    let ([first, second, third], driver) = three();
+    let mut request = asked("a", "nfs");
+    request.parameters.insert("gateway".to_owned(), "x".to_owned());
+    driver.create(&request).await.unwrap();
+    for away in [&first, &second] {
+        away.set_faults(|| Fault::NoAnswer);
+    }
+    let began = Instant::now();
+    assert_eq!(made(&driver).await, "x:tank/k8s/a");
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert_eq!(third.volume_ids(), ["tank/k8s/a"]);
+}
+
+/// It may be where nobody answers.
+#[tokio::test(start_paused = true)]
+async fn no_volume_is_made_while_one_of_its_places_does_not_answer() {
+    for fault in [Fault::NoAnswer, Fault::NotSent] {
+        let ([first, second, third], driver) = three();
+        for away in [&second, &third] {
+            away.set_faults(move || fault);
+        }
+        let began = Instant::now();
+        let refused = driver.create(&asked("a", "nfs")).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+        assert!(began.elapsed() < CREATE_SECONDS, "{:?}", began.elapsed());
+        assert!(first.volume_ids().is_empty());
+        // Others are made where all answer.
+        let mut elsewhere = asked("b", "nfs");
+        elsewhere.parameters.insert("gateway".to_owned(), "a".to_owned());
+        driver.create(&elsewhere).await.unwrap();
+    }
+}
+
+/// The sidecars give up later.
+#[tokio::test(start_paused = true)]
+async fn the_making_of_a_volume_is_answered_in_time() {
+    let ([first, ..], driver) = three();
+    // The first does not tell its room, so the second is asked for the volume.
+    faulty(&first, &[Fault::None, Fault::NoAnswer]);
+    let began = Instant::now();
+    assert_eq!(made(&driver).await, "b:tank/k8s/a");
+    assert!(began.elapsed() < CREATE_SECONDS, "{:?}", began.elapsed());
+    faulty(&first, &[Fault::None, Fault::None, Fault::NoAnswer]);
+    let began = Instant::now();
+    let late = driver.create(&asked("b", "nfs")).await.unwrap_err();
+    assert_eq!(late.code(), Code::Unavailable);
+    assert!(began.elapsed() <= CREATE_SECONDS + Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
+/// A request that is late may make its volume after the next one has looked for it.
+#[tokio::test]
+async fn a_volume_that_may_be_in_the_making_is_asked_for_at_the_same_place() {
+    const POOL_BYTES: u64 = 1 << 50;
+    let ([first, second, third], driver) = three();
+    for gateway in [&first, &second, &third] {
+        let request = zgate_api::CreateVolume {
+            name: "other".to_owned(),
+            parent: "tank/k8s".to_owned(),
+            owner: "c".to_owned(),
+            kind: zgate_api::VolumeKind::Filesystem,
+            size_bytes: 1 << 30,
+            properties: Default::default(),
+            source: None,
+            read_only: false,
+        };
+        gateway.create_volume(&request).await.unwrap();
+        gateway.fill("tank/k8s/other", POOL_BYTES / 2);
+    }
+    // None has room for it, and the second has most.
+    second.fill("tank/k8s/other", POOL_BYTES / 4);
+    let large = CreateVolumeRequest {
+        capacity_range: Some(CapacityRange {
+            required_bytes: POOL_BYTES.cast_signed(),
+            limit_bytes: 0,
+        }),
+        ..asked("a", "nfs")
+    };
+    faulty(&second, &[Fault::None, Fault::None, Fault::NotSent]);
+    assert_eq!(driver.create(&large).await.unwrap_err().code(), Code::Unavailable);
+    third.fill("tank/k8s/other", 0);
+    assert_eq!(driver.create(&large).await.unwrap().volume_id, "b:tank/k8s/a");
+    // One that is surely not made may be elsewhere the next time.
+    let next = CreateVolumeRequest { name: "b".to_owned(), ..large };
+    faulty(&third, &[Fault::None, Fault::None, Fault::NotAdmitted]);
+    assert_eq!(driver.create(&next).await.unwrap_err().code(), Code::Unauthenticated);
+    second.fill("tank/k8s/other", 0);
+    third.fill("tank/k8s/other", POOL_BYTES / 2);
+    assert_eq!(driver.create(&next).await.unwrap().volume_id, "b:tank/k8s/b");
+}
+
+/// The first request is refused, the second, the third.
+const REFUSALS: [&[Fault]; 3] = [
+    &[Fault::NotAdmitted],
+    &[Fault::None, Fault::NotAdmitted],
+    &[Fault::None, Fault::None, Fault::NotAdmitted],
+];
+
+/// After a final error the sidecars forget what they have asked for, also if it is there.
+#[tokio::test]
+async fn no_error_is_final_while_an_earlier_request_may_have_made_something() {
+    let gateway = Arc::new(ModelGateway::new(&["tank/k8s"]));
+    let driver = driver(&gateway, "c", "g");
+    // A clone is made, and then there is no room for its size.
+    faulty(&gateway, &[Fault::None, Fault::NoRoomAtLast]);
+    let full = driver.create(&asked("a", "nfs")).await.unwrap_err();
+    assert_eq!(full.code(), Code::Unavailable);
+    assert_eq!(gateway.volume_ids(), ["tank/k8s/a"]);
+    let sized = CreateVolumeRequest {
+        capacity_range: Some(CapacityRange { required_bytes: 1 << 30, limit_bytes: 0 }),
+        ..asked("a", "nfs")
+    };
+    for faults in REFUSALS.into_iter().take(2) {
+        faulty(&gateway, faults);
+        let refused = driver.create(&sized).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unavailable);
+    }
+    let id = driver.create(&sized).await.unwrap().volume_id;
+    // The volume, its snapshots of this name, all of this name; then the snapshot.
+    faulty(&gateway, &[Fault::None, Fault::None, Fault::None, Fault::AnswerLost]);
+    assert_eq!(snapshotted(&driver, "s", &id).await.unwrap_err().code(), Code::Unavailable);
+    for faults in REFUSALS {
+        faulty(&gateway, faults);
+        let refused = snapshotted(&driver, "s", &id).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unavailable);
+    }
+    snapshotted(&driver, "s", &id).await.unwrap();
 }
 
 /// Kubernetes places no pod whose claim is larger than the largest volume.

@@ -2,32 +2,19 @@
 
 use super::capability::Wanted;
 use super::parameters::{Parameters, mutable_properties};
+use super::place::{Place, exists, id_at, roomiest};
 use super::{Controller, Site, topology};
-use crate::limits::{DEFAULT_SIZE_BYTES, MAX_REQUEST_NAME_BYTES, SIZE_STEP_BYTES};
+use crate::limits::{CREATE_SECONDS, DEFAULT_SIZE_BYTES, MAX_REQUEST_NAME_BYTES, SIZE_STEP_BYTES};
 use crate::names::{SnapshotId, VolumeId, volume_name};
 use crate::proto::volume_content_source::Type as Content;
 use crate::proto::{
     self, CapacityRange, ControllerExpandVolumeRequest, ControllerExpandVolumeResponse,
     ControllerModifyVolumeRequest, CreateVolumeRequest,
 };
-use crate::status::{invalid, missing, needed, no_volume, of_gateway};
-use tonic::Status;
+use crate::status::{invalid, missing, needed, no_volume, not_final, of_gateway};
+use tokio::time::timeout;
+use tonic::{Code, Status};
 use zgate_api::{ChangeVolume, CreateVolume, ErrorCode, Source, Volume, VolumeKind};
-
-/// A gateway and a parent at which a volume may be made.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    site: &'a Site,
-    parent: &'a str,
-}
-
-/// Finds of all places under the name of a volume.
-struct Existing<'a> {
-    volume: Option<(Place<'a>, Volume)>,
-    /// First place with a dataset of this name that is not marked as a volume: it may be the
-    /// beginning of it, which the gateway finishes when it is asked to make the volume.
-    unmarked: Option<Place<'a>>,
-}
 
 /// A request, parsed.
 struct Asked {
@@ -158,19 +145,16 @@ impl Controller {
                 ),
             });
         }
-        let requirement = request.accessibility_requirements.as_ref();
-        let existing = self.existing(&asked, &places).await?;
-        let (place, volume) = match existing.volume {
-            Some(found) => self.again(&asked, found).await?,
-            None => {
-                let size = asked.size_bytes(self.least_bytes(&asked).await?)?;
-                let place = match existing.unmarked {
-                    Some(place) => place,
-                    None => self.roomiest(&places, size).await?,
-                };
-                (place, self.make(&asked, place, size).await?)
-            }
+        let late = |_| {
+            let seconds = CREATE_SECONDS.as_secs();
+            Status::unavailable(format!(
+                "volume {} is not made after {seconds} s; repeat the call",
+                asked.name
+            ))
         };
+        let made = timeout(CREATE_SECONDS, self.find_or_make(&asked, &places)).await;
+        let (place, volume) = made.map_err(late)??;
+        let requirement = request.accessibility_requirements.as_ref();
         let mut made = volume_of(place.site, &volume);
         made.content_source.clone_from(&request.volume_content_source);
         made.accessible_topology = topology::of_volume(&place.site.settings, requirement);
@@ -205,25 +189,25 @@ impl Controller {
         .collect()
     }
 
-    /// Looks for the volume at each place: an answer may have been lost.
-    async fn existing<'a>(
+    async fn find_or_make<'a>(
         &self,
         asked: &Asked,
         places: &[Place<'a>],
-    ) -> Result<Existing<'a>, Status> {
-        let mut unmarked = None;
-        for place in places {
-            match place.site.gateway.volume(&format!("{}/{}", place.parent, asked.name)).await {
-                Ok(volume) => return Ok(Existing { volume: Some((*place, volume)), unmarked }),
-                Err(error) if error.code == ErrorCode::NotFound => {}
-                // Somebody else's is refused when it is to be made.
-                Err(error) if error.code == ErrorCode::Forbidden => {
-                    unmarked = unmarked.or(Some(*place));
-                }
-                Err(error) => return Err(of_gateway(error)),
-            }
+    ) -> Result<(Place<'a>, Volume), Status> {
+        let existing = self.existing(&asked.name, places).await?;
+        if let Some(found) = existing.volume {
+            let again = self.again(asked, found).await;
+            // It is there: only another one's name is a reason to forget it.
+            let is_other = |error: &Status| error.code() == Code::AlreadyExists;
+            return again.map_err(|error| if is_other(&error) { error } else { not_final(error) });
         }
-        Ok(Existing { volume: None, unmarked })
+        let size = asked.size_bytes(self.least_bytes(asked).await?)?;
+        let known = existing.unmarked.or_else(|| self.earlier(&asked.name, places));
+        let place = match known {
+            Some(place) => place,
+            None => roomiest(places, size).await?,
+        };
+        Ok((place, self.make_first(asked, place, size).await?))
     }
 
     /// Completes or takes over a volume that exists.
@@ -232,14 +216,8 @@ impl Controller {
         asked: &Asked,
         (place, volume): (Place<'a>, Volume),
     ) -> Result<(Place<'a>, Volume), Status> {
-        let exists = || {
-            Status::already_exists(format!(
-                "volume {} exists with another size, protocol, source or owner",
-                volume.id
-            ))
-        };
-        if volume.owner != *self.owner || !asked.fits(&volume) {
-            return Err(exists());
+        if !asked.fits(&volume) {
+            return Err(exists(&volume.id));
         }
         let size = asked.size_bytes(0)?;
         let explicit = asked.range.required_bytes > 0;
@@ -249,6 +227,30 @@ impl Controller {
         // Also completes one whose making was interrupted.
         let volume = self.make(asked, place, size).await?;
         Ok((place, volume))
+    }
+
+    /// Makes a volume that was not found. While it may be in the making, its place is kept.
+    async fn make_first(
+        &self,
+        asked: &Asked,
+        place: Place<'_>,
+        size: u64,
+    ) -> Result<Volume, Status> {
+        self.chosen.keep(&asked.name, &place.site.settings.name, place.parent);
+        let made = match self.make(asked, place, size).await {
+            Err(full) if full.code() == Code::ResourceExhausted => {
+                // A clone gets its size after it was made: it may be there without.
+                let found = place.site.gateway.volume(&id_at(place, &asked.name)).await;
+                let is_absent = found.is_err_and(|error| error.code == ErrorCode::NotFound);
+                Err(if is_absent { full } else { not_final(full) })
+            }
+            made => made,
+        };
+        let may_go_on = made.as_ref().is_err_and(|error| error.code() == Code::Unavailable);
+        if !may_go_on {
+            self.chosen.forget(&asked.name);
+        }
+        made
     }
 
     async fn make(&self, asked: &Asked, place: Place<'_>, size: u64) -> Result<Volume, Status> {
@@ -276,27 +278,6 @@ impl Controller {
             }
             _ => self.find(origin).await?.map(|volume| volume.size_bytes).ok_or_else(none),
         }
-    }
-
-    /// Returns the first place with room, or the one with most.
-    async fn roomiest<'a>(&self, places: &[Place<'a>], size: u64) -> Result<Place<'a>, Status> {
-        let mut best: Option<(u64, Place<'a>)> = None;
-        let [only] = places else {
-            for place in places {
-                let capacity = place.site.gateway.capacity(place.parent).await;
-                let available = capacity.map_err(of_gateway)?.available_bytes;
-                if available >= size {
-                    return Ok(*place);
-                }
-                if best.is_none_or(|(most, _)| available > most) {
-                    best = Some((available, *place));
-                }
-            }
-            return best
-                .map(|(_, place)| place)
-                .ok_or_else(|| Status::resource_exhausted("no place"));
-        };
-        Ok(*only)
     }
 
     pub(super) async fn delete(&self, id: &str) -> Result<(), Status> {

@@ -20,10 +20,14 @@ pub enum Fault {
     NotSent,
     /// The request does not arrive, and nobody says so.
     NoAnswer,
+    /// The caller is not admitted, as with a token that has changed.
+    NotAdmitted,
     /// The request is carried out, and its answer is lost.
     AnswerLost,
     /// Properties are changed, and what is served is not; the answer is an error.
     NotInEffect,
+    /// The request is carried out in part, and then there is no room.
+    NoRoomAtLast,
 }
 
 type Faults = Box<dyn FnMut() -> Fault + Send>;
@@ -158,6 +162,9 @@ impl ModelGateway {
         if fault == Fault::NoAnswer {
             std::future::pending::<()>().await;
         }
+        if fault == Fault::NotAdmitted {
+            return Err(error(ErrorCode::Unauthorized, "the token is not known"));
+        }
         let mut state = self.lock();
         state.seconds += 1;
         state.takes_effect = fault != Fault::NotInEffect;
@@ -165,7 +172,8 @@ impl ModelGateway {
         match fault {
             Fault::AnswerLost => Err(error(ErrorCode::Storage, "no answer came in time")),
             Fault::NotInEffect => Err(error(ErrorCode::Storage, "the state cannot be written")),
-            Fault::None | Fault::NotSent | Fault::NoAnswer => result,
+            Fault::NoRoomAtLast => Err(error(ErrorCode::NoSpace, "the pool is full")),
+            Fault::None | Fault::NotSent | Fault::NoAnswer | Fault::NotAdmitted => result,
         }
     }
 }

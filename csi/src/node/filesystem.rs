@@ -91,7 +91,7 @@ async fn mounted(
     known: &DiskRecord,
 ) -> Result<Option<&'static str>, Status> {
     let Some(mount) = mounted_at(host, &record.staging)? else { return Ok(None) };
-    let why = if is_of(host, known, &mount) {
+    let why = if disk_of(host, known, &mount).is_some() {
         let path = text(&record.staging)?;
         let seen = given_up(host, &mount, path, PROBE_SECONDS, Box::new(())).await;
         match seen.map_err(|error| ours("the file system was not looked at", &error))? {
@@ -142,12 +142,13 @@ pub(super) async fn given_up(
     }
 }
 
-/// Returns whether a mount is of a disk that is attached, not of a device that went with an
-/// earlier session, nor of another target's disk with the same identifier.
-pub(super) fn is_of(host: &dyn Host, known: &DiskRecord, mount: &MountLine) -> bool {
+/// Returns the device of a volume that is attached and that a mount is of. None: the mount is of
+/// a device that went with an earlier session, or of another target's disk with the same
+/// identifier.
+pub(super) fn disk_of(host: &dyn Host, known: &DiskRecord, mount: &MountLine) -> Option<Disk> {
     let (target, naa) = (&known.target, &known.naa);
     let mut devices = host.multipath(target, naa).into_iter().chain(host.paths(target, naa));
-    devices.any(|disk| host.number(&disk.device) == Some(mount.device))
+    devices.find(|disk| host.number(&disk.device) == Some(mount.device))
 }
 
 /// Mounts the disk of a volume; makes a file system first if it has none. Returns its name.
@@ -227,8 +228,25 @@ async fn check(node: &Node, (device, known): (&str, &DiskRecord)) -> Result<(), 
     }
 }
 
+/// Grows the file system that is mounted at a path to the size of its disk. There may be a
+/// multipath device of the disk beside the path that was mounted.
+pub(super) async fn grow_mounted(
+    node: &Node,
+    known: &DiskRecord,
+    kind: &Kind,
+    path: &Path,
+) -> Result<(), Status> {
+    let host = &*node.host;
+    let not_grown = |reason: &str| ours("the file system has not grown", &reason);
+    let mount = mounted_at(host, path)?.ok_or_else(|| not_grown("it is not mounted"))?;
+    let anew = "its disk was attached anew since it was mounted; delete the pod, so that it is \
+                mounted again";
+    let disk = disk_of(host, known, &mount).ok_or_else(|| not_grown(anew))?;
+    grow(node, (text(&disk.device)?, known), kind, path).await
+}
+
 /// Grows a mounted file system to the size of its disk.
-pub(super) async fn grow(
+async fn grow(
     node: &Node,
     (device, known): (&str, &DiskRecord),
     kind: &Kind,

@@ -181,6 +181,12 @@ pub trait Host: Send + Sync {
     /// is of another target than this.
     fn multipath(&self, target: &str, naa: &str) -> Option<Disk>;
 
+    /// Returns the multipath device of the disk with an identifier, also if paths of it are
+    /// gone; none if one that is there is of another target than this.
+    fn left_multipath(&self, target: &str, naa: &str) -> Option<Disk> {
+        self.multipath(target, naa)
+    }
+
     /// Returns the number of a block device (`st_dev` of what is mounted from it).
     fn number(&self, device: &Path) -> Option<u64>;
 
@@ -373,6 +379,10 @@ impl Host for System {
 
     fn multipath(&self, target: &str, naa: &str) -> Option<Disk> {
         sysfs::multipath(Path::new(SYS), target, naa).map(|name| disk(&name))
+    }
+
+    fn left_multipath(&self, target: &str, naa: &str) -> Option<Disk> {
+        sysfs::left_multipath(Path::new(SYS), target, naa).map(|name| disk(&name))
     }
 
     fn number(&self, device: &Path) -> Option<u64> {

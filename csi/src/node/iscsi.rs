@@ -8,9 +8,10 @@ use super::probes::{NoPlace, Probes};
 use super::record::DiskRecord;
 use super::stats::Condition;
 use crate::limits::{
-    COMMAND_SECONDS, DISK_SECONDS, FIND_SECONDS, FORGET_SECONDS, GROWTH_SECONDS, LOGIN_ATTEMPTS,
-    LOGIN_PAUSE, LOGIN_SECONDS, LOGOUT_SECONDS, MULTIPATH_FAIL_SECONDS, MULTIPATH_REMOVE_SECONDS,
-    MULTIPATH_SECONDS, POLL_PAUSE, STATS_SECONDS,
+    COMMAND_SECONDS, DISK_SECONDS, FIND_SECONDS, FORGET_SECONDS, GROWTH_SECONDS,
+    LAST_REMOVAL_SECONDS, LOGIN_ATTEMPTS, LOGIN_PAUSE, LOGIN_SECONDS, LOGOUT_SECONDS,
+    MULTIPATH_FAIL_SECONDS, MULTIPATH_REMOVE_SECONDS, MULTIPATH_SECONDS, POLL_PAUSE, REMOVAL_PAUSE,
+    STATS_SECONDS,
 };
 use crate::publication::{NodePortal, Publication};
 use std::time::Duration;
@@ -279,6 +280,9 @@ pub(super) async fn condition(host: &dyn Host, reads: &Probes, known: &DiskRecor
 /// Removes a multipath device. With what waits in it for paths that are gone, it could not be
 /// removed; and what is left in it would reach the disk when another stage brings paths back,
 /// over what others have written since. So it fails first, also if a session is logged in.
+///
+/// One of a dead gateway may still be in use when this returns: what has it open may wait for the
+/// logout. See [`remove_rest`].
 async fn remove_map(
     host: &dyn Host,
     (target, naa): (&str, &str),
@@ -293,24 +297,74 @@ async fn remove_map(
         Err(error) => Some(error.to_string()),
     };
     // Fails while it is in use.
-    if let Err(error) = host.run("multipath", &["-f", &device], MULTIPATH_REMOVE_SECONDS).await {
-        tracing::warn!(%error, "multipath");
+    let removed = host.run("multipath", &["-f", &device], MULTIPATH_REMOVE_SECONDS).await;
+    if host.left_multipath(target, naa).is_none() {
+        if let Some(fault) = fault {
+            // Nothing waited in it: multipathd is not needed.
+            tracing::warn!(device, fault, "multipathd");
+        }
+        return Ok(());
     }
-    let Some(fault) = fault else { return Ok(()) };
-    if host.multipath(target, naa).is_some() {
+    if let Some(fault) = fault {
         let what = format!("{device} may keep what waits for its paths");
         return Err(ours(&what, &format!("multipathd: {fault}")));
     }
-    // Nothing waited in it: multipathd is not needed.
-    tracing::warn!(device, fault, "multipathd");
+    match removed {
+        // Whoever uses it would lose it with the session, and what it writes.
+        Err(error) if error.has_run() && host.is_logged_in(target) => {
+            Err(ours(&still_in_use(&device), &error))
+        }
+        Err(error) => {
+            tracing::warn!(device, %error, "multipath");
+            Ok(())
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Removes what is left of a multipath device after the logout. What waited in it has failed with
+/// its paths, and what had it open for that, such as the file system, ends a moment later.
+/// multipathd removes a device with its last path, too, but tries that once. One that is left
+/// would get the paths of the next stage, and would have what it remembers of the disk: others
+/// may have written since.
+async fn remove_rest(
+    host: &dyn Host,
+    (target, naa): (&str, &str),
+    last: Instant,
+) -> Result<(), Status> {
+    let gone = || host.left_multipath(target, naa).is_none().then_some(());
+    let mut reason = "no time was left to remove it".to_owned();
+    while until(REMOVAL_PAUSE, gone).await.is_none() {
+        let Some(map) = host.left_multipath(target, naa) else { break };
+        let device = map.device.to_string_lossy().into_owned();
+        if Instant::now() > last {
+            return Err(ours(&still_in_use(&device), &reason));
+        }
+        let removed = host.run("multipath", &["-f", &device], MULTIPATH_REMOVE_SECONDS).await;
+        reason = match removed {
+            Ok(_) => "multipath has not removed it".to_owned(),
+            Err(error) => error.to_string(),
+        };
+    }
     Ok(())
 }
 
-/// Ends the sessions with a target.
-pub(super) async fn detach(host: &dyn Host, target: &str, naa: &str) -> Result<(), Status> {
-    // The kernel goes on writing after an unmount, and in other mount name spaces.
-    if let Some(disk) = attached(host, target, naa)
-        && host.has_filesystem(&disk.device)
+fn still_in_use(device: &str) -> String {
+    format!("{device} is still in use; end what has it open (`lsblk {device}`), unstage it again")
+}
+
+/// Ends the sessions with a target, in an unstage that has begun at `begun`.
+pub(super) async fn detach(
+    host: &dyn Host,
+    (target, naa): (&str, &str),
+    begun: Instant,
+) -> Result<(), Status> {
+    let map = host.left_multipath(target, naa);
+    let paths = host.paths(target, naa);
+    // The kernel goes on writing after an unmount, and in other mount name spaces. What was
+    // mounted from a path does not have the multipath device that was made of the others.
+    let mut disks = map.iter().chain(&paths);
+    if let Some(disk) = disks.find(|disk| host.has_filesystem(&disk.device))
         && host.is_logged_in(target)
     {
         return Err(Status::unavailable(format!(
@@ -318,22 +372,22 @@ pub(super) async fn detach(host: &dyn Host, target: &str, naa: &str) -> Result<(
             disk.device.display()
         )));
     }
-    if let Some(disk) = host.multipath(target, naa) {
-        remove_map(host, (target, naa), &disk).await?;
+    if let Some(map) = &map {
+        remove_map(host, (target, naa), map).await?;
     }
     let node = ["-m", "node", "-T", target];
     let end = |more: &[&'static str]| [&node[..], more].concat();
     let logout = host.run("iscsiadm", &end(&["--logout"]), LOGOUT_SECONDS).await;
     if let Err(error) = logout
-        && error.status() != Some(NO_OBJECTS)
         && host.has_session(target)
     {
         return Err(ours(&format!("the session with {target} does not end"), &error));
     }
     match records(host, &end(&["-o", "delete"]), FORGET_SECONDS).await {
-        Err(error) if error.status() != Some(NO_OBJECTS) => Err(ours("iscsiadm", &error)),
-        _ => Ok(()),
+        Err(error) if error.status() != Some(NO_OBJECTS) => return Err(ours("iscsiadm", &error)),
+        _ => {}
     }
+    remove_rest(host, (target, naa), begun + LAST_REMOVAL_SECONDS).await
 }
 
 /// Reads the size of a disk that has grown.

@@ -8,7 +8,7 @@ use crate::limits::{
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tonic::Status;
 use zgate_io::mountinfo::MountLine;
 
@@ -23,6 +23,15 @@ pub(super) fn ours(what: &str, error: &dyn std::fmt::Display) -> Status {
 pub(super) fn mounted_at(host: &dyn Host, path: &Path) -> Result<Option<MountLine>, Status> {
     let all = host.mounts().map_err(|error| ours("mount table", &error))?;
     Ok(all.into_iter().rev().find(|mount| mount.point == path.as_os_str().as_bytes()))
+}
+
+/// Returns the paths of pods at which a volume is mounted. Others of its record were published
+/// before a restart of the machine, or were about to be.
+pub(super) fn users<'a>(host: &dyn Host, record: &'a Record) -> Result<Vec<&'a Path>, Status> {
+    let all = host.mounts().map_err(|error| ours("mount table", &error))?;
+    let is_mounted =
+        |path: &&Path| all.iter().any(|mount| mount.point == path.as_os_str().as_bytes());
+    Ok(record.published.keys().map(PathBuf::as_path).filter(is_mounted).collect())
 }
 
 /// Returns whether a mount is what [`bind`] makes of a path: of the same place, and read-only
@@ -138,7 +147,7 @@ pub(super) async fn make_way(
     why: &str,
 ) -> Result<(), Status> {
     let staging = record.staging.display();
-    if let Some(pod) = record.published.keys().next() {
+    if let Some(pod) = users(host, record)?.first() {
         return Err(Status::unavailable(format!(
             "{staging}: {why}; {} uses it: delete its pod, so that the volume is mounted again",
             pod.display()

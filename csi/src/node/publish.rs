@@ -1,7 +1,7 @@
 //! Publishing: a staged volume becomes a path of a pod.
 
 use super::Node;
-use super::mount::{bind, is_bind, mounted_at, ours, remove_target, unmount};
+use super::mount::{bind, is_bind, mounted_at, ours, remove_target, unmount, users};
 use super::stage::absolute;
 use crate::proto::volume_capability::AccessType;
 use crate::proto::volume_capability::access_mode::Mode;
@@ -29,7 +29,8 @@ impl Node {
             return Err(Status::failed_precondition(format!("volume {id} is staged otherwise")));
         }
         if mode == Some(Mode::SingleNodeSingleWriter)
-            && let Some(other) = record.published.keys().find(|other| **other != target)
+            && let Some(other) =
+                users(&*self.host, &record)?.into_iter().find(|other| **other != *target)
         {
             return Err(Status::failed_precondition(format!(
                 "volume {id} has one writer, at {}",

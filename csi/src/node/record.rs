@@ -32,6 +32,20 @@ pub(crate) struct DiskRecord {
     pub(crate) filesystem: Option<String>,
 }
 
+impl Record {
+    /// Returns whether a stage that wants this goes on with what an earlier one has begun.
+    pub(crate) fn is_of_same_stage(&self, wanted: &Self) -> bool {
+        let is_same_disk = match (&self.disk, &wanted.disk) {
+            (Some(own), Some(other)) => own.target == other.target && own.naa == other.naa,
+            (own, other) => own.is_none() && other.is_none(),
+        };
+        is_same_disk
+            && self.staging == wanted.staging
+            && self.is_raw == wanted.is_raw
+            && self.read_only == wanted.read_only
+    }
+}
+
 /// Directory of the records.
 #[derive(Clone, Debug)]
 pub(crate) struct Records {

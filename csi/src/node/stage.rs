@@ -1,15 +1,16 @@
 //! Staging: the volume is mounted, or its disk attached, once per node.
 
-use super::mount::{Server, ours, remove_target, text, unmount, unmount_volume};
+use super::mount::{Server, mounted_at, ours, remove_target, text, unmount, unmount_volume, users};
 use super::record::{DiskRecord, Record};
 use super::{Node, filesystem, iscsi, nfs};
 use crate::limits::COMMAND_SECONDS;
 use crate::proto::volume_capability::AccessType;
 use crate::proto::{NodeStageVolumeRequest, NodeUnstageVolumeRequest, VolumeCapability};
 use crate::publication::{Place, Publication};
-use crate::status::{invalid, missing, needed};
+use crate::status::{invalid, missing, needed, not_final};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tokio::time::Instant;
 use tonic::Status;
 
 /// File system and mount options of a request; none for raw devices.
@@ -33,12 +34,6 @@ fn mounting(capability: Option<&VolumeCapability>) -> Result<Option<Mounting>, S
     }
 }
 
-/// Error of a stage after its record was written, when there may be a session or a mount.
-/// It is final for nobody: Kubernetes would not unstage the volume.
-fn begun(error: Status) -> Status {
-    Status::unavailable(error.message())
-}
-
 /// Parses a path of a request.
 pub(super) fn absolute(field: &str, path: &str) -> Result<PathBuf, Status> {
     needed(field, path)?;
@@ -58,15 +53,7 @@ impl Node {
         let mounting = mounting(request.volume_capability.as_ref())?;
         let publication = Publication::read(&request.publish_context)?;
         let _lock = self.locks.take(id)?;
-        if let Some(record) = self.record(id)?
-            && record.staging != staging
-        {
-            return Err(Status::already_exists(format!(
-                "volume {id} is staged at {}",
-                record.staging.display()
-            )));
-        }
-        let mut record = self.record(id)?.unwrap_or(Record {
+        let mut wanted = Record {
             volume_id: id.clone(),
             staging,
             is_raw: mounting.is_none(),
@@ -74,35 +61,75 @@ impl Node {
             nfs_path: None,
             disk: None,
             published: BTreeMap::new(),
-        });
-        match &publication.place {
+        };
+        let staged = match &publication.place {
             Place::Nfs { path } => {
                 let mounting = mounting.ok_or_else(|| invalid("NFS has no block devices"))?;
-                record.nfs_path = Some(path.clone());
-                self.make_staging(&record)?;
+                wanted.nfs_path = Some(path.clone());
+                let record = self.begin(wanted).await?;
                 nfs::mount(self, &publication, path, &record, &mounting.flags).await
             }
             Place::Iscsi { target, naa, .. } => {
                 if let Some(mounting) = &mounting {
                     filesystem::Kind::named(&mounting.filesystem)?;
                 }
-                record.disk.get_or_insert(DiskRecord {
+                wanted.disk = Some(DiskRecord {
                     target: target.clone(),
                     naa: naa.clone(),
                     filesystem: None,
                 });
-                self.make_staging(&record)?;
-                self.stage_disk(&publication, &mut record, mounting).await
+                let record = self.begin(wanted).await?;
+                self.stage_disk(&publication, record, mounting).await
             }
+        };
+        // There may be a session or a mount now, which Kubernetes is to unstage.
+        staged.map_err(not_final)
+    }
+
+    /// Writes the record of a stage, and returns it. It goes on with an earlier one of the same;
+    /// what is left of another one makes way.
+    async fn begin(&self, wanted: Record) -> Result<Record, Status> {
+        let record = match self.record(&wanted.volume_id)? {
+            Some(known) if known.is_of_same_stage(&wanted) => {
+                Record { nfs_path: wanted.nfs_path, ..known }
+            }
+            Some(known) => {
+                self.end_other(&known, &wanted).await?;
+                wanted
+            }
+            None => wanted,
+        };
+        self.make_staging(&record)?;
+        Ok(record)
+    }
+
+    /// Ends an earlier stage of a volume at another path, with another mode or of another disk:
+    /// nobody has unstaged it, such as a node that has lost its power.
+    async fn end_other(&self, known: &Record, wanted: &Record) -> Result<(), Status> {
+        let host = &*self.host;
+        let (id, staging) = (&known.volume_id, known.staging.display());
+        let user = users(host, known)?.into_iter().next();
+        if known.staging != wanted.staging
+            && (user.is_some() || mounted_at(host, &known.staging)?.is_some())
+        {
+            return Err(Status::already_exists(format!("volume {id} is staged at {staging}")));
         }
-        .map_err(begun)
+        if let Some(pod) = user {
+            return Err(Status::unavailable(format!(
+                "volume {id} is staged with another mode or of another disk; {} uses it: delete \
+                 its pod",
+                pod.display()
+            )));
+        }
+        tracing::warn!(volume = id, %staging, "what an earlier stage has left makes way");
+        self.end(known).await
     }
 
     /// Makes the staging directory and writes the record, before anything that an
     /// unstage would have to undo.
     fn make_staging(&self, record: &Record) -> Result<(), Status> {
         self.keep(record)?;
-        if super::mount::mounted_at(&*self.host, &record.staging)?.is_some() {
+        if mounted_at(&*self.host, &record.staging)?.is_some() {
             return Ok(());
         }
         std::fs::create_dir_all(&record.staging)
@@ -112,7 +139,7 @@ impl Node {
     async fn stage_disk(
         &self,
         publication: &Publication,
-        record: &mut Record,
+        mut record: Record,
         mounting: Option<Mounting>,
     ) -> Result<(), Status> {
         let Some(known) = record.disk.clone() else { return Ok(()) };
@@ -124,11 +151,10 @@ impl Node {
             set.map_err(|error| ours("not made read-only", &error))?;
         }
         let Some(mounting) = mounting else { return Ok(()) };
-        let filesystem =
-            filesystem::mount(self, (&disk, &known), record, &mounting.filesystem, &mounting.flags);
-        let filesystem = Some(filesystem.await?.to_owned());
-        record.disk = Some(DiskRecord { filesystem, ..known });
-        self.keep(record)
+        let (wanted, flags) = (&mounting.filesystem, &mounting.flags);
+        let filesystem = filesystem::mount(self, (&disk, &known), &record, wanted, flags).await?;
+        record.disk = Some(DiskRecord { filesystem: Some(filesystem.to_owned()), ..known });
+        self.keep(&record)
     }
 
     pub(super) async fn unstage(&self, request: NodeUnstageVolumeRequest) -> Result<(), Status> {
@@ -136,10 +162,21 @@ impl Node {
         needed("volume_id", id)?;
         let staging = absolute("staging_target_path", &request.staging_target_path)?;
         let _lock = self.locks.take(id)?;
+        let host = &*self.host;
         let Some(record) = self.record(id)? else {
             // Staged by nobody; a mount of ours would have a record.
-            return unmount(&*self.host, &staging).await;
+            return unmount(host, &staging).await;
         };
+        if record.staging != staging && !users(host, &record)?.is_empty() {
+            // Left of an earlier stage; pods have the volume by another path.
+            return unmount(host, &staging).await;
+        }
+        self.end(&record).await
+    }
+
+    /// Takes down what was staged, and removes its record.
+    async fn end(&self, record: &Record) -> Result<(), Status> {
+        let begun = Instant::now();
         // Pods that were not unpublished would hold the volume.
         for target in record.published.keys() {
             unmount(&*self.host, target).await?;
@@ -151,9 +188,10 @@ impl Node {
         };
         unmount_volume(&*self.host, &record.staging, server).await?;
         if let Some(disk) = &record.disk {
-            iscsi::detach(&*self.host, &disk.target, &disk.naa).await?;
+            iscsi::detach(&*self.host, (&disk.target, &disk.naa), begun).await?;
         }
-        self.records.remove(id).map_err(|error| ours("state directory", &error))
+        let removed = self.records.remove(&record.volume_id);
+        removed.map_err(|error| ours("state directory", &error))
     }
 
     /// Device of a staged volume.
@@ -178,9 +216,13 @@ impl Node {
         let Some(known) = &record.disk else { return Ok(required_bytes) };
         let host = &*self.host;
         let disk = iscsi::rescan(host, &known.target, &known.naa, required_bytes).await?;
-        if let Some(name) = &known.filesystem {
+        // One that nobody may write to has the size that it was staged with.
+        if let Some(name) = known.filesystem.as_ref().filter(|_| !record.read_only) {
             let kind = filesystem::Kind::named(name)?;
-            filesystem::grow(self, (text(&disk.device)?, known), kind, path).await?;
+            // The mount of a pod may be read-only by itself.
+            let is_staged = mounted_at(host, &record.staging)?.is_some();
+            let place: &Path = if is_staged { &record.staging } else { path };
+            filesystem::grow_mounted(self, known, kind, place).await?;
         }
         Ok(disk.size_bytes)
     }

@@ -119,7 +119,7 @@ impl Node {
             return Ok((None, not_mounted()));
         };
         let mut condition = iscsi::condition(host, &self.disk_reads, disk).await;
-        if !condition.is_fault() && !filesystem::is_of(host, disk, &mount) {
+        if !condition.is_fault() && filesystem::disk_of(host, disk, &mount).is_none() {
             condition = Condition::Fault(
                 "its disk was attached anew since it was mounted; delete the pod, so that it is \
                  mounted again"

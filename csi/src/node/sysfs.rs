@@ -18,13 +18,25 @@ pub(super) fn paths(sys: &Path, target: &str, naa: &str) -> Vec<String> {
 /// Returns the name of the multipath device of a disk, unless data could reach another target
 /// than this by one of its paths.
 pub(super) fn multipath(sys: &Path, target: &str, naa: &str) -> Option<String> {
+    map(sys, naa, |path| is_of(sys, path, target))
+}
+
+/// Returns the name of the multipath device of a disk, also if paths of it are gone: it has them
+/// until multipathd sees that. None if a path that is there is of another target than this.
+pub(super) fn left_multipath(sys: &Path, target: &str, naa: &str) -> Option<String> {
+    let is_gone = |path: &str| !sys.join("block").join(path).exists();
+    map(sys, naa, |path| is_gone(path) || is_of(sys, path, target))
+}
+
+/// Returns the name of the multipath device with an identifier, if all its paths are such.
+fn map(sys: &Path, naa: &str, is_its_path: impl Fn(&str) -> bool) -> Option<String> {
     let digits = naa.strip_prefix("naa.").unwrap_or(naa).to_ascii_lowercase();
     let uuid = format!("mpath-3{digits}");
     let is_its = |name: &String| {
         let dir = sys.join("block").join(name);
         let found = read(&dir.join("dm/uuid"));
         found.is_some_and(|found| found.eq_ignore_ascii_case(&uuid))
-            && names(&dir.join("slaves")).iter().all(|path| is_of(sys, path, target))
+            && names(&dir.join("slaves")).iter().all(|path| is_its_path(path))
     };
     block_devices(sys, "dm-").into_iter().find(is_its)
 }
@@ -119,5 +131,28 @@ mod tests {
         assert_eq!(multipath(sys, OWN, NAA).as_deref(), Some("dm-0"));
         fs::write(map.join("slaves/sdc"), "").unwrap();
         assert_eq!(multipath(sys, OWN, NAA), None);
+        assert_eq!(left_multipath(sys, OWN, NAA), None);
+    }
+
+    #[test]
+    fn a_multipath_device_whose_paths_are_gone_is_left_of_the_volumes() {
+        let dir = tempfile::tempdir().unwrap();
+        let sys = dir.path();
+        add(sys, "sda", "session1", OWN);
+        let map = sys.join("block/dm-0");
+        fs::create_dir_all(map.join("dm")).unwrap();
+        fs::create_dir_all(map.join("slaves")).unwrap();
+        fs::write(map.join("dm/uuid"), "mpath-36000000000000000a\n").unwrap();
+        // The kernel leaves the link to a disk that is gone as long as the device has the path.
+        for path in ["sda", "sdb"] {
+            symlink(sys.join("block").join(path), map.join("slaves").join(path)).unwrap();
+        }
+        assert_eq!(multipath(sys, OWN, NAA), None);
+        assert_eq!(left_multipath(sys, OWN, NAA).as_deref(), Some("dm-0"));
+        fs::remove_dir_all(sys.join("block/sda")).unwrap();
+        assert_eq!(left_multipath(sys, OWN, NAA).as_deref(), Some("dm-0"));
+        add(sys, "sdc", "session3", FOREIGN);
+        fs::write(map.join("slaves/sdc"), "").unwrap();
+        assert_eq!(left_multipath(sys, OWN, NAA), None);
     }
 }

@@ -91,19 +91,18 @@ async fn a_multipath_device_that_may_keep_writes_is_not_left_behind() {
         machine.dead = true;
         machine.withheld.insert("multipathd", || failed("multipathd", 1));
     });
-    let records = || std::fs::read_dir(fixture.dir.path().join("volumes")).unwrap().count();
     for _ in 0..2 {
         let begun = Instant::now();
         let refused = fixture.unstage().await.unwrap_err();
         assert!(begun.elapsed() < UNSTAGE_SECONDS, "{:?}", begun.elapsed());
         assert_eq!(refused.code(), Code::Unavailable);
         assert!(refused.message().contains("/dev/dm-0 may keep"), "{refused}");
-        assert_eq!((fixture.count("--logout"), records()), (0, 1));
+        assert_eq!((fixture.count("--logout"), fixture.records()), (0, 1));
     }
     fixture.tell(|machine| machine.withheld.clear());
     fixture.unstage().await.unwrap();
     assert!(!fixture.machine.0.lock().unwrap().has_map);
-    assert_eq!((fixture.count("--logout"), records()), (1, 0));
+    assert_eq!((fixture.count("--logout"), fixture.records()), (1, 0));
 }
 
 /// A session may be logged in again while the paths of the device still count as failed.
@@ -127,4 +126,57 @@ async fn an_idle_multipath_device_needs_no_multipathd_for_its_end() {
         fixture.unstage().await.unwrap();
         assert_eq!((fixture.count("multipath -f"), fixture.count("--logout")), (1, 1), "{dead}");
     }
+}
+
+/// A file system waits in it for the end of the session. multipathd tries only once to remove a
+/// device whose last path is gone.
+#[tokio::test(start_paused = true)]
+async fn a_multipath_device_that_was_in_use_at_the_logout_is_removed_after_it() {
+    let fixture = Fixture::new();
+    fixture.tell(|machine| (machine.multipathd, machine.queues) = (true, true));
+    fixture.stage_at("iscsi", TWO_PORTALS).await.unwrap();
+    fixture.tell(|machine| {
+        machine.dead = true;
+        machine.map_is_open = Some(Duration::from_secs(3));
+    });
+    let begun = Instant::now();
+    fixture.unstage().await.unwrap();
+    assert!(begun.elapsed() < UNSTAGE_SECONDS, "{:?}", begun.elapsed());
+    let machine = fixture.machine.0.lock().unwrap();
+    assert!(!machine.has_map && machine.portals.is_empty());
+}
+
+/// The next stage would find what the kernel remembers of the disk from before.
+#[tokio::test(start_paused = true)]
+async fn a_multipath_device_that_stays_in_use_is_not_left_behind() {
+    let fixture = Fixture::new();
+    fixture.tell(|machine| (machine.multipathd, machine.queues) = (true, true));
+    fixture.stage_at("iscsi", TWO_PORTALS).await.unwrap();
+    fixture.tell(|machine| (machine.dead, machine.map_is_open) = (true, Some(Duration::MAX)));
+    for _ in 0..2 {
+        let begun = Instant::now();
+        let refused = fixture.unstage().await.unwrap_err();
+        assert!(begun.elapsed() < UNSTAGE_SECONDS, "{:?}", begun.elapsed());
+        assert_eq!(refused.code(), Code::Unavailable);
+        assert!(refused.message().contains("/dev/dm-0 is still in use"), "{refused}");
+        assert_eq!((fixture.machine.has_session(""), fixture.records()), (false, 1));
+    }
+    fixture.tell(|machine| machine.map_is_open = None);
+    fixture.unstage().await.unwrap();
+    assert_eq!((fixture.machine.0.lock().unwrap().has_map, fixture.records()), (false, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_multipath_device_in_use_keeps_its_sessions_while_the_gateway_answers() {
+    let fixture = Fixture::new();
+    fixture.tell(|machine| (machine.multipathd, machine.queues) = (true, true));
+    fixture.stage_at("iscsi", TWO_PORTALS).await.unwrap();
+    fixture.tell(|machine| machine.map_is_open = Some(Duration::ZERO));
+    let refused = fixture.unstage().await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+    assert!(refused.message().contains("/dev/dm-0 is still in use"), "{refused}");
+    assert_eq!((fixture.count("--logout"), fixture.records()), (0, 1));
+    fixture.tell(|machine| machine.map_is_open = None);
+    fixture.unstage().await.unwrap();
+    assert_eq!((fixture.count("--logout"), fixture.records()), (1, 0));
 }

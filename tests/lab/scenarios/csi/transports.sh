@@ -127,18 +127,29 @@ paths_gone() {
     csi_nothing_left
     same "" "$(multipath -ll)" "multipath devices"
 }
-# multipath would keep what waits for a dead gateway without end.
+# Nothing of any volume is on the node.
+no_disk_left() {
+    same "" "$(iscsiadm -m session 2>/dev/null || true)" sessions
+    same "" "$(multipath -ll)" "multipath devices"
+    same "No devices found" "$(dmsetup ls)" "devices of the device mapper"
+}
+# multipath would keep what waits for a dead gateway without end. What was written last waits, too,
+# and the file system with it: its device is in use until the logout.
 dead_is_unstaged() {
-    local seconds
+    local one seconds
     kubelet iscsi up
+    for one in "$CSI_DIR"/pods/vol-iscsi-*/target; do
+        echo late >"$one/late"
+    done
     gateway_kill
     seconds=$(kubelet iscsi down-node --parallel 1 --patience 0 | cut -d' ' -f1)
     figure "longest unpublish or unstage of a dead gateway, two portals" "$seconds" s
     awk -v s="$seconds" 'BEGIN { exit !(s < 30) }' || fail "$seconds s"
+    no_disk_left
     tcp_gateway_start
     kubelet iscsi delete
     csi_nothing_left
-    multipath -F
+    no_disk_left
 }
 # Without multipathd one path is used.
 one_path() {
