@@ -73,11 +73,8 @@ impl Node {
                 if let Some(mounting) = &mounting {
                     filesystem::Kind::named(&mounting.filesystem)?;
                 }
-                wanted.disk = Some(DiskRecord {
-                    target: target.clone(),
-                    naa: naa.clone(),
-                    filesystem: None,
-                });
+                wanted.disk =
+                    Some(DiskRecord { target: target.clone(), naa: naa.clone(), filesystem: None });
                 let record = self.begin(wanted).await?;
                 self.stage_disk(&publication, record, mounting).await
             }

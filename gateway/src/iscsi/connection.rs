@@ -1,35 +1,26 @@
 //! A connection as seen by its session, independent of the transport: executes
-//! the session's requests and counts running commands.
+//! the session's requests.
 
-use super::execute::{execute, weight};
-use super::limits::{
-    MAX_QUEUED_BYTES, MAX_RUNNING, MAX_RUNNING_BYTES, RESERVED_BYTES, SEND_BATCH_BYTES,
-};
+use super::limits::{MAX_QUEUED_BYTES, MEMORY_RETRY, RESERVED_BYTES, SEND_BATCH_BYTES};
 use super::login::Admitted;
+use super::running::{Finished, Running, Waiting, never_begun, refused};
 use super::service::IscsiService;
 use super::session::{ConnectionHandle, LiveSession, Work};
-use super::stats::Stats;
-use super::task_management;
 use crate::net::connection_end::ConnectionEnd;
-use crate::net::in_flight::InFlight;
 use crate::net::memory_quota::MemoryReservation;
 use crate::observe::data_path;
-use bytes::Bytes;
-use futures_util::future::LocalBoxFuture;
+use crate::observe::throttle::warn_seldom;
 use std::collections::VecDeque;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::Instant;
 use zgate_iscsi::limits::BHS_BYTES;
 use zgate_iscsi::login::Transport;
-use zgate_iscsi::pdu::{Frame, Lun as WireLun, Outgoing, TaskFunction};
-use zgate_iscsi::session::{Command, Completion, FunctionTag, Session, TaskTag};
+use zgate_iscsi::pdu::{Frame, Outgoing};
 use zgate_scsi::ScsiStatus;
 use zgate_store::Payload;
-
-/// A command's result; `None` after a task management function.
-pub(crate) type Finished = Option<(TaskTag, Completion)>;
 
 /// The PDUs that a connection may take in; each kind includes the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,105 +45,6 @@ pub(crate) struct InitiatorConnection {
     /// Approximate number of bytes queued in the session for this connection.
     left_bytes: usize,
     todo: VecDeque<Work>,
-}
-
-/// Commands and functions in progress, and the memory of the connection.
-struct Running {
-    in_flight: InFlight<Finished>,
-    /// Commands that have arrived and wait for room, in order. Their number is bounded
-    /// by the command window, and their data by the session's limits on it.
-    parked: VecDeque<Box<Command>>,
-    /// Bytes of their data.
-    parked_bytes: usize,
-    /// Memory of the commands and of the transmit queue.
-    memory: MemoryReservation,
-    unsent_bytes: usize,
-    /// Bytes of commands counted in the metric.
-    counted_bytes: usize,
-}
-
-impl Running {
-    fn new(memory: MemoryReservation) -> Self {
-        Self {
-            in_flight: InFlight::default(),
-            parked: VecDeque::new(),
-            parked_bytes: 0,
-            memory,
-            unsent_bytes: 0,
-            counted_bytes: 0,
-        }
-    }
-
-    /// Returns whether the commands that run leave room for another one.
-    fn has_room(&self) -> bool {
-        self.in_flight.len() < MAX_RUNNING && self.in_flight.bytes() < MAX_RUNNING_BYTES
-    }
-
-    fn park(&mut self, command: Box<Command>) {
-        self.parked_bytes += data_bytes(&command);
-        self.parked.push_back(command);
-    }
-
-    /// Takes the oldest parked command.
-    fn unpark(&mut self) -> Option<Box<Command>> {
-        let command = self.parked.pop_front()?;
-        self.parked_bytes -= data_bytes(&command);
-        Some(command)
-    }
-
-    /// Takes the parked commands that were aborted: they never begin.
-    fn take_aborted(&mut self, session: &Session) -> Vec<TaskTag> {
-        let (mut aborted, parked_bytes) = (Vec::new(), &mut self.parked_bytes);
-        self.parked.retain(|command| {
-            let is_aborted = session.is_aborted(command.task);
-            if is_aborted {
-                *parked_bytes -= data_bytes(command);
-                aborted.push(command.task);
-            }
-            !is_aborted
-        });
-        aborted
-    }
-
-    /// Begins parked commands whose connection has ended, as far as there is room.
-    fn begin_alone(
-        &mut self,
-        live: &Arc<LiveSession>,
-        block: &Arc<IscsiService>,
-        carrier: data_path::Transport,
-    ) {
-        for task in live.with_engine(|session| self.take_aborted(session)) {
-            live.with(|session| session.complete(task, never_begun()));
-        }
-        while self.has_room()
-            && let Some(command) = self.unpark()
-        {
-            let bytes = weight(&command);
-            self.in_flight.push(bytes, run_command(block, live, command, carrier));
-        }
-    }
-
-    /// Updates the counted memory.
-    fn count(&mut self, stats: &Stats) {
-        let bytes = self.in_flight.bytes();
-        self.memory.set_about(bytes + self.parked_bytes + self.unsent_bytes);
-        if bytes == self.counted_bytes {
-            return;
-        }
-        let before = std::mem::replace(&mut self.counted_bytes, bytes);
-        // Wraps around if the number decreases.
-        stats.running_bytes.fetch_add((bytes.wrapping_sub(before)) as u64, Ordering::Relaxed);
-    }
-}
-
-/// Returns the bytes of a command's data.
-fn data_bytes(command: &Command) -> usize {
-    command.data_out.iter().map(Bytes::len).sum()
-}
-
-/// Returns the result of a command that was aborted before it began.
-fn never_begun() -> Completion {
-    Completion { status: ScsiStatus::TaskAborted as u8, ..Completion::default() }
 }
 
 /// Returns the transport of the data of a connection.
@@ -207,7 +99,8 @@ impl InitiatorConnection {
 
     /// Takes what came about elsewhere, at the beginning and when its handle is woken.
     pub(crate) fn catch_up(&mut self) {
-        self.drive(|_| {});
+        let window = self.drive(|session| session.window_per_connection());
+        self.running.shares.set_window(window);
     }
 
     /// Takes the session's PDUs for this connection, on top of `unsent_bytes`
@@ -216,15 +109,18 @@ impl InitiatorConnection {
     pub(crate) fn take_outgoing(&mut self, unsent_bytes: usize) -> (Vec<Outgoing>, bool) {
         let room = MAX_QUEUED_BYTES.saturating_sub(unsent_bytes);
         let (mut taken, mut bytes) = (Vec::new(), 0);
-        let left = self.admitted.live.with_engine(|session| {
-            while bytes < SEND_BATCH_BYTES.min(room) {
-                let Some(pdu) = session.poll_transmit(self.admitted.handle) else { return 0 };
+        let (left, window) = self.admitted.live.with_engine(|session| {
+            while bytes < SEND_BATCH_BYTES.min(room)
+                && let Some(pdu) = session.poll_transmit(self.admitted.handle)
+            {
                 bytes += pdu.data_bytes() + BHS_BYTES;
                 taken.push(pdu);
             }
-            session.queued_bytes(self.admitted.handle)
+            (session.queued_bytes(self.admitted.handle), session.window_per_connection())
         });
         self.left_bytes = left;
+        // Another connection may have come or gone.
+        self.running.shares.set_window(window);
         (taken, left == 0 || room == 0)
     }
 
@@ -252,7 +148,7 @@ impl InitiatorConnection {
     /// Returns what may be read, with `unsent_bytes` queued for the peer. Requests are while
     /// as many commands run as may, and all but unasked data while there is no memory: the
     /// initiator must be able to abort commands, to ping and to log out when storage hangs.
-    /// Commands that come then are parked.
+    /// Commands that come then wait.
     pub(crate) fn intake(&self, unsent_bytes: usize) -> Intake {
         if self.is_draining {
             Intake::Nothing
@@ -265,11 +161,6 @@ impl InitiatorConnection {
         }
     }
 
-    /// Returns whether another command may begin.
-    fn may_begin(&self, unsent_bytes: usize) -> bool {
-        self.running.has_room() && self.has_memory(unsent_bytes)
-    }
-
     /// Returns whether there is memory for another command. Under memory pressure, a
     /// connection waits for the end of its own commands, and until their results are sent.
     /// Solicited data already has its memory: it is not part of this wait.
@@ -280,18 +171,31 @@ impl InitiatorConnection {
     }
 
     /// Returns whether commands wait for room.
-    pub(crate) fn has_parked(&self) -> bool {
-        !self.running.parked.is_empty()
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.running.has_waiting()
     }
 
-    /// Returns whether a parked command can begin now.
+    /// Returns whether a command that waits can begin now.
     pub(crate) fn may_go_on(&self, unsent_bytes: usize) -> bool {
-        self.has_parked() && self.may_begin(unsent_bytes)
+        self.running.has_room() && self.has_memory(unsent_bytes)
+    }
+
+    /// Returns the time after which the connection has to look again, without an event of its
+    /// own: whether others have given memory back, if a command or, with `holds_data`, data on
+    /// the transport waits for it; and whether a logical unit has not answered.
+    pub(crate) fn retry_after(&self, unsent_bytes: usize, holds_data: bool) -> Option<Duration> {
+        let waits = self.has_waiting() || holds_data;
+        // Otherwise the peer has to read, which is an event.
+        let is_for_memory = unsent_bytes < MAX_QUEUED_BYTES && !self.has_memory(unsent_bytes);
+        let memory = (waits && is_for_memory).then_some(MEMORY_RETRY);
+        let stall = self.running.next_stall(self.block.timeouts.data);
+        let stall = stall.map(|at| at.saturating_duration_since(Instant::now()));
+        memory.into_iter().chain(stall).min()
     }
 
     /// Returns whether no command runs or waits.
     pub(crate) fn is_idle(&self) -> bool {
-        self.running.in_flight.is_empty() && !self.has_parked()
+        self.running.in_flight.is_empty() && !self.has_waiting()
     }
 
     /// Waits for the next work to finish; forever, if none runs.
@@ -306,14 +210,14 @@ impl InitiatorConnection {
     pub(crate) async fn work(&mut self, unsent_bytes: usize) {
         loop {
             self.end_aborted();
-            self.begin_parked(unsent_bytes).await;
+            self.begin_waiting(unsent_bytes).await;
+            self.refuse_stalled();
             let Some(work) = self.todo.pop_front() else { return };
             match work {
-                Work::Run(command) => self.running.park(command),
+                Work::Run(command) => self.running.park(command, &self.admitted.live),
                 Work::Function { tag, function, lun } => {
                     let live = &self.admitted.live;
-                    let run = run_function(&self.block, live, tag, function, lun);
-                    self.running.in_flight.push(0, run);
+                    self.running.begin_function((tag, function, lun), &self.block, live);
                 }
                 Work::SendTargets { tag, scope } => {
                     let local = self.local;
@@ -334,9 +238,9 @@ impl InitiatorConnection {
         }
     }
 
-    /// Ends the parked commands that were aborted.
+    /// Ends the commands that wait and were aborted.
     fn end_aborted(&mut self) {
-        if !self.has_parked() {
+        if !self.has_waiting() {
             return;
         }
         let running = &mut self.running;
@@ -346,21 +250,47 @@ impl InitiatorConnection {
         }
     }
 
-    /// Begins parked commands, as far as there is room.
-    async fn begin_parked(&mut self, unsent_bytes: usize) {
-        while self.may_go_on(unsent_bytes) {
-            let Some(command) = self.running.unpark() else { return };
-            self.start(command).await;
+    /// Begins commands that wait, as far as there is room.
+    async fn begin_waiting(&mut self, unsent_bytes: usize) {
+        while self.has_memory(unsent_bytes)
+            && let Some(next) = self.running.next_to_begin()
+        {
+            self.start(next).await;
         }
-        if self.has_parked() {
+        if self.has_waiting() {
             self.running.count(&self.block.stats);
         }
     }
 
-    async fn start(&mut self, command: Box<Command>) {
-        let bytes = weight(&command);
-        let run = run_command(&self.block, &self.admitted.live, command, self.carrier());
-        match self.running.in_flight.start(bytes, run).await {
+    /// Answers commands that wait for a logical unit that does not answer with TASK SET FULL:
+    /// otherwise they would keep the command window, and the memory for data of writes, from
+    /// the others. Hosts send them again, most of them when a command of that unit has ended.
+    fn refuse_stalled(&mut self) {
+        let stalled = self.running.take_stalled(self.block.timeouts.data);
+        let Some(first) = stalled.front() else { return };
+        warn_seldom!(
+            initiator = %self.admitted.live.key.initiator,
+            target_name = self.admitted.live.key.target.as_ref().map(tracing::field::display),
+            lun = first.lun(),
+            "a logical unit does not answer; its commands beyond those that run are answered \
+             with TASK SET FULL until it does, others are not affected"
+        );
+        for waiting in stalled {
+            self.block.stats.command(waiting.family(), ScsiStatus::TaskSetFull, 0);
+            let task = waiting.command.task;
+            self.drive(|session| session.complete(task, refused()));
+        }
+        self.running.count(&self.block.stats);
+    }
+
+    async fn start(&mut self, next: Waiting) {
+        if next.command.holds_memory {
+            let task = next.command.task;
+            self.drive(|session| session.begun(task));
+        }
+        let carrier = self.carrier();
+        let (bytes, work) = self.running.begin(next, &self.block, &self.admitted.live, carrier);
+        match self.running.in_flight.start(bytes, work).await {
             Some(finished) => self.finish(finished),
             None => self.running.count(&self.block.stats),
         }
@@ -368,11 +298,12 @@ impl InitiatorConnection {
 
     /// Gives the result of what has ended to the session.
     pub(crate) fn finish(&mut self, finished: Finished) {
-        let Some((tag, completion)) = finished else { return };
+        let Some(ended) = finished else { return };
+        let (task, completion) = self.running.end(ended);
         let bytes = completion.data_in.iter().map(Payload::len).sum::<usize>();
         self.left_bytes += bytes;
         self.running.unsent_bytes += bytes;
-        self.drive(|session| session.complete(tag, completion));
+        self.drive(|session| session.complete(task, completion));
         self.running.count(&self.block.stats);
     }
 }
@@ -430,11 +361,12 @@ async fn run_out(
         }
         tokio::select! {
             finished = running.in_flight.next() => {
-                if let Some((tag, completion)) = finished.flatten() {
-                    live.with(|session| session.complete(tag, completion));
+                if let Some(ended) = finished.flatten() {
+                    let (task, completion) = running.end(ended);
+                    live.with(|session| session.complete(task, completion));
                 }
             }
-            // Parked ones end at once, also while storage hangs.
+            // Those that wait end at once, also while storage hangs.
             () = aborted => {}
         }
     }
@@ -443,35 +375,11 @@ async fn run_out(
 /// Takes on work of a session that has no connection.
 fn run_on(work: Work, running: &mut Running, live: &Arc<LiveSession>, block: &Arc<IscsiService>) {
     match work {
-        Work::Run(command) => running.park(command),
+        Work::Run(command) => running.park(command, live),
         Work::Function { tag, function, lun } => {
-            running.in_flight.push(0, run_function(block, live, tag, function, lun));
+            running.begin_function((tag, function, lun), block, live);
         }
         Work::SendTargets { .. } => {}
         Work::Ended(_) => block.end_session(live),
     }
-}
-
-fn run_command(
-    block: &Arc<IscsiService>,
-    live: &Arc<LiveSession>,
-    command: Box<Command>,
-    carrier: data_path::Transport,
-) -> LocalBoxFuture<'static, Finished> {
-    let (block, live) = (Arc::clone(block), Arc::clone(live));
-    Box::pin(async move { Some(execute(&block, &live, command, carrier).await) })
-}
-
-fn run_function(
-    block: &Arc<IscsiService>,
-    live: &Arc<LiveSession>,
-    tag: FunctionTag,
-    function: TaskFunction,
-    lun: WireLun,
-) -> LocalBoxFuture<'static, Finished> {
-    let (block, live) = (Arc::clone(block), Arc::clone(live));
-    Box::pin(async move {
-        task_management::carry_out(&block, &live, tag, function, lun).await;
-        None
-    })
 }

@@ -1,9 +1,10 @@
 //! One connection in full feature phase, over any transport.
 
-use super::connection::{Finished, InitiatorConnection, Intake, carrier};
+use super::connection::{InitiatorConnection, Intake, carrier};
 use super::limits::LAST_WORDS_TIMEOUT;
 use super::login::{self, LoginWire};
 use super::logins::Ticket;
+use super::running::Finished;
 use super::service::IscsiService;
 use super::session::ConnectionHandle;
 use crate::net::connection_end::{Closed, ConnectionEnd, Misbehaved, Slow};
@@ -54,6 +55,9 @@ pub(crate) trait Wire: LoginWire {
 
     /// Returns whether PDUs are queued.
     fn has_unsent(&self) -> bool;
+
+    /// Returns whether data that has come needs memory, and is not taken in without.
+    fn holds_data(&self) -> bool;
 
     /// Returns whether nothing is in progress.
     fn is_idle(&self) -> bool {
@@ -179,6 +183,10 @@ impl<W: Wire> event_loop::Connection for Connection<W> {
 
     fn check(&mut self) -> Result<(), ConnectionEnd> {
         self.wire.check()
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        self.initiator.retry_after(self.wire.unsent_bytes(), self.wire.holds_data())
     }
 }
 

@@ -1,9 +1,9 @@
 //! Bounds of the iSCSI service on requests of an initiator.
 //!
 //! Memory of one session: at most `zgate_iscsi::limits::MAX_UNSOLICITED_BYTES`
-//! (64 MiB) of unsolicited data, [`MAX_GATHERED_BYTES`] of solicited data, as
-//! much unacknowledged read data (error recovery level 1 and 2), and for each
-//! connection [`MAX_RUNNING_BYTES`] that commands read or write and
+//! (64 MiB) of unsolicited data, [`MAX_GATHERED_BYTES`] of solicited data of writes
+//! that have not begun, as much unacknowledged read data (error recovery level 1
+//! and 2), and for each connection [`MAX_RUNNING_BYTES`] that commands read or write and
 //! [`MAX_QUEUED_BYTES`] in the transmit queue. All sessions and NFS together:
 //! the memory quota (`server.buffers`), and beyond it the oldest write of each
 //! session, one command of each connection, [`RESERVED_BYTES`] of answers and
@@ -44,14 +44,18 @@ pub(crate) const ROOM_BYTES: usize = 16 << 10;
 pub(crate) const PLACED_BYTES: usize = 16 << 10;
 /// Bytes read first after a segment in a separate buffer: the next header.
 pub(crate) const HEAD_BYTES: usize = 512;
-/// Most running commands of one connection; others wait.
+/// Most running commands of one connection; others wait. Where a session sees several logical
+/// units, these have shares of its command window (`shares`).
 pub(crate) const MAX_RUNNING: usize = 1024;
 /// Most bytes that running commands of one connection read or write; others wait
 /// until some have ended. They are read all the same, so that an initiator whose disk
 /// hangs can abort them: the command window bounds their number, and the limits of the
-/// session on the data of its writes their memory.
+/// session on the data of its writes their memory. Logical units have shares of it, too.
 pub(crate) const MAX_RUNNING_BYTES: usize = 64 << 20;
-/// Data of writes that one session may have solicited and not yet written, in
+/// Pause after which a connection looks again whether others have given memory back that it
+/// waits for.
+pub(crate) const MEMORY_RETRY: Duration = Duration::from_millis(10);
+/// Data of writes that one session may have solicited and not yet begun to write, in
 /// bytes.
 pub(crate) const MAX_GATHERED_BYTES: u64 = 64 << 20;
 /// Unacknowledged read data that one session retains, in bytes; the first
@@ -88,7 +92,10 @@ pub(crate) const LOGIN_SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for which the data of a write waits for memory unread, with all that follows it. Then
 /// it is thrown away, and the write answered with TASK SET FULL, a long ping or text with a
 /// Reject, until there is memory: what follows may be an abort, or a ping. Linux waits 5 s for
-/// the answer to a ping, and 15 s for that to an abort.
+/// the answer to a ping, and 15 s for that to an abort. For as long, commands wait for a logical
+/// unit that ends none of those it runs, if the session sees others: then they are answered with
+/// TASK SET FULL, so that they leave the command window to the others, whose commands hosts give
+/// up after 30 s. Storage that is only busy ends some command in this time.
 pub(crate) const DATA_PATIENCE: Duration = Duration::from_secs(3);
 /// Time limit for a closing connection to read its queue.
 pub(crate) const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -112,7 +119,10 @@ pub(crate) const BACKGROUND_SECONDS: u64 = 10;
 pub(crate) const SHOWN_CHARACTERS: usize = 223;
 
 const _: () = assert!(HEAD_BYTES < PLACED_BYTES && PLACED_BYTES < STREAM_BYTES);
-const _: () = assert!(MAX_RUNNING_BYTES as u64 >= zgate_scsi::limits::MAX_TRANSFER_BYTES);
+const _: () = assert!(
+    MAX_RUNNING_BYTES as u64 / 2 >= zgate_scsi::limits::MAX_TRANSFER_BYTES,
+    "the last command that a storage which hangs begins leaves room for another storage"
+);
 const _: () = assert!(DATA_PATIENCE.as_secs() < 5, "a ping of Linux");
 const _: () =
     assert!(FUNCTION_DATA_TIMEOUT.as_secs() + FUNCTION_TIMEOUT.as_secs() < 30, "a reset of Linux");

@@ -8,7 +8,8 @@
 //!   by its connections on any core.
 //! * `tcp` is one TCP connection, `iser` one over RDMA: `login`, then PDUs are
 //!   received (`receive`) and sent. `connection` is shared by both: it runs
-//!   commands (`execute`) and task management (`task_management`).
+//!   commands (`running`, `execute`) and task management (`task_management`).
+//!   `shares` keeps a logical unit that hangs from taking the room of others.
 //! * `stats` counts; `status` shows state; `change` changes a running gateway;
 //!   `luns/watch` detects changes of devices and files; `absent` serves units
 //!   whose storage appears later; `replaced` notes what has other content after a rollback.
@@ -30,10 +31,15 @@ pub(crate) mod logins;
 pub(crate) mod luns;
 pub(crate) mod port_groups;
 mod receive;
+<<<<<<< HEAD
 mod replaced;
+=======
+mod running;
+>>>>>>> iscsi-hung-lun
 pub(crate) mod service;
 pub(crate) mod session;
 pub(crate) mod settings;
+pub(crate) mod shares;
 pub(crate) mod stats;
 pub(crate) mod status;
 pub(crate) mod task_management;

@@ -47,7 +47,8 @@ pub(crate) struct Timeouts {
     pub function: Duration,
     /// Limit of a login.
     pub login: Duration,
-    /// Time for which data waits for memory in front of what follows it.
+    /// Time for which data waits for memory in front of what follows it, and a command for a
+    /// logical unit that does not answer.
     pub data: Duration,
 }
 

@@ -204,6 +204,10 @@ impl Wire for TcpWire {
         !self.sender.is_empty()
     }
 
+    fn holds_data(&self) -> bool {
+        self.receiver.is_before_data()
+    }
+
     fn hold(&mut self, is_held: bool) -> Result<bool, ConnectionEnd> {
         if is_held {
             silence::refuse_data(&self.stream)?

@@ -62,8 +62,8 @@ pub(crate) trait Connection {
     /// Checks whether the peer exceeds a time limit.
     fn check(&mut self) -> Result<(), ConnectionEnd>;
 
-    /// Returns the time after which a connection that waits for memory checks
-    /// and tries again.
+    /// Returns the time after which a connection that waits for something without
+    /// an event, such as memory that others hold, checks and tries again.
     fn retry_after(&self) -> Option<Duration> {
         None
     }
@@ -88,6 +88,7 @@ pub(crate) async fn serve(
 async fn run(connection: &mut impl Connection, drain: &Drain) -> Result<Infallible, ConnectionEnd> {
     let _counted = drain.connection();
     let period = connection.check_period();
+    let mut is_timed = period.is_some();
     let mut check = pin!(tokio::time::sleep(period.unwrap_or(Duration::MAX)));
     let mut phase = Phase::Serving;
     if drain.phase() == Phase::Held {
@@ -110,8 +111,10 @@ async fn run(connection: &mut impl Connection, drain: &Drain) -> Result<Infallib
                 }
             }
             if let Some(pause) = connection.retry_after() {
-                let soon = check.deadline().min(Instant::now() + pause);
+                let soon = Instant::now() + pause;
+                let soon = if is_timed { check.deadline().min(soon) } else { soon };
                 check.as_mut().reset(soon);
+                is_timed = true;
             }
         }
         may_advance = tokio::select! {
@@ -122,12 +125,14 @@ async fn run(connection: &mut impl Connection, drain: &Drain) -> Result<Infallib
                 changed.set(drain.after(phase));
                 true
             }
-            () = check.as_mut(), if period.is_some() => {
+            () = check.as_mut(), if is_timed => {
                 // Who has to wait is not slow.
                 if phase != Phase::Held {
                     connection.check()?;
                 }
-                if let Some(next) = connection.check_period() {
+                let period = connection.check_period();
+                is_timed = period.is_some();
+                if let Some(next) = period {
                     check.as_mut().reset(Instant::now() + next);
                 }
                 true
@@ -163,6 +168,7 @@ mod tests {
         is_draining: bool,
         said_goodbye: bool,
         waits_for_memory: bool,
+        has_period: bool,
         can_be_held: bool,
         holds: Vec<bool>,
     }
@@ -179,6 +185,7 @@ mod tests {
             is_draining: false,
             said_goodbye: false,
             waits_for_memory: false,
+            has_period: true,
             can_be_held: true,
             holds: Vec::new(),
         };
@@ -224,7 +231,7 @@ mod tests {
         }
 
         fn check_period(&mut self) -> Option<Duration> {
-            Some(Duration::from_secs(60))
+            self.has_period.then_some(Duration::from_secs(60))
         }
 
         fn check(&mut self) -> Result<(), ConnectionEnd> {
@@ -296,11 +303,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn checks_are_periodic_and_sooner_without_memory() {
-        for (waits_for_memory, time) in
-            [(false, Duration::from_secs(180)), (true, Duration::from_millis(30))]
-        {
+        for (has_period, waits_for_memory, time) in [
+            (true, false, Duration::from_secs(180)),
+            (true, true, Duration::from_millis(30)),
+            (false, true, Duration::from_millis(30)),
+        ] {
             let (mut connection, _request) = one_request();
-            connection.waits_for_memory = waits_for_memory;
+            (connection.has_period, connection.waits_for_memory) = (has_period, waits_for_memory);
             let begun = Instant::now();
             let ended = run(&mut connection, &Drain::default()).await;
             assert_eq!(ended, Err(Slow::Unfinished.into()));

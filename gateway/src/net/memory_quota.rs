@@ -9,12 +9,12 @@
 //! way round, regardless of the number of connections and the protocol.
 //!
 //! A small request waits for nobody's memory: a connection that holds none may
-//! always take one, and a waiting one is woken by the end of one of its own
-//! requests. A large message needs room for all of its bytes before the first one
-//! is received, so that the budget is not exceeded, however many clients begin one
-//! at once. A part of the budget is left to clients that hold nothing. Where
-//! somebody waits for room, others may not stop in the middle of a message for
-//! long ([`MemoryReservation::refusals`]).
+//! always take one. One that waits asks again when one of its own requests ends;
+//! those may hang, so that iSCSI asks again a moment later, too. A large message
+//! needs room for all of its bytes before the first one is received, so that the
+//! budget is not exceeded, however many clients begin one at once. A part of the
+//! budget is left to clients that hold nothing. Where somebody waits for room,
+//! others may not stop in the middle of a message for long ([`MemoryReservation::refusals`]).
 //!
 //! Memory is counted with atomics, without a lock: a request updates the
 //! counter of its client and the total.

@@ -51,6 +51,23 @@ fn without_room_writes_go_one_at_a_time_and_none_fails() {
     assert_eq!(harness.notices(0).len(), 3);
 }
 
+/// Its storage may hang; the owner bounds the memory of its data.
+#[test]
+fn a_write_that_the_owner_has_begun_keeps_no_other_one_waiting() {
+    let mut harness = Harness::new(&NOTHING_UNASKED);
+    harness.session.set_memory_room(0);
+    (0..2).for_each(|_| write(&mut harness, EACH));
+    let hung = harness.take_command();
+    assert_eq!((hung.holds_memory, asked_for(&mut harness)), (true, 1), "the second one waits");
+    harness.session.begun(hung.task);
+    let other = harness.take_command();
+    assert_eq!((other.data_out.concat().len(), asked_for(&mut harness)), (EACH, 1));
+    harness.session.complete(other.task, Completion::default());
+    harness.session.complete(hung.task, Completion::default());
+    harness.run();
+    assert_eq!(harness.notices(0).len(), 2);
+}
+
 #[test]
 fn room_is_used_up_and_given_anew() {
     let mut harness = Harness::new(&NOTHING_UNASKED);

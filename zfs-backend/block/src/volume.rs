@@ -84,6 +84,13 @@ impl BlockVolume {
         &self.backing.path
     }
 
+    /// Returns a number that volumes of one engine have in common if their storage fails as a
+    /// unit: those of a pool do.
+    #[must_use]
+    pub fn storage(&self) -> usize {
+        self.engine.workers()
+    }
+
     /// Returns whether I/O bypasses the page cache.
     #[must_use]
     pub fn is_direct(&self) -> bool {

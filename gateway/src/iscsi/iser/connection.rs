@@ -138,6 +138,10 @@ impl Wire for IserWire {
         self.endpoint.sends() > 0
     }
 
+    fn holds_data(&self) -> bool {
+        self.held.front().is_some_and(needs_memory)
+    }
+
     fn is_idle(&self) -> bool {
         !self.endpoint.has_work()
     }
@@ -162,7 +166,7 @@ impl IserWire {
             EndpointEvent::Read { note, buffers } => read_done(note, buffers, initiator),
             EndpointEvent::Sent => {
                 // Only commands that waited for room can make progress.
-                let waits = !self.held.is_empty() || initiator.has_parked();
+                let waits = !self.held.is_empty() || initiator.has_waiting();
                 return !self.had_room || initiator.is_draining || waits;
             }
             other => self.keep(other),

@@ -74,14 +74,19 @@ impl Host {
 
     /// Sends a command.
     pub(super) fn start(&mut self, cdb: &[u8], data: &Bytes) -> Itt {
+        self.start_on(LUN, cdb, data)
+    }
+
+    /// The same to any logical unit.
+    pub(super) fn start_on(&mut self, lun: Lun, cdb: &[u8], data: &Bytes) -> Itt {
         let read_bytes = if data.is_empty() { 4 * BLOCK as u32 } else { 0 };
         match self {
             Self::Tcp(session) => {
-                let itt = session.start(LUN, cdb, read_bytes, data.clone());
+                let itt = session.start(lun, cdb, read_bytes, data.clone());
                 session.flush().unwrap();
                 itt
             }
-            Self::Rdma(client) => client.start(LUN, cdb, read_bytes, data).unwrap(),
+            Self::Rdma(client) => client.start(lun, cdb, read_bytes, data).unwrap(),
         }
     }
 
@@ -93,19 +98,24 @@ impl Host {
         }
     }
 
+    /// Waits for the next command to end.
+    pub(super) fn wait_any(&mut self) -> Ended {
+        match self {
+            Self::Tcp(session) => {
+                let done = session.wait().unwrap();
+                Ended { itt: done.itt, status: done.status, sense: done.sense, data: done.data }
+            }
+            Self::Rdma(client) => {
+                let (itt, done) = client.wait().unwrap();
+                Ended { itt, status: done.status, sense: done.sense, data: done.data }
+            }
+        }
+    }
+
     /// Waits for this command to end.
     pub(super) fn wait(&mut self, itt: Itt) -> Ended {
         loop {
-            let ended = match self {
-                Self::Tcp(session) => {
-                    let done = session.wait().unwrap();
-                    Ended { itt: done.itt, status: done.status, sense: done.sense, data: done.data }
-                }
-                Self::Rdma(client) => {
-                    let (itt, done) = client.wait().unwrap();
-                    Ended { itt, status: done.status, sense: done.sense, data: done.data }
-                }
-            };
+            let ended = self.wait_any();
             if ended.itt == itt {
                 return ended;
             }
@@ -114,8 +124,13 @@ impl Host {
 
     /// Runs one command, and repeats it after a unit attention.
     pub(super) fn run(&mut self, cdb: &[u8], data: &Bytes) -> Ended {
+        self.run_on(LUN, cdb, data)
+    }
+
+    /// The same on any logical unit.
+    pub(super) fn run_on(&mut self, lun: Lun, cdb: &[u8], data: &Bytes) -> Ended {
         loop {
-            let itt = self.start(cdb, data);
+            let itt = self.start_on(lun, cdb, data);
             let ended = self.wait(itt);
             if ended.status != 2 || ended.sense[2] & 15 != 6 {
                 return ended;

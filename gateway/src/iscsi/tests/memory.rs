@@ -1,13 +1,15 @@
 //! Initiators and the memory quota of the gateway, beside hosts that use files and alone.
 
 use super::host::{BLOCK, Host};
+use super::parked::start_read;
 use super::{Fixture, Over, Timeouts};
 use crate::net::memory_quota::{MemoryQuota, MemoryReservation};
 use bytes::Bytes;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use zgate_test_initiator::pdu::Itt;
+use zgate_scsi::limits::MAX_TRANSFER_BYTES;
+use zgate_test_initiator::pdu::{Itt, TaskFunction, TaskResult};
 use zgate_test_initiator::{Lun, read16, write16};
 
 const MIB: usize = 1 << 20;
@@ -160,5 +162,31 @@ fn an_initiator_that_does_not_take_what_it_reads_is_not_read_from() {
         assert!(held <= ALL / 2 + 3 * EACH, "{over:?}: {held} bytes held");
         all_end_well(&mut host, begun);
         fixture.until("all is given back", || fixture.quota().held() == 0);
+    }
+}
+
+#[test]
+fn a_connection_goes_on_when_others_give_back_the_memory_it_waits_for() {
+    let most = MAX_TRANSFER_BYTES as usize;
+    for over in [Over::Tcp, Over::Rdma] {
+        let fixture = Fixture::with_memory(Timeouts::default(), 4 * most);
+        let mut host = fixture.host(over, "one");
+        fixture.gate.hold_reads();
+        start_read(&mut host);
+        fixture.until_sent(&mut host, "a read hangs", || fixture.gate.held_reads() == 1);
+        // With these, the host has no more than its share.
+        let others = [1, 2].map(|last| {
+            let address = IpAddr::from([192, 0, 2, last]);
+            let mut held = fixture.gateway.shared.network.reservation(address);
+            held.set(2 * most);
+            held
+        });
+        start_read(&mut host);
+        let answer = host.function(TaskFunction::ABORT_TASK, Itt(0xdead));
+        assert_eq!(answer, TaskResult::TASK_DOES_NOT_EXIST, "{over:?}: the read has come");
+        assert_eq!(fixture.gate.held_reads(), 1, "{over:?}: and waits for memory");
+        drop(others);
+        // Nothing of its own ends, and its initiator says nothing.
+        fixture.until_sent(&mut host, "the other read begins", || fixture.gate.held_reads() == 2);
     }
 }

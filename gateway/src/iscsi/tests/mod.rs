@@ -14,6 +14,7 @@ mod parked;
 mod reopened;
 mod rounds;
 mod rules;
+mod shares;
 mod spans;
 mod state_files;
 
@@ -74,10 +75,21 @@ impl Fixture {
 
     /// One whose requests may hold so much memory together; 0 for the usual amount.
     fn with_memory(timeouts: Timeouts, buffer_bytes: usize) -> Self {
+        Self::with_disks(timeouts, buffer_bytes, &["disk.img"])
+    }
+
+    /// One with these disks, the first of which is behind the gate.
+    fn with_disks(timeouts: Timeouts, buffer_bytes: usize, disks: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let disk = dir.path().join("disk.img");
-        std::fs::File::create(&disk).unwrap().set_len(4 << 20).unwrap();
-        let gate = Gate::before(&disk);
+        let mut luns = String::new();
+        for (number, name) in disks.iter().enumerate() {
+            let disk = dir.path().join(name);
+            std::fs::File::create(&disk).unwrap().set_len(4 << 20).unwrap();
+            luns += &format!(
+                "[[target.lun]]\nnumber = {number}\npath = {disk:?}\ndirect = \"never\"\n"
+            );
+        }
+        let gate = Gate::before(&dir.path().join(disks[0]));
         let [tcp, iser] =
             [0; 2].map(|_| SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap())));
         let text = format!(
@@ -85,8 +97,7 @@ impl Fixture {
              worker_threads = 2\npoll_microseconds = 0\ncore_nice = 0\ndrain_seconds = 1\n\
              [rdma]\nfabric = \"emulated\"\n\
              [iscsi]\nmax_sessions = {MAX_SESSIONS}\nlisten = [\"{tcp}\"]\niser_listen = [\"{iser}\"]\n\
-             [[target]]\nname = \"{TARGET}\"\nallow_any_initiator = true\n\
-             [[target.lun]]\nnumber = 0\npath = \"{0}/disk.img\"\ndirect = \"never\"\n",
+             [[target]]\nname = \"{TARGET}\"\nallow_any_initiator = true\n{luns}",
             dir.path().display()
         );
         let config = zgate_config::parse(&text, Path::new("fence.toml")).unwrap();

@@ -16,8 +16,8 @@ const LBA: u64 = 8;
 const BLOCKS: u32 = 512;
 const BYTES: usize = BLOCKS as usize * BLOCK;
 /// Commands that may run at the same time if each may read the most.
-const RUNNING: usize = MAX_RUNNING_BYTES / MAX_TRANSFER_BYTES as usize;
-const TASK_SET_FULL: u8 = 0x28;
+pub(super) const RUNNING: usize = MAX_RUNNING_BYTES / MAX_TRANSFER_BYTES as usize;
+pub(super) const TASK_SET_FULL: u8 = 0x28;
 /// Memory of all requests together, more than the test needs.
 const MEMORY: usize = 1 << 30;
 
@@ -36,7 +36,7 @@ fn hanging() -> (Fixture, Host) {
 }
 
 /// Starts a read of one block that counts as the longest transfer.
-fn start_read(host: &mut Host) -> Itt {
+pub(super) fn start_read(host: &mut Host) -> Itt {
     let (cdb, most) = (read16(0, 1), MAX_TRANSFER_BYTES as u32);
     match host {
         Host::Tcp(session) => {

@@ -181,6 +181,7 @@ impl Session {
             copied_bytes: task.gather.copied_bytes(),
             data_out: task.gather.take(),
             needs_memory: false,
+            holds_memory: task.reserved_bytes > 0,
         };
         event.needs_memory = self.needs_memory(event.conn);
         self.events.push_back(Event::Command(Box::new(event)));

@@ -63,7 +63,7 @@ impl Session {
             return;
         }
         if frame.bhs.is_immediate() {
-            self.execute(handle, frame, true);
+            self.execute(handle, frame);
             return;
         }
         if opcode == Opcode::NOP_OUT && frame.bhs.itt() == Itt::NONE {
@@ -74,8 +74,8 @@ impl Session {
         let sn = frame.bhs.sn();
         let delivery = self.window.delivery(sn);
         if needs_data(opcode) && !self.has_data(&frame, delivery) {
-            // RFC 7143 §7.3: a rejected PDU is not received, so its CmdSN stays open.
-            self.reject_without_data(handle, &frame);
+            // Not received: see `execute_next`.
+            self.reject(handle, &frame, without_data(&frame));
             return;
         }
         match delivery {
@@ -83,12 +83,13 @@ impl Session {
             Delivery::Ignore => tracing::debug!(%sn, "CmdSN outside the window or repeated"),
             Delivery::Now => {
                 self.window.advance();
-                self.execute(handle, frame, true);
+                self.execute_next(handle, frame);
                 self.drain_early();
             }
             Delivery::Later if opcode == Opcode::SCSI_COMMAND => {
-                let task = self.scsi_command(handle, frame, false);
-                self.window.keep(sn, task.map_or(OutOfOrder::Void, OutOfOrder::Command));
+                if let Some(task) = self.scsi_command(handle, frame, false) {
+                    self.window.keep(sn, OutOfOrder::Command(task));
+                }
             }
             Delivery::Later => self.keep_early(handle, frame),
         }
@@ -130,37 +131,36 @@ impl Session {
                         self.pump(tag.itt);
                     }
                 }
-                OutOfOrder::Pdu(handle, frame) => self.execute(handle, *frame, true),
+                OutOfOrder::Pdu(handle, frame) => self.execute_next(handle, *frame),
                 OutOfOrder::Void => {}
             }
         }
     }
 
-    fn execute(&mut self, handle: ConnHandle, frame: Frame, ordered: bool) {
-        match frame.bhs.opcode() {
-            Opcode::SCSI_COMMAND => {
-                self.scsi_command(handle, frame, ordered);
-            }
-            Opcode::TASK_REQUEST => {
-                self.task_request(handle, TaskRequest::parse(&frame.bhs), &frame)
-            }
+    /// Executes the PDU whose CmdSN has just been counted as received. RFC 7143 §7.3: a
+    /// rejected PDU is not received, so its CmdSN stays open until the initiator sends a PDU
+    /// with that number again, or aborts its task.
+    fn execute_next(&mut self, handle: ConnHandle, frame: Frame) {
+        if !self.execute(handle, frame) {
+            self.window.reopen();
+        }
+    }
+
+    /// Executes a PDU. Returns false if it was rejected.
+    fn execute(&mut self, handle: ConnHandle, frame: Frame) -> bool {
+        let taken = match frame.bhs.opcode() {
+            Opcode::SCSI_COMMAND => return self.scsi_command(handle, frame, true).is_some(),
+            Opcode::TASK_REQUEST => self.task_request(handle, TaskRequest::parse(&frame.bhs)),
             Opcode::TEXT_REQUEST => {
                 self.text_request(handle, TextRequest::parse(&frame.bhs), &frame)
             }
             Opcode::LOGOUT_REQUEST => self.logout_request(handle, &frame),
             _ => self.nop_out(handle, &frame),
-        }
-    }
-
-    /// Rejects a PDU for whose data there was no memory: the initiator may send it again,
-    /// with the same CmdSN. RFC 7143 §4.2.2.1 has immediate PDUs rejected for want of
-    /// resources, and §11.17.1 others.
-    pub(super) fn reject_without_data(&mut self, handle: ConnHandle, frame: &Frame) {
-        let reason = match frame.bhs.is_immediate() {
-            true => RejectReason::TOO_MANY_IMMEDIATE,
-            false => RejectReason::LONG_OPERATION,
         };
-        self.reject(handle, frame, reason);
+        if let Err(reason) = taken {
+            self.reject(handle, &frame, reason);
+        }
+        taken.is_ok()
     }
 
     /// Answers a PDU with Reject.
@@ -221,6 +221,16 @@ impl Session {
                 None
             }
         }
+    }
+}
+
+/// The reason to reject a PDU for whose data there was no memory: the initiator may send it
+/// again. RFC 7143 §4.2.2.1 has immediate PDUs rejected for want of resources, and §11.17.1
+/// others.
+pub(super) fn without_data(frame: &Frame) -> RejectReason {
+    match frame.bhs.is_immediate() {
+        true => RejectReason::TOO_MANY_IMMEDIATE,
+        false => RejectReason::LONG_OPERATION,
     }
 }
 

@@ -67,6 +67,9 @@ pub struct Command {
     pub copied_bytes: u32,
     /// Data-In must be in memory, see [`super::Session::needs_memory`].
     pub needs_memory: bool,
+    /// Other writes may wait for the memory of its data until [`super::Session::begun`] or
+    /// the end of the command.
+    pub holds_memory: bool,
 }
 
 /// Result of a command.

@@ -33,7 +33,15 @@ impl PendingLogout {
 }
 
 impl Session {
-    pub(super) fn logout_request(&mut self, handle: ConnHandle, frame: &Frame) {
+    /// Takes a Logout Request.
+    ///
+    /// # Errors
+    /// The reason to reject it.
+    pub(super) fn logout_request(
+        &mut self,
+        handle: ConnHandle,
+        frame: &Frame,
+    ) -> Result<(), RejectReason> {
         let pdu = LogoutRequest::parse(&frame.bhs);
         // A connection that is being logged out already counts as closed.
         let is_named =
@@ -65,7 +73,8 @@ impl Session {
                         LogoutResult::RECOVERY_NOT_SUPPORTED
                     }
                     None if !is_lost => {
-                        return self.log_out_gone(handle, pdu.itt, LogoutResult::CID_NOT_FOUND);
+                        self.log_out_gone(handle, pdu.itt, LogoutResult::CID_NOT_FOUND);
+                        return Ok(());
                     }
                     _ => LogoutResult::CLOSED,
                 };
@@ -79,8 +88,9 @@ impl Session {
                     }
                 }
             }
-            _ => self.reject(handle, frame, RejectReason::INVALID_FIELD),
+            _ => return Err(RejectReason::INVALID_FIELD),
         }
+        Ok(())
     }
 
     /// Answers the logout of a connection that is gone once the tasks that were aborted

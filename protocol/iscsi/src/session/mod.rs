@@ -67,7 +67,7 @@ pub struct Session {
     pub(crate) has_seen_ordered: bool,
     /// A task ended that others may have waited for.
     pub(crate) unblocked: bool,
-    /// Memory reserved for the data of unfinished writes, in bytes.
+    /// Memory reserved for the data of writes that the owner has not begun, in bytes.
     pub(crate) reserved_bytes: u64,
     /// Memory of the data of writes that were not delivered yet, in bytes.
     pub(crate) gathering_bytes: u64,
@@ -157,6 +157,13 @@ impl Session {
     #[must_use]
     pub fn window(&self) -> (Sn, Sn) {
         (self.window.expected(), self.window.max())
+    }
+
+    /// The part of the command window that each connection has if all have the same: a number
+    /// of commands.
+    #[must_use]
+    pub fn window_per_connection(&self) -> usize {
+        (self.window.depth() as usize / self.conns.len().max(1)).max(1)
     }
 
     /// The open connections.

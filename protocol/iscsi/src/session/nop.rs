@@ -2,27 +2,35 @@
 
 use super::Session;
 use super::connection::ConnState;
+use super::dispatch::without_data;
 use super::events::{CloseReason, ConnHandle, Event};
 use crate::limits::MAX_PING_BYTES;
-use crate::pdu::{Frame, Itt, Lun, NopIn, NopOut, Ttt};
+use crate::pdu::{Frame, Itt, Lun, NopIn, NopOut, RejectReason, Ttt};
 use crate::time::Timestamp;
 use bytes::Bytes;
 use std::time::Duration;
 
 impl Session {
-    pub(super) fn nop_out(&mut self, handle: ConnHandle, frame: &Frame) {
+    /// Takes a NOP-Out.
+    ///
+    /// # Errors
+    /// The reason to reject it.
+    pub(super) fn nop_out(
+        &mut self,
+        handle: ConnHandle,
+        frame: &Frame,
+    ) -> Result<(), RejectReason> {
         let pdu = NopOut::parse(&frame.bhs);
         // Without a task tag, it answers a ping of the target or only
         // acknowledges.
         if pdu.itt == Itt::NONE {
-            return;
+            return Ok(());
         }
         if frame.lacks_data() {
-            self.reject_without_data(handle, frame);
-            return;
+            return Err(without_data(frame));
         }
         let most = MAX_PING_BYTES.min(self.control_data_bytes(handle));
-        let Some(conn) = self.conn(handle) else { return };
+        let Some(conn) = self.conn(handle) else { return Ok(()) };
         // A copy: a part of it would keep the whole receive buffer until the peer reads.
         let ping = frame.contiguous_data();
         let ping = Bytes::copy_from_slice(&ping[..ping.len().min(most)]);
@@ -30,6 +38,7 @@ impl Session {
         let answer = NopIn { lun: Lun(0), itt: pdu.itt, ttt: Ttt::NONE, stat_sn }.encode(ping);
         conn.send_status(stat_sn, pdu.itt, answer, None);
         self.trim_retained();
+        Ok(())
     }
 
     /// Sends a ping, unless one is outstanding. The ping also requests the

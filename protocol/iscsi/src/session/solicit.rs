@@ -2,9 +2,11 @@
 //! first R2T, so that writes in progress can always end, and in order of
 //! arrival, so that none waits for a later one. A session without a reservation
 //! always gets one, and so does its oldest write: a write only ever waits for
-//! an older write of the same session.
+//! an older write of the same session. It does not wait for one that the owner
+//! has begun: the storage of that one may hang.
 
 use super::Session;
+use super::events::TaskTag;
 use super::task::{Phase, Task};
 use crate::pdu::Itt;
 
@@ -36,6 +38,16 @@ impl Session {
         self.reserved_bytes += wanted;
         self.memory_room_bytes = self.memory_room_bytes.saturating_sub(more);
         true
+    }
+
+    /// The owner has begun a command, and bounds the memory of its data itself from now on:
+    /// what is reserved for it is there for other writes. Without this call it is when the
+    /// command ends.
+    pub fn begun(&mut self, tag: TaskTag) {
+        let is_begun = |task: &&mut Task| task.tag == tag && task.phase != Phase::Collecting;
+        let Some(task) = self.tasks.get_mut(&tag.itt).filter(is_begun) else { return };
+        self.reserved_bytes -= std::mem::take(&mut task.reserved_bytes);
+        self.feed_starved();
     }
 
     /// Returns true when every write that has a reservation is younger: an ORDERED one

@@ -111,7 +111,7 @@ pub(crate) struct Task {
     pub(crate) quiet_since: Option<Timestamp>,
     /// Sequence reception timeouts since data last arrived.
     pub(crate) silences: u32,
-    /// Memory reserved for its data, in bytes.
+    /// Memory reserved for its data until the owner begins it, in bytes.
     pub(crate) reserved_bytes: u64,
     /// Share of the session's `gathering_bytes`, in bytes.
     pub(crate) counted_bytes: u64,

@@ -3,6 +3,7 @@
 
 use super::Session;
 use super::connection::TextExchange;
+use super::dispatch::without_data;
 use super::events::{CloseReason, ConnHandle, Event, SendTargets, TextTag};
 use crate::access::TargetListing;
 use crate::limits::MAX_TEXT_ANSWER_BYTES;
@@ -13,13 +14,21 @@ use crate::text::{TextGather, TextWriter, parse_text};
 use bytes::Bytes;
 
 impl Session {
-    pub(super) fn text_request(&mut self, handle: ConnHandle, pdu: TextRequest, frame: &Frame) {
+    /// Takes a Text Request.
+    ///
+    /// # Errors
+    /// The reason to reject it.
+    pub(super) fn text_request(
+        &mut self,
+        handle: ConnHandle,
+        pdu: TextRequest,
+        frame: &Frame,
+    ) -> Result<(), RejectReason> {
         if frame.lacks_data() {
-            self.reject_without_data(handle, frame);
-            return;
+            return Err(without_data(frame));
         }
         let serial = self.fresh_serial();
-        let Some(conn) = self.conn(handle) else { return };
+        let Some(conn) = self.conn(handle) else { return Ok(()) };
         if pdu.ttt == Ttt::NONE {
             // RFC 7143 §11.10.4: a new exchange; the old one is given up.
             conn.text = Some(TextExchange {
@@ -34,31 +43,30 @@ impl Session {
             });
         }
         let Some(text) = conn.text.as_mut().filter(|t| t.ttt == pdu.ttt && t.itt == pdu.itt) else {
-            self.reject(handle, frame, RejectReason::PROTOCOL_ERROR);
-            return;
+            return Err(RejectReason::PROTOCOL_ERROR);
         };
         text.is_final = pdu.is_final;
         if !text.rest.is_empty() {
             self.send_text(handle);
-            return;
+            return Ok(());
         }
         // RFC 7143 §11.10.2: F and C exclude each other.
         if text.gather.push(&frame.data).is_err() || (pdu.continues && pdu.is_final) {
             conn.text = None;
-            self.reject(handle, frame, RejectReason::PROTOCOL_ERROR);
-            return;
+            return Err(RejectReason::PROTOCOL_ERROR);
         }
         if pdu.continues {
             self.send_text(handle);
-            return;
+            return Ok(());
         }
         let whole = text.gather.take();
         if self.handle_keys(handle, &whole).is_none() {
             if let Some(conn) = self.conn(handle) {
                 conn.text = None;
             }
-            self.reject(handle, frame, RejectReason::PROTOCOL_ERROR);
+            return Err(RejectReason::PROTOCOL_ERROR);
         }
+        Ok(())
     }
 
     /// Negotiates the keys of one request; `None` if it must be rejected.

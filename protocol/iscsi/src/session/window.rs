@@ -12,7 +12,7 @@ pub(crate) enum OutOfOrder {
     Command(TaskTag),
     /// Any other PDU.
     Pdu(ConnHandle, Box<Frame>),
-    /// A PDU that needs no action: rejected, aborted, or counted as received.
+    /// A PDU that needs no action: aborted, or counted as received.
     Void,
 }
 
@@ -78,6 +78,12 @@ impl Window {
     /// Counts the expected number as received.
     pub(crate) fn advance(&mut self) {
         self.expected = self.expected.next();
+    }
+
+    /// Counts the last number as not received after all: its PDU was rejected.
+    pub(crate) fn reopen(&mut self) {
+        self.expected = self.expected.plus(u32::MAX);
+        debug_assert!(!self.out_of_order.contains_key(&self.expected.0));
     }
 
     /// Keeps a PDU until its CmdSN is next; only after [`Delivery::Later`].

@@ -3,9 +3,7 @@
 mod progress;
 
 use crate::limits::{FUNCTION_DATA_TIMEOUT, MAX_TASK_MANAGEMENT};
-use crate::pdu::{
-    Frame, Itt, Lun, RejectReason, TaskFunction, TaskRequest, TaskResponse, TaskResult,
-};
+use crate::pdu::{Itt, Lun, RejectReason, TaskFunction, TaskRequest, TaskResponse, TaskResult};
 use crate::serial::Sn;
 use crate::session::{ConnHandle, Event, FunctionTag, Session, Task, TaskTag};
 use crate::time::Timestamp;
@@ -108,19 +106,23 @@ fn is_target_reset(function: TaskFunction) -> bool {
 
 impl Session {
     /// Takes a task management request.
-    pub(crate) fn task_request(&mut self, handle: ConnHandle, request: TaskRequest, frame: &Frame) {
+    ///
+    /// # Errors
+    /// The reason to reject it.
+    pub(crate) fn task_request(
+        &mut self,
+        handle: ConnHandle,
+        request: TaskRequest,
+    ) -> Result<(), RejectReason> {
         if request.itt == Itt::NONE {
-            self.reject(handle, frame, RejectReason::INVALID_FIELD);
-            return;
+            return Err(RejectReason::INVALID_FIELD);
         }
         let in_use = |f: &Function| f.request.itt == request.itt;
         if self.tasks.contains_key(&request.itt) || self.functions.iter().any(in_use) {
-            self.reject(handle, frame, RejectReason::TASK_IN_PROGRESS);
-            return;
+            return Err(RejectReason::TASK_IN_PROGRESS);
         }
         if self.functions.len() >= MAX_TASK_MANAGEMENT {
-            self.reject(handle, frame, RejectReason::TOO_MANY_IMMEDIATE);
-            return;
+            return Err(RejectReason::TOO_MANY_IMMEDIATE);
         }
         let extended = self.params.protocol_level >= 2;
         match request.function {
@@ -147,6 +149,7 @@ impl Session {
             // CLEAR ACA among them: NormACA is not supported.
             _ => self.task_response(handle, request.itt, TaskResult::NOT_SUPPORTED),
         }
+        Ok(())
     }
 
     fn start(
