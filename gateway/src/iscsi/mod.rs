@@ -31,11 +31,8 @@ pub(crate) mod logins;
 pub(crate) mod luns;
 pub(crate) mod port_groups;
 mod receive;
-<<<<<<< HEAD
 mod replaced;
-=======
 mod running;
->>>>>>> iscsi-hung-lun
 pub(crate) mod service;
 pub(crate) mod session;
 pub(crate) mod settings;
