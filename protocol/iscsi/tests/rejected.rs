@@ -72,8 +72,11 @@ fn logout(cmd_sn: Sn) -> Outgoing {
     LogoutRequest { immediate: false, reason, itt: UNUSED, cid, cmd_sn, exp_stat_sn }.encode()
 }
 
+/// Name of a PDU, and the PDU with this CmdSN.
+type Named = (&'static str, fn(Sn) -> Outgoing);
+
 /// PDUs that are rejected.
-const REJECTED: [(&str, fn(Sn) -> Outgoing); 6] = [
+const REJECTED: [Named; 6] = [
     ("tag in use", |cmd_sn| command(IN_USE, cmd_sn)),
     ("no tag", |cmd_sn| command(Itt::NONE, cmd_sn)),
     ("malformed", malformed),
