@@ -139,11 +139,13 @@ const _: () = assert!(
         < UNSTAGE_SECONDS.as_millis(),
     "the attempts for a disk end within the time of an unstage; NFS has two that are forced, and no session"
 );
-/// Time from the begin of an unstage after which what is left of a multipath device stays for the
-/// next one.
+/// Time from the begin of an unstage after which what is left of a multipath device is left to the
+/// next stage.
 pub const LAST_REMOVAL_SECONDS: Duration = Duration::from_secs(25);
 /// Pause between attempts to remove it.
 pub const REMOVAL_PAUSE: Duration = Duration::from_millis(500);
+/// Longest wait for the end of a brief use of it, such as by udev after an unmount.
+pub const BRIEF_USE_SECONDS: Duration = Duration::from_secs(2);
 const _: () = assert!(
     LAST_REMOVAL_SECONDS.as_millis()
         + REMOVAL_PAUSE.as_millis()

@@ -315,6 +315,15 @@ async fn a_volume_that_may_be_in_the_making_is_asked_for_at_the_same_place() {
     second.fill("tank/k8s/other", 0);
     third.fill("tank/k8s/other", POOL_BYTES / 2);
     assert_eq!(driver.create(&next).await.unwrap().volume_id, "b:tank/k8s/b");
+    // So may one that was found, after its deletion.
+    let last = CreateVolumeRequest { name: "c".to_owned(), ..next };
+    faulty(&second, &[Fault::None, Fault::None, Fault::AnswerLost]);
+    assert_eq!(driver.create(&last).await.unwrap_err().code(), Code::Unavailable);
+    assert_eq!(driver.create(&last).await.unwrap().volume_id, "b:tank/k8s/c");
+    driver.delete("b:tank/k8s/c").await.unwrap();
+    second.fill("tank/k8s/other", POOL_BYTES / 2);
+    third.fill("tank/k8s/other", 0);
+    assert_eq!(driver.create(&last).await.unwrap().volume_id, "x:tank/k8s/c");
 }
 
 /// The first request is refused, the second, the third.

@@ -196,6 +196,7 @@ impl Controller {
     ) -> Result<(Place<'a>, Volume), Status> {
         let existing = self.existing(&asked.name, places).await?;
         if let Some(found) = existing.volume {
+            self.chosen.forget(&asked.name);
             let again = self.again(asked, found).await;
             // It is there: only another one's name is a reason to forget it.
             let is_other = |error: &Status| error.code() == Code::AlreadyExists;

@@ -193,6 +193,11 @@ pub trait Host: Send + Sync {
     /// Returns whether a session with an iSCSI target exists.
     fn has_session(&self, target: &str) -> bool;
 
+    /// Returns the numbers of the sessions with an iSCSI target, as `iscsiadm` takes them.
+    fn session_numbers(&self, _target: &str) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Returns whether a session with an iSCSI target is logged in: its gateway has
     /// answered lately.
     fn is_logged_in(&self, target: &str) -> bool;
@@ -394,6 +399,14 @@ impl Host for System {
 
     fn has_session(&self, target: &str) -> bool {
         !session_states(target).is_empty()
+    }
+
+    fn session_numbers(&self, target: &str) -> Vec<String> {
+        let number = |session: &PathBuf| {
+            let name = session.file_name()?.to_str()?;
+            Some(name.strip_prefix("session")?.to_owned())
+        };
+        sessions(target).iter().filter_map(number).collect()
     }
 
     fn is_logged_in(&self, target: &str) -> bool {

@@ -8,7 +8,7 @@ use super::probes::{NoPlace, Probes};
 use super::record::DiskRecord;
 use super::stats::Condition;
 use crate::limits::{
-    COMMAND_SECONDS, DISK_SECONDS, FIND_SECONDS, FORGET_SECONDS, GROWTH_SECONDS,
+    BRIEF_USE_SECONDS, COMMAND_SECONDS, DISK_SECONDS, FIND_SECONDS, FORGET_SECONDS, GROWTH_SECONDS,
     LAST_REMOVAL_SECONDS, LOGIN_ATTEMPTS, LOGIN_PAUSE, LOGIN_SECONDS, LOGOUT_SECONDS,
     MULTIPATH_FAIL_SECONDS, MULTIPATH_REMOVE_SECONDS, MULTIPATH_SECONDS, POLL_PAUSE, REMOVAL_PAUSE,
     STATS_SECONDS,
@@ -45,6 +45,7 @@ pub(super) async fn attach(
     target: &str,
     naa: &str,
 ) -> Result<Disk, Status> {
+    remove_left(&*node.host, (target, naa)).await?;
     let mut reasons = Vec::new();
     for transport in &node.transports {
         let portals = publication.portals(*transport);
@@ -282,7 +283,7 @@ pub(super) async fn condition(host: &dyn Host, reads: &Probes, known: &DiskRecor
 /// over what others have written since. So it fails first, also if a session is logged in.
 ///
 /// One of a dead gateway may still be in use when this returns: what has it open may wait for the
-/// logout. See [`remove_rest`].
+/// logout, see [`remove_rest`]. While the gateway answers, one that stays in use is an error.
 async fn remove_map(
     host: &dyn Host,
     (target, naa): (&str, &str),
@@ -310,9 +311,10 @@ async fn remove_map(
         return Err(ours(&what, &format!("multipathd: {fault}")));
     }
     match removed {
-        // Whoever uses it would lose it with the session, and what it writes.
+        // Whoever uses it would lose it with the session, and what it writes. udev has it open
+        // for a moment after an unmount.
         Err(error) if error.has_run() && host.is_logged_in(target) => {
-            Err(ours(&still_in_use(&device), &error))
+            remove_rest(host, (target, naa), Instant::now() + BRIEF_USE_SECONDS).await
         }
         Err(error) => {
             tracing::warn!(device, %error, "multipath");
@@ -322,11 +324,9 @@ async fn remove_map(
     }
 }
 
-/// Removes what is left of a multipath device after the logout. What waited in it has failed with
-/// its paths, and what had it open for that, such as the file system, ends a moment later.
-/// multipathd removes a device with its last path, too, but tries that once. One that is left
-/// would get the paths of the next stage, and would have what it remembers of the disk: others
-/// may have written since.
+/// Removes what is left of a multipath device, until `last`. After the logout, what waited in it
+/// has failed with its paths, and what had it open for that, such as the file system, ends a
+/// moment later. multipathd removes a device with its last path, too, but tries that once.
 async fn remove_rest(
     host: &dyn Host,
     (target, naa): (&str, &str),
@@ -334,10 +334,14 @@ async fn remove_rest(
 ) -> Result<(), Status> {
     let gone = || host.left_multipath(target, naa).is_none().then_some(());
     let mut reason = "no time was left to remove it".to_owned();
-    while until(REMOVAL_PAUSE, gone).await.is_none() {
-        let Some(map) = host.left_multipath(target, naa) else { break };
+    loop {
+        let pause = REMOVAL_PAUSE.min(last.saturating_duration_since(Instant::now()));
+        if until(pause, gone).await.is_some() {
+            return Ok(());
+        }
+        let Some(map) = host.left_multipath(target, naa) else { return Ok(()) };
         let device = map.device.to_string_lossy().into_owned();
-        if Instant::now() > last {
+        if Instant::now() >= last {
             return Err(ours(&still_in_use(&device), &reason));
         }
         let removed = host.run("multipath", &["-f", &device], MULTIPATH_REMOVE_SECONDS).await;
@@ -346,11 +350,47 @@ async fn remove_rest(
             Err(error) => error.to_string(),
         };
     }
-    Ok(())
+}
+
+/// Removes the multipath device that an unstage has left because it was in use. It would get the
+/// paths of this stage, and has what the kernel remembers of the disk: others may have written
+/// since.
+async fn remove_left(host: &dyn Host, disk: (&str, &str)) -> Result<(), Status> {
+    let (target, naa) = disk;
+    // The paths of one with a session are this stage's, begun by an earlier call.
+    if host.has_session(target) {
+        return Ok(());
+    }
+    let Some(map) = host.left_multipath(target, naa) else { return Ok(()) };
+    remove_map(host, disk, &map).await?;
+    remove_rest(host, disk, Instant::now() + MULTIPATH_SECONDS).await
 }
 
 fn still_in_use(device: &str) -> String {
-    format!("{device} is still in use; end what has it open (`lsblk {device}`), unstage it again")
+    format!("{device} is still in use; end what has it open (`lsblk {device}`)")
+}
+
+/// Logs out of a target.
+async fn log_out(host: &dyn Host, target: &str) -> Result<(), Status> {
+    let all = ["-m", "node", "-T", target, "--logout"];
+    let mut ended = host.run("iscsiadm", &all, LOGOUT_SECONDS).await;
+    if ended.as_ref().is_err_and(|error| error.status() == Some(NO_OBJECTS)) {
+        // The kernel may have sessions without a record, as after the loss of /etc/iscsi.
+        let end = Instant::now() + LOGOUT_SECONDS;
+        for number in host.session_numbers(target) {
+            let one = ["-m", "session", "-r", &number, "--logout"];
+            let rest = end.saturating_duration_since(Instant::now());
+            if let Err(error) = host.run("iscsiadm", &one, rest).await {
+                ended = Err(error);
+            }
+        }
+    }
+    match ended {
+        Err(error) if host.has_session(target) => {
+            Err(ours(&format!("the session with {target} does not end"), &error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Ends the sessions with a target, in an unstage that has begun at `begun`.
@@ -375,19 +415,21 @@ pub(super) async fn detach(
     if let Some(map) = &map {
         remove_map(host, (target, naa), map).await?;
     }
-    let node = ["-m", "node", "-T", target];
-    let end = |more: &[&'static str]| [&node[..], more].concat();
-    let logout = host.run("iscsiadm", &end(&["--logout"]), LOGOUT_SECONDS).await;
-    if let Err(error) = logout
-        && host.has_session(target)
-    {
-        return Err(ours(&format!("the session with {target} does not end"), &error));
-    }
-    match records(host, &end(&["-o", "delete"]), FORGET_SECONDS).await {
+    log_out(host, target).await?;
+    let forget = ["-m", "node", "-T", target, "-o", "delete"];
+    match records(host, &forget, FORGET_SECONDS).await {
         Err(error) if error.status() != Some(NO_OBJECTS) => return Err(ours("iscsiadm", &error)),
         _ => {}
     }
-    remove_rest(host, (target, naa), begun + LAST_REMOVAL_SECONDS).await
+    match remove_rest(host, (target, naa), begun + LAST_REMOVAL_SECONDS).await {
+        // Without a path nothing of it reaches the disk. Whoever has it open may never end, and
+        // keeps only the next stage on this machine out: see `remove_left`.
+        Err(error) if !host.has_session(target) => {
+            tracing::warn!(target, error = error.message(), "a multipath device is left");
+            Ok(())
+        }
+        ended => ended,
+    }
 }
 
 /// Reads the size of a disk that has grown.

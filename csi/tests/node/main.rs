@@ -91,6 +91,8 @@ struct Machine {
     map_is_open: Option<Duration>,
     /// The last logout.
     logged_out: Option<Instant>,
+    /// open-iscsi has lost its records.
+    has_no_records: bool,
     /// A killed `iscsiadm` has left its lock.
     locked: bool,
     /// Logins that end with status 19.
@@ -184,6 +186,9 @@ impl Told {
             ("find", _) => {
                 machine.locked = false;
                 Some(Ok("/run/lock/iscsi/lock.write\n".to_owned()))
+            }
+            ("iscsiadm", ["-m", "node", ..]) if machine.has_no_records => {
+                Some(Err(failed("iscsiadm", 21)))
             }
             ("iscsiadm", words) if words.contains(&"--login") => {
                 if machine.down.is_some_and(|portal| words.contains(&portal)) {
@@ -340,6 +345,10 @@ impl Host for Told {
 
     fn has_session(&self, _: &str) -> bool {
         self.0.lock().unwrap().logged_in
+    }
+
+    fn session_numbers(&self, target: &str) -> Vec<String> {
+        self.has_session(target).then(|| "7".to_owned()).into_iter().collect()
     }
 
     fn is_logged_in(&self, _: &str) -> bool {

@@ -68,6 +68,17 @@ async fn a_disk_with_a_file_system_in_the_kernel_is_not_taken_away() {
     }
 }
 
+/// As after the loss of /etc/iscsi.
+#[tokio::test(start_paused = true)]
+async fn a_session_without_a_record_of_open_iscsi_is_ended_by_its_number() {
+    let fixture = Fixture::new();
+    fixture.stage("iscsi").await.unwrap();
+    fixture.tell(|machine| machine.has_no_records = true);
+    fixture.unstage().await.unwrap();
+    assert_eq!((fixture.count("-m session -r 7 --logout"), fixture.records()), (1, 0));
+    assert!(!fixture.machine.has_session(""));
+}
+
 /// It would go on without a record.
 #[tokio::test(start_paused = true)]
 async fn a_session_that_iscsiadm_does_not_find_has_not_ended() {
