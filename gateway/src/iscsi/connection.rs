@@ -162,7 +162,8 @@ impl InitiatorConnection {
     }
 
     /// Returns whether there is memory for another command. Under memory pressure, a
-    /// connection waits for the end of its own commands, and until their results are sent.
+    /// connection waits for the end of its own commands, and until their results are sent, or
+    /// until others have given memory back.
     /// Solicited data already has its memory: it is not part of this wait.
     fn has_memory(&self, unsent_bytes: usize) -> bool {
         let Running { in_flight, memory, .. } = &self.running;

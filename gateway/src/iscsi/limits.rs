@@ -3,7 +3,7 @@
 //! Memory of one session: at most `zgate_iscsi::limits::MAX_UNSOLICITED_BYTES`
 //! (64 MiB) of unsolicited data, [`MAX_GATHERED_BYTES`] of solicited data of writes
 //! that have not begun, as much unacknowledged read data (error recovery level 1
-//! and 2), and for each connection [`MAX_RUNNING_BYTES`] that commands read or write and
+//! and 2), and for each connection [`MAX_SHARED_BYTES`] that commands read or write and
 //! [`MAX_QUEUED_BYTES`] in the transmit queue. All sessions and NFS together:
 //! the memory quota (`server.buffers`), and beyond it the oldest write of each
 //! session, one command of each connection, [`RESERVED_BYTES`] of answers and
@@ -44,14 +44,23 @@ pub(crate) const ROOM_BYTES: usize = 16 << 10;
 pub(crate) const PLACED_BYTES: usize = 16 << 10;
 /// Bytes read first after a segment in a separate buffer: the next header.
 pub(crate) const HEAD_BYTES: usize = 512;
-/// Most running commands of one connection; others wait. Where a session sees several logical
+/// Most running commands of one connection; others wait. Where a session uses several logical
 /// units, these have shares of its command window (`shares`).
 pub(crate) const MAX_RUNNING: usize = 1024;
 /// Most bytes that running commands of one connection read or write; others wait
 /// until some have ended. They are read all the same, so that an initiator whose disk
 /// hangs can abort them: the command window bounds their number, and the limits of the
-/// session on the data of its writes their memory. Logical units have shares of it, too.
+/// session on the data of its writes their memory.
 pub(crate) const MAX_RUNNING_BYTES: usize = 64 << 20;
+/// The same where a session uses several logical units, which have shares of it (`shares`):
+/// one that is busy beside idle ones runs as much as one that is alone, and the longest command
+/// of another one has room beside it.
+pub(crate) const MAX_SHARED_BYTES: usize =
+    MAX_RUNNING_BYTES + zgate_scsi::limits::MAX_TRANSFER_BYTES as usize;
+/// A storage, or a logical unit, begins another command while it holds less than so many times
+/// what is left to the others. With a larger number, a busy one leaves less to the others once
+/// it hangs; with a smaller one, it runs less while they are idle.
+pub(crate) const TIMES_LEFT: usize = 2;
 /// Pause after which a connection looks again whether others have given memory back that it
 /// waits for.
 pub(crate) const MEMORY_RETRY: Duration = Duration::from_millis(10);
@@ -93,9 +102,9 @@ pub(crate) const LOGIN_SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// it is thrown away, and the write answered with TASK SET FULL, a long ping or text with a
 /// Reject, until there is memory: what follows may be an abort, or a ping. Linux waits 5 s for
 /// the answer to a ping, and 15 s for that to an abort. For as long, commands wait for a logical
-/// unit that ends none of those it runs, if the session sees others: then they are answered with
-/// TASK SET FULL, so that they leave the command window to the others, whose commands hosts give
-/// up after 30 s. Storage that is only busy ends some command in this time.
+/// unit that runs its share and ends none of it, if the session uses others: then they are
+/// answered with TASK SET FULL, so that they leave the command window to the others, whose
+/// commands hosts give up after 30 s. Storage that is only busy ends some command in this time.
 pub(crate) const DATA_PATIENCE: Duration = Duration::from_secs(3);
 /// Time limit for a closing connection to read its queue.
 pub(crate) const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -120,7 +129,7 @@ pub(crate) const SHOWN_CHARACTERS: usize = 223;
 
 const _: () = assert!(HEAD_BYTES < PLACED_BYTES && PLACED_BYTES < STREAM_BYTES);
 const _: () = assert!(
-    MAX_RUNNING_BYTES as u64 / 2 >= zgate_scsi::limits::MAX_TRANSFER_BYTES,
+    MAX_SHARED_BYTES as u64 / (TIMES_LEFT as u64 + 1) >= zgate_scsi::limits::MAX_TRANSFER_BYTES,
     "the last command that a storage which hangs begins leaves room for another storage"
 );
 const _: () = assert!(DATA_PATIENCE.as_secs() < 5, "a ping of Linux");

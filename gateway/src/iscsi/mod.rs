@@ -36,7 +36,7 @@ mod running;
 pub(crate) mod service;
 pub(crate) mod session;
 pub(crate) mod settings;
-pub(crate) mod shares;
+mod shares;
 pub(crate) mod stats;
 pub(crate) mod status;
 pub(crate) mod task_management;

@@ -22,8 +22,8 @@ use zgate_scsi::{Lun, ScsiStatus};
 
 /// A command that has ended.
 pub(crate) struct Ended {
-    pub task: TaskTag,
-    pub completion: Completion,
+    task: TaskTag,
+    completion: Completion,
     place: Option<Place>,
     bytes: usize,
 }
@@ -46,6 +46,10 @@ pub(super) struct Running {
     waiting: VecDeque<Waiting>,
     /// Bytes of their data.
     waiting_bytes: usize,
+    /// The last ones of them that have come since the last look at what is aborted.
+    unseen: usize,
+    /// Aborts of the session at that look.
+    aborts: u32,
     /// Memory of the commands and of the transmit queue.
     pub memory: MemoryReservation,
     pub unsent_bytes: usize,
@@ -60,6 +64,8 @@ impl Running {
             shares: Shares::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
+            unseen: 0,
+            aborts: 0,
             memory,
             unsent_bytes: 0,
             counted_bytes: 0,
@@ -68,10 +74,17 @@ impl Running {
 
     /// Has a command wait for room.
     pub(super) fn park(&mut self, command: Box<Command>, live: &LiveSession) {
-        let lun = Lun::parse(command.lun.0.to_be_bytes());
-        let place = lun.and_then(|lun| live.lun_map().places.get(&lun).copied());
+        let (lun, lun_map) = (Lun::parse(command.lun.0.to_be_bytes()), live.lun_map());
+        let place = lun.and_then(|lun| {
+            let unit = lun_map.units.get(&lun)?;
+            Some(Place { lun, storage: unit.volume.storage() })
+        });
+        if let Some(place) = place {
+            self.shares.note(place);
+        }
         self.waiting_bytes += data_bytes(&command);
         self.waiting.push_back(Waiting { command, place });
+        self.unseen += 1;
     }
 
     /// Returns whether commands wait for room.
@@ -81,29 +94,45 @@ impl Running {
 
     /// Returns whether one of them has room.
     pub(super) fn has_room(&self) -> bool {
-        self.waiting.iter().any(|one| self.shares.has_room(one.place))
+        self.first_with_room().is_some()
     }
 
     /// Takes the oldest one that has room. Those of one logical unit stay in order: where the
     /// first of them has no room, the others have none.
     pub(super) fn next_to_begin(&mut self) -> Option<Waiting> {
-        let shares = &self.shares;
-        let at = self.waiting.iter().position(|one| shares.has_room(one.place))?;
+        let at = self.first_with_room()?;
         let next = self.waiting.remove(at)?;
         self.waiting_bytes -= data_bytes(&next.command);
         Some(next)
     }
 
+    fn first_with_room(&self) -> Option<usize> {
+        // Many of one unit may wait: it is looked up once.
+        let mut full = None;
+        self.waiting.iter().position(|one| {
+            let has_room = full != Some(one.place) && self.shares.has_room(one.place);
+            full = Some(one.place);
+            has_room
+        })
+    }
+
     /// Takes those that were aborted: they never begin.
     pub(super) fn take_aborted(&mut self, session: &Session) -> Vec<TaskTag> {
-        let aborted = self.take(|one, _| session.is_aborted(one.command.task));
+        let unseen = std::mem::take(&mut self.unseen);
+        let before = std::mem::replace(&mut self.aborts, session.aborts());
+        let is_aborted = |one: &Waiting| session.is_aborted(one.command.task);
+        // Many may wait, and this is asked with each command that begins or ends.
+        if before == self.aborts && !self.waiting.iter().rev().take(unseen).any(is_aborted) {
+            return Vec::new();
+        }
+        let aborted = self.take(|one, _| is_aborted(one));
         aborted.iter().map(|one| one.command.task).collect()
     }
 
-    /// Takes those whose logical unit, or its storage, has not answered for `patience`. The
-    /// only unit of a session keeps its commands: they are in nobody's way.
+    /// Takes those without room whose logical unit, or its storage, has not answered for
+    /// `patience`. The only unit of a session keeps its commands: they are in nobody's way.
     pub(super) fn take_stalled(&mut self, patience: Duration) -> VecDeque<Waiting> {
-        if self.waiting.is_empty() {
+        if self.next_stall(patience).is_none_or(|at| at > Instant::now()) {
             return VecDeque::new();
         }
         let now = Instant::now();
@@ -111,9 +140,12 @@ impl Running {
     }
 
     /// Returns the moment from which on [`Self::take_stalled`] takes a command, unless another
-    /// one ends before.
+    /// one begins or ends before.
     pub(super) fn next_stall(&self, patience: Duration) -> Option<Instant> {
-        self.waiting.iter().filter_map(|one| one.stalls_at(&self.shares, patience)).min()
+        let mut last = None;
+        let of_others = |one: &&Waiting| last.replace(one.place) != Some(one.place);
+        let units = self.waiting.iter().filter(of_others);
+        units.filter_map(|one| one.stalls_at(&self.shares, patience)).min()
     }
 
     fn take(&mut self, takes: impl Fn(&Waiting, &Shares) -> bool) -> VecDeque<Waiting> {
@@ -202,8 +234,11 @@ impl Running {
 }
 
 impl Waiting {
+    /// Returns the moment from which on it is not to wait any more. One that waits for memory
+    /// alone does.
     fn stalls_at(&self, shares: &Shares, patience: Duration) -> Option<Instant> {
-        shares.quiet_for(self.place?, patience)
+        let place = self.place.filter(|_| !shares.has_room(self.place))?;
+        shares.quiet_for(place, patience)
     }
 
     /// Returns the number of its logical unit.

@@ -5,7 +5,6 @@ use super::volumes::Volumes;
 use crate::exports::absent::Fault;
 use crate::exports::open::Opening;
 use crate::iscsi::settings::{IscsiSettings, TargetSettings, identity};
-use crate::iscsi::shares::{Place, places};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
@@ -56,8 +55,6 @@ pub(crate) struct LunMap {
     pub luns: LogicalUnits,
     /// The units with names and statistics.
     pub units: BTreeMap<Lun, Arc<Unit>>,
-    /// Their places among each other; none where there is one unit.
-    pub places: BTreeMap<Lun, Place>,
     /// LUNs whose storage is absent.
     pub absent: BTreeSet<Lun>,
     /// LUNs that had a zvol before the start, and none now: its pool may not have
@@ -118,8 +115,7 @@ impl Target {
         let numbers = absent.keys().copied().collect();
         let luns = luns.with_becoming_ready(absent).with_read_only(read_only);
         let awaiting = luns.clone().with_unknown(unseen.clone());
-        let places = places(units.iter().map(|(lun, unit)| (*lun, unit.volume.storage())));
-        LunMap { luns, units, places, absent: numbers, unseen, awaiting }
+        LunMap { luns, units, absent: numbers, unseen, awaiting }
     }
 
     /// Returns whether it has a logical unit of this number, present or absent.

@@ -3,6 +3,7 @@
 use super::host::{BLOCK, Host};
 use super::parked::{RUNNING, TASK_SET_FULL, start_read};
 use super::{Fixture, Over, PATIENCE, Timeouts};
+use crate::iscsi::limits::TIMES_LEFT;
 use bytes::Bytes;
 use std::time::Duration;
 use zgate_iscsi::login::Offer;
@@ -43,12 +44,13 @@ fn write_and_read(host: &mut Host) {
 fn a_disk_that_hangs_leaves_room_to_the_other_one() {
     for over in [Over::Tcp, Over::Rdma] {
         let (fixture, mut host) = hanging(over, PATIENCE);
-        // As many as would run if it were alone.
-        let begun: Vec<_> = (0..RUNNING).map(|_| start_read(&mut host)).collect();
-        fixture.until_sent(&mut host, "a read hangs", || fixture.gate.held_reads() == 1);
+        // As many as would run if it were alone, and another one.
+        let begun: Vec<_> = (0..=RUNNING).map(|_| start_read(&mut host)).collect();
+        let all_hang = || fixture.gate.held_reads() == RUNNING;
+        fixture.until_sent(&mut host, "the reads hang", all_hang);
         write_and_read(&mut host);
-        assert_eq!(fixture.gate.held_reads(), 1, "{over:?}: the other read waits");
-        let aborted = host.function(TaskFunction::ABORT_TASK, begun[1]);
+        assert!(all_hang(), "{over:?}: the last read waits");
+        let aborted = host.function(TaskFunction::ABORT_TASK, begun[RUNNING]);
         assert_eq!(aborted, TaskResult::COMPLETE, "{over:?}: it has not begun");
         fixture.gate.open();
         assert_eq!(host.wait(begun[0]).status, 0, "{over:?}");
@@ -58,7 +60,7 @@ fn a_disk_that_hangs_leaves_room_to_the_other_one() {
 #[test]
 fn a_disk_that_hangs_leaves_a_part_of_the_command_window_to_the_other_one() {
     let window = Offer::default().window() as usize;
-    let run = window / 2;
+    let run = (window * TIMES_LEFT).div_ceil(TIMES_LEFT + 1);
     for over in [Over::Tcp, Over::Rdma] {
         let (fixture, mut host) = hanging(over, MOMENT);
         let read = |host: &mut Host| host.start(&read16(0, 1), &Bytes::new());

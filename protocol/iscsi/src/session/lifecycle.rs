@@ -154,6 +154,7 @@ impl Session {
             Phase::Delivered => {
                 task.phase = Phase::Aborting;
                 task.orphaned = false;
+                self.aborts = self.aborts.wrapping_add(1);
                 let tag = task.tag;
                 if tell {
                     self.events.push_back(Event::Abort(tag));
@@ -178,6 +179,13 @@ impl Session {
     pub fn is_aborted(&self, tag: TaskTag) -> bool {
         let task = self.tasks.get(&tag.itt).filter(|task| task.tag == tag);
         task.is_none_or(|task| task.phase != Phase::Delivered)
+    }
+
+    /// Number of delivered commands that were aborted, modulo 2^32: as long as it stays the
+    /// same, so does [`Self::is_aborted`] of those that were not completed.
+    #[must_use]
+    pub fn aborts(&self) -> u32 {
+        self.aborts
     }
 
     /// Ends the tasks of a logical unit, or all tasks, because of another

@@ -67,6 +67,8 @@ pub struct Session {
     pub(crate) has_seen_ordered: bool,
     /// A task ended that others may have waited for.
     pub(crate) unblocked: bool,
+    /// Delivered commands that were aborted, modulo 2^32.
+    pub(crate) aborts: u32,
     /// Memory reserved for the data of writes that the owner has not begun, in bytes.
     pub(crate) reserved_bytes: u64,
     /// Memory of the data of writes that were not delivered yet, in bytes.
@@ -107,6 +109,7 @@ impl Session {
             ordered_tasks: 0,
             has_seen_ordered: false,
             unblocked: false,
+            aborts: 0,
             reserved_bytes: 0,
             gathering_bytes: 0,
             memory_room_bytes: u64::MAX,
