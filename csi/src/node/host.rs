@@ -187,6 +187,11 @@ pub trait Host: Send + Sync {
         self.multipath(target, naa)
     }
 
+    /// Returns whether other block devices lie on a device, such as logical volumes of LVM.
+    fn has_holders(&self, _device: &Disk) -> bool {
+        false
+    }
+
     /// Returns the number of a block device (`st_dev` of what is mounted from it).
     fn number(&self, device: &Path) -> Option<u64>;
 
@@ -388,6 +393,10 @@ impl Host for System {
 
     fn left_multipath(&self, target: &str, naa: &str) -> Option<Disk> {
         sysfs::left_multipath(Path::new(SYS), target, naa).map(|name| disk(&name))
+    }
+
+    fn has_holders(&self, device: &Disk) -> bool {
+        device.device.file_name().is_some_and(|name| sysfs::has_holders(Path::new(SYS), name))
     }
 
     fn number(&self, device: &Path) -> Option<u64> {

@@ -283,7 +283,8 @@ pub(super) async fn condition(host: &dyn Host, reads: &Probes, known: &DiskRecor
 /// over what others have written since. So it fails first, also if a session is logged in.
 ///
 /// One of a dead gateway may still be in use when this returns: what has it open may wait for the
-/// logout, see [`remove_rest`]. While the gateway answers, one that stays in use is an error.
+/// logout, see [`remove_rest`]. While the gateway answers, one that stays in use is an error, unless
+/// other block devices of the node lie on it.
 async fn remove_map(
     host: &dyn Host,
     (target, naa): (&str, &str),
@@ -314,7 +315,21 @@ async fn remove_map(
         // Whoever uses it would lose it with the session, and what it writes. udev has it open
         // for a moment after an unmount.
         Err(error) if error.has_run() && host.is_logged_in(target) => {
-            remove_rest(host, (target, naa), Instant::now() + BRIEF_USE_SECONDS).await
+            match remove_rest(host, (target, naa), Instant::now() + BRIEF_USE_SECONDS).await {
+                // LVM of the node has found a volume group of the pod's and would have it open
+                // for good. Nobody here writes to it, and no other node could have the volume.
+                Err(in_use) if host.has_holders(map) => {
+                    let hint = "keep LVM of the node from it: global_filter in lvm.conf";
+                    tracing::warn!(
+                        device,
+                        reason = in_use.message(),
+                        hint,
+                        "logging out all the same"
+                    );
+                    Ok(())
+                }
+                ended => ended,
+            }
         }
         Err(error) => {
             tracing::warn!(device, %error, "multipath");

@@ -2,6 +2,7 @@
 //! says, and another target may say the same: a disk counts only as that of the target whose
 //! session it came with.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
@@ -62,6 +63,11 @@ fn block_devices(sys: &Path, prefix: &str) -> Vec<String> {
     let mut all = names(&sys.join("block"));
     all.retain(|name| name.starts_with(prefix));
     all
+}
+
+/// Returns whether other block devices lie on the one of this name.
+pub(super) fn has_holders(sys: &Path, device: &OsStr) -> bool {
+    !names(&sys.join("block").join(device).join("holders")).is_empty()
 }
 
 fn names(dir: &Path) -> Vec<String> {

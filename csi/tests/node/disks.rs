@@ -201,3 +201,19 @@ async fn a_multipath_device_in_use_keeps_its_sessions_while_the_gateway_answers(
     fixture.unstage().await.unwrap();
     assert_eq!((fixture.count("--logout"), fixture.records()), (1, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_multipath_device_under_lvm_keeps_no_other_node_from_the_volume() {
+    let fixture = Fixture::new();
+    fixture.tell(|machine| (machine.multipathd, machine.queues) = (true, true));
+    fixture.stage_at("iscsi", TWO_PORTALS).await.unwrap();
+    fixture.tell(|machine| {
+        (machine.map_is_open, machine.map_has_holders) = (Some(Duration::MAX), true);
+    });
+    fixture.unstage().await.unwrap();
+    assert_eq!((fixture.count("--logout"), fixture.records()), (1, 0));
+    // This node would get what its kernel remembers of the disk.
+    let refused = fixture.stage_at("iscsi", TWO_PORTALS).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+    assert!(refused.message().contains("/dev/dm-0 is still in use"), "{refused}");
+}

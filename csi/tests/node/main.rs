@@ -89,6 +89,8 @@ struct Machine {
     queues: bool,
     /// Somebody has the multipath device open until so long after the logout.
     map_is_open: Option<Duration>,
+    /// LVM has volumes on the multipath device.
+    map_has_holders: bool,
     /// The last logout.
     logged_out: Option<Instant>,
     /// open-iscsi has lost its records.
@@ -337,6 +339,10 @@ impl Host for Told {
     fn multipath(&self, _: &str, _: &str) -> Option<Disk> {
         let disk = Disk { device: PathBuf::from("/dev/dm-0"), size_bytes: 1 << 30 };
         self.0.lock().unwrap().has_map.then_some(disk)
+    }
+
+    fn has_holders(&self, _: &Disk) -> bool {
+        self.0.lock().unwrap().map_has_holders
     }
 
     fn number(&self, device: &Path) -> Option<u64> {
