@@ -366,7 +366,7 @@ impl Worker {
         }
     }
 
-    /// COMMIT; what was lost since its write is written again.
+    /// COMMIT; what may be lost since its write is written again, if nothing newer was sent.
     async fn commit(&mut self) {
         let rollbacks = self.history.rollbacks();
         let Some(verifier) = self.client.commit(self.number).await else {
@@ -380,9 +380,15 @@ impl Worker {
                 if self.history.rollbacks() == rollbacks {
                     self.history.stable(register, version, true);
                 }
-            } else {
+            } else if self.history.sent(register) == version {
                 // If it fails, the version may be lost, as its writer knows.
                 let _ = self.put(register, version, true).await;
+            } else {
+                // The write of a newer version has failed since. That version may be there all
+                // the same, and others may have read it: an attempt stored it whose reply was
+                // lost and not kept, and the next attempt failed. A kernel's client would not
+                // undo it: its cache has the newest version alone.
+                self.trace.note(&self.name, format_args!("  {version} is not written again"));
             }
         }
     }
