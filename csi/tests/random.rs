@@ -72,7 +72,7 @@ struct Expected {
 #[derive(Default)]
 struct Model {
     volumes: BTreeMap<u64, Expected>,
-    snapshots: BTreeMap<u64, (String, String)>,
+    snapshots: BTreeMap<(u64, u64), (String, String)>,
     groups: BTreeMap<u64, (String, BTreeSet<String>)>,
 }
 
@@ -176,7 +176,7 @@ impl Model {
                 Ok(Answer::Snapshot(taken.snapshot_id, taken.source_volume_id))
             }
             Call::DeleteSnapshot { name } => {
-                let snapshot_id = id_of(self.snapshots.get(name).map(|(id, _)| id));
+                let snapshot_id = id_of(self.first(*name).map(|(_, (id, _))| id));
                 let request = DeleteSnapshotRequest { snapshot_id, ..Default::default() };
                 Service::delete_snapshot(driver, Request::new(request)).await.map(|_| Answer::Done)
             }
@@ -245,16 +245,26 @@ impl Model {
                 properties.insert((*key).to_owned(), value.clone());
             }
             (Call::DeleteGroup { name }, _) => drop(self.groups.remove(name)),
-            (Call::Snapshot { name, .. }, Answer::Snapshot(id, source)) => {
-                let known = self.snapshots.entry(*name).or_insert((id.clone(), source));
+            (Call::Snapshot { name, of }, Answer::Snapshot(id, source)) => {
+                // Two volumes may have one of this name if the gateway did not list them.
+                let known = self.snapshots.entry((*name, *of)).or_insert((id.clone(), source));
                 assert_eq!(known.0, id, "{call:?}: another snapshot");
             }
-            (Call::DeleteSnapshot { name }, _) => drop(self.snapshots.remove(name)),
+            (Call::DeleteSnapshot { name }, _) => {
+                if let Some(key) = self.first(*name).map(|(key, _)| *key) {
+                    self.snapshots.remove(&key);
+                }
+            }
             (Call::Group { name, .. }, Answer::Group(id, ids)) => {
                 self.groups.insert(*name, (id, ids));
             }
             (call, _) => panic!("{call:?}: not its answer"),
         }
+    }
+
+    /// The first snapshot of a name.
+    fn first(&self, name: u64) -> Option<(&(u64, u64), &(String, String))> {
+        self.snapshots.range((name, 0)..=(name, u64::MAX)).next()
     }
 
     /// Ids of the snapshots that must exist.
@@ -357,7 +367,7 @@ fn is_explained(model: &Model, call: &Call, status: &Status) -> bool {
             Code::NotFound,
         ) => !exists(name),
         (Call::Snapshot { of, .. }, Code::NotFound) => !exists(of),
-        (Call::Snapshot { name, .. }, Code::AlreadyExists) => model.snapshots.contains_key(name),
+        (Call::Snapshot { name, .. }, Code::AlreadyExists) => model.first(*name).is_some(),
         (Call::Group { of, .. }, Code::NotFound) => !of.iter().all(exists),
         _ => false,
     }
