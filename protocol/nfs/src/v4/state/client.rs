@@ -164,13 +164,14 @@ impl State {
     /// Any other client gets its record before it can hold something
     /// ([`Self::record_again`]). It may be one that lost everything and does not know it
     /// yet: with a record it could reclaim, after a restart that comes now, what others
-    /// have got meanwhile.
+    /// have got meanwhile. Nor does the record of one that may never be confirmed take the
+    /// place of a mark ([`Self::mark_record`]).
     ///
     /// # Errors
     /// [`Status::StaleClientid`], or [`Status::Delay`] if stable storage does not
     /// accept it.
     pub(crate) async fn keep_record(&self, id: ClientId) -> Result<RecordKept, Status> {
-        let (record, kept) = {
+        let (write, kept) = {
             let mut tables = self.lock();
             let client = tables.clients.get_mut(&id).ok_or(Status::StaleClientid)?;
             let kept = RecordKept { record_removals: client.record_removals };
@@ -180,16 +181,18 @@ impl State {
             // Once grace ends, the record that it would reclaim under is removed.
             client.may_reclaim &= self.grace.is_running();
             let (name, may_reclaim) = (client.name.clone(), client.may_reclaim);
-            let replaces = may_reclaim || is_recorded(&tables, &name);
+            let before = confirmed_of(&tables, &name);
+            let is_marked = before.is_some_and(|before| !before.knows_its_losses());
+            let replaces = may_reclaim && !is_marked || is_recorded(before);
             let client = tables.clients.get_mut(&id).ok_or(Status::StaleClientid)?;
             client.unrecorded = !replaces;
             if !replaces {
                 return Ok(kept);
             }
             client.record_begun = true;
-            (record_of(client), kept)
+            (self.records.begin(record_of(client))?, kept)
         };
-        self.records.keep(&*self.runtime, record).await?;
+        self.records.kept(&*self.runtime, write).await?;
         Ok(kept)
     }
 
@@ -203,16 +206,16 @@ impl State {
     /// [`Status::StaleClientid`], or [`Status::Delay`] if stable storage does not
     /// accept it, or the record was removed meanwhile.
     pub(crate) async fn record_again(&self, id: ClientId) -> Result<(), Status> {
-        let (record, kept) = {
+        let (name, write, kept) = {
             let tables = self.lock();
             let client = tables.clients.get(&id).ok_or(Status::StaleClientid)?;
             if !client.unrecorded || !client.knows_its_losses() {
                 return Ok(());
             }
-            (record_of(client), RecordKept { record_removals: client.record_removals })
+            let kept = RecordKept { record_removals: client.record_removals };
+            (client.name.clone(), self.records.begin(record_of(client))?, kept)
         };
-        let name = record.name.clone();
-        self.records.keep(&*self.runtime, record).await?;
+        self.records.kept(&*self.runtime, write).await?;
         let mut tables = self.lock();
         if let Some(client) = tables.clients.get_mut(&id) {
             kept.still_counts(client)?;
@@ -325,10 +328,13 @@ impl RecordKept {
     }
 }
 
-/// Returns whether a confirmed client of this name has a record under which it may reclaim.
-fn is_recorded(tables: &Tables, name: &[u8]) -> bool {
-    let confirmed = tables.by_name.get(name).and_then(|slot| slot.confirmed);
-    let confirmed = confirmed.and_then(|id| tables.clients.get(&id));
+/// The confirmed client of this name.
+fn confirmed_of<'t>(tables: &'t Tables, name: &[u8]) -> Option<&'t Client> {
+    tables.clients.get(&tables.by_name.get(name)?.confirmed?)
+}
+
+/// Returns whether a confirmed client has a record under which it may reclaim.
+fn is_recorded(confirmed: Option<&Client>) -> bool {
     confirmed.is_some_and(|client| !client.unrecorded && !client.lease.revoked())
 }
 

@@ -171,7 +171,8 @@ impl State {
     /// from what it has (RFC 8881 §8.4.3). Minor version 0 cannot report it: the
     /// record of a client that has reclaimed something is kept. One that has
     /// reclaimed nothing holds nothing, and its record is written again with the
-    /// first OPEN after that (RFC 7530 §9.6.3.4).
+    /// first OPEN after that (RFC 7530 §9.6.3.4). A mark stays: nothing is reclaimed
+    /// under it, and after a restart it keeps what its client gets from now on.
     fn end_grace(&self, tables: &mut Tables, now_seconds: u64) {
         let grace = &self.grace;
         grace.end_if_settled();
@@ -185,7 +186,15 @@ impl State {
             let confirmed = tables.by_name.get(&name).and_then(|slot| slot.confirmed);
             match confirmed.and_then(|id| tables.clients.get_mut(&id)) {
                 Some(client) if client.minor_zero && client.has_state() => continue,
-                Some(client) => (client.unrecorded, client.may_reclaim) = (true, false),
+                Some(client) => {
+                    (client.unrecorded, client.may_reclaim) = (true, false);
+                    let is_marked = !client.knows_its_losses() && !client.lease.revoked();
+                    // One that is not durable yet is removed: that needs no space, and the
+                    // end of grace waits for it.
+                    if is_marked && self.records.is_settled(&name) {
+                        continue;
+                    }
+                }
                 None => {}
             }
             removals.push(self.forget_record(tables, &name));

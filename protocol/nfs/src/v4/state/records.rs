@@ -16,6 +16,9 @@ use std::task::{Poll, Waker};
 use zgate_nfs_wire::v4::Status;
 use zgate_store::StoreResult;
 
+/// A record that is being written.
+pub struct RecordWrite(Arc<Outcome>);
+
 /// All changes that are not on stable storage yet.
 pub struct ClientRecords {
     inner: Arc<Inner>,
@@ -102,16 +105,25 @@ impl ClientRecords {
         self.inner.store.load()
     }
 
-    /// Writes a record to stable storage. Requests for the same record during
-    /// the write wait for the same write.
+    /// Begins to write a record to stable storage. Requests for the same record during
+    /// the write wait for the same write. The caller has held the tables since it made the
+    /// record of them: one made before a mark or a removal, and begun after it, would
+    /// take its place.
     ///
     /// # Errors
-    /// [`Status::Delay`] if the storage fails, does not answer within
-    /// [`RECORD_WAIT_MILLISECONDS`], or has [`MAX_RECORD_WRITES`] to write. A
-    /// started write continues.
-    pub async fn keep(&self, runtime: &dyn Runtime, record: ClientRecord) -> Result<(), Status> {
-        let outcome = self.inner.begin_write(record)?;
-        match within(runtime, RECORD_WAIT_MILLISECONDS, outcome.wait()).await {
+    /// [`Status::Delay`] if the storage has [`MAX_RECORD_WRITES`] to write, or another
+    /// record of this name.
+    pub fn begin(&self, record: ClientRecord) -> Result<RecordWrite, Status> {
+        self.inner.begin_write(record).map(RecordWrite)
+    }
+
+    /// Waits until a record is on stable storage.
+    ///
+    /// # Errors
+    /// [`Status::Delay`] if the storage fails, or does not answer within
+    /// [`RECORD_WAIT_MILLISECONDS`]. The write continues.
+    pub async fn kept(&self, runtime: &dyn Runtime, write: RecordWrite) -> Result<(), Status> {
+        match within(runtime, RECORD_WAIT_MILLISECONDS, write.0.wait()).await {
             Some(Ok(())) => Ok(()),
             Some(Err(error)) => {
                 if self.inner.queue().may_log(runtime.now().seconds()) {
@@ -142,6 +154,12 @@ impl ClientRecords {
         self.inner.begin_removal(&name, Some(record))
     }
 
+    /// True if no change of this name's record is under way.
+    #[must_use]
+    pub fn is_settled(&self, name: &[u8]) -> bool {
+        !self.inner.queue().clients.contains_key(name)
+    }
+
     /// To be called about once a second: retries failed removals, and logs
     /// storage that makes no progress.
     pub fn tick(&self, now_seconds: u64) {
@@ -154,8 +172,8 @@ impl ClientRecords {
                 changes,
                 oldest_seconds,
                 "client records cannot be written to the state directory; new clients wait, and \
-                 so do requests for state of expired clients: free space there, or repair its \
-                 disk"
+                 so do requests for state of expired clients and for files of revoked \
+                 delegations: free space there, or repair its disk"
             );
         }
     }

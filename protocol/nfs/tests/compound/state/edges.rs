@@ -270,6 +270,38 @@ fn who_does_not_know_of_a_lost_delegation_may_finish_its_reclaims() {
 }
 
 #[test]
+fn who_does_not_know_of_a_lost_delegation_is_waited_for_though_grace_ended_without_it() {
+    for minor in 1..=2 {
+        let harness = Harness::new();
+        let holder = harness.reachable("holder", minor);
+        let other = harness.client("maker", minor);
+        other.file(&other.export(), "f", b"content");
+        let held = holder.open(&wish(&holder).access(1)).unwrap();
+        harness.restart();
+        holder.reconnect();
+        holder.introduce_for_reclaim(true);
+        holder.answers_callbacks(CallbackBehavior::Silent);
+        let exports = BTreeSet::from([ExportId::from_pseudo_path("/export")]);
+        harness.server().content_replaced(&exports);
+        let again = holder.open(&reclaim(&held.fh, 1).access(1)).unwrap();
+        for _ in 0..LEASE + GRACE + 5 {
+            harness.pass_seconds(1);
+            holder.read(&again.fh, again.stateid, 0, 1).unwrap();
+        }
+        assert_eq!(harness.records.names(), [b"holder".to_vec()], "minor version {minor}");
+        holder.reclaim_complete().unwrap();
+        let since = holder.create("g");
+        harness.restart();
+        come_back(&other);
+        other.reclaim_complete().unwrap();
+        let theirs = OpenRequest::name(&other.export(), "g");
+        assert_eq!(other.open(&theirs).unwrap_err(), Status::Grace, "minor version {minor}");
+        come_back(&holder);
+        assert_eq!(holder.open(&reclaim(&since.fh, 0)).unwrap_err(), Status::NoGrace);
+    }
+}
+
+#[test]
 fn a_lost_delegation_is_nobody_elses_before_that_is_on_stable_storage() {
     for minor in 0..=2 {
         let (harness, holder, other, held) = recalled(minor);
