@@ -196,7 +196,7 @@ fn what_is_closed_dropped_or_left_is_given_back() {
     });
 }
 
-/// What was closed by accident would be reclaimed after a restart, as if nobody could have
+/// A file that was closed by accident would be reclaimed after a restart, as if nobody could have
 /// written to it.
 #[test]
 fn a_file_that_is_opened_twice_stays_open_when_one_is_closed() {
