@@ -176,7 +176,7 @@ impl Model {
                 Ok(Answer::Snapshot(taken.snapshot_id, taken.source_volume_id))
             }
             Call::DeleteSnapshot { name } => {
-                let snapshot_id = id_of(self.first(*name).map(|(_, (id, _))| id));
+                let snapshot_id = id_of(self.first(*name).map(|key| &self.snapshots[&key].0));
                 let request = DeleteSnapshotRequest { snapshot_id, ..Default::default() };
                 Service::delete_snapshot(driver, Request::new(request)).await.map(|_| Answer::Done)
             }
@@ -251,7 +251,7 @@ impl Model {
                 assert_eq!(known.0, id, "{call:?}: another snapshot");
             }
             (Call::DeleteSnapshot { name }, _) => {
-                if let Some(key) = self.first(*name).map(|(key, _)| *key) {
+                if let Some(key) = self.first(*name) {
                     self.snapshots.remove(&key);
                 }
             }
@@ -262,9 +262,9 @@ impl Model {
         }
     }
 
-    /// The first snapshot of a name.
-    fn first(&self, name: u64) -> Option<(&(u64, u64), &(String, String))> {
-        self.snapshots.range((name, 0)..=(name, u64::MAX)).next()
+    /// The number and volume of the first snapshot of a name.
+    fn first(&self, name: u64) -> Option<(u64, u64)> {
+        self.snapshots.range((name, 0)..=(name, u64::MAX)).next().map(|(key, _)| *key)
     }
 
     /// Ids of the snapshots that must exist.
