@@ -77,12 +77,7 @@ impl Controller {
         name: &str,
         parents: &BTreeSet<&str>,
     ) -> Result<Vec<Snapshot>, Status> {
-        // Twice: one lost answer is not a pool that is away.
-        let mut found = self.snapshots_of(site, Of::All, name).await;
-        if found.as_ref().is_err_and(|error| error.code() == Code::Unavailable) {
-            found = self.snapshots_of(site, Of::All, name).await;
-        }
-        let failed = match found {
+        let failed = match self.snapshots_of(site, Of::All, name).await {
             Err(error) if error.code() != Code::ResourceExhausted => error,
             found => return found,
         };

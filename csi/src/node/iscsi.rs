@@ -437,8 +437,8 @@ pub(super) async fn detach(
         _ => {}
     }
     match remove_rest(host, (target, naa), begun + LAST_REMOVAL_SECONDS).await {
-        // Without a path nothing of it reaches the disk. Whoever has it open may never end, and
-        // keeps only the next stage on this machine out: see `remove_left`.
+        // Without a path nothing of it reaches the disk. A process that has it open may never
+        // end, and keeps only the next stage on this machine out: see `remove_left`.
         Err(error) if !host.has_session(target) => {
             tracing::warn!(target, error = error.message(), "a multipath device is left");
             Ok(())

@@ -146,8 +146,8 @@ async fn a_multipath_device_that_was_in_use_at_the_logout_is_removed_after_it() 
     assert!(!machine.has_map && machine.portals.is_empty());
 }
 
-/// Whoever has it open may never end. The next stage would find what the kernel remembers of the
-/// disk from before.
+/// A process that has it open may never end. The next stage would find what the kernel remembers
+/// of the disk from before.
 #[tokio::test(start_paused = true)]
 async fn a_multipath_device_that_stays_in_use_keeps_out_the_next_stage_and_not_the_unstage() {
     let fixture = Fixture::new();

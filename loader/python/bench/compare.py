@@ -18,8 +18,6 @@ import os
 import pathlib
 import platform
 import resource
-import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -28,6 +26,9 @@ import threading
 import time
 import urllib.request
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests"))
+from gateway import Gateway  # noqa: E402
+
 #: Loaders and the packages that they need.
 LOADERS = {
     "zgate": ("zgate", "torch"),
@@ -35,20 +36,6 @@ LOADERS = {
     "fastsafetensors": ("fastsafetensors", "torch"),
     "runai-model-streamer": ("runai_model_streamer", "torch"),
 }
-
-CONFIG = """
-[server]
-listen = ["127.0.0.1:{port}"]
-state_dir = "{dir}/state"
-lease_seconds = 5
-grace_seconds = 5
-admin_socket = "{dir}/admin.sock"
-metrics_listen = "127.0.0.1:{metrics}"
-[[export]]
-path = "{models}"
-pseudo = "/models"
-clients = [{{ match = "127.0.0.1", access = "ro", squash = "none" }}]
-"""
 
 #: Columns of a tensor, of two bytes each.
 COLUMNS = 4096
@@ -78,46 +65,19 @@ def write_model(folder, files, size_bytes):
                 at -= len(noise)
 
 
-class Server:
-    """A gateway on the loopback interface."""
-
-    def __init__(self, folder, models):
-        def free_port():
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                return probe.getsockname()[1]
-
-        self.port, self.metrics = free_port(), free_port()
-        config = folder / "zgate.toml"
-        text = CONFIG.format(port=self.port, metrics=self.metrics, dir=folder, models=models)
-        config.write_text(text)
-        command = [os.environ["ZGATE"], "serve", "--config", str(config)]
-        with open(folder / "zgate.log", "ab") as log:
-            self.process = subprocess.Popen(command, stderr=log)
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return
-            except OSError:
-                if self.process.poll() is not None or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)
+class Server(Gateway):
+    """A gateway, and what it has spent."""
 
     def cpu_seconds(self):
         fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def sent_bytes(self):
-        address = f"http://127.0.0.1:{self.metrics}/metrics"
+        address = f"http://127.0.0.1:{self.metrics_port}/metrics"
         with urllib.request.urlopen(address, timeout=10) as reply:
             lines = reply.read().decode().splitlines()
         counts = [line.split()[-1] for line in lines if line.startswith("zgate_sent_bytes_total")]
         return sum(float(count) for count in counts)
-
-    def close(self):
-        self.process.kill()
-        self.process.wait()
 
 
 class Watch:
@@ -299,15 +259,14 @@ def compare(args):
     }
     for name in LOADERS.keys() - present.keys():
         print(f"{name} is not installed: left out", file=sys.stderr)
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="compare-", dir=args.dir))
-    models = folder / "models"
-    (models / "m").mkdir(parents=True)
-    server = None
+    tempfile.tempdir = args.dir
+    server = Server()
     try:
-        write_model(models / "m", args.files, int(args.size_gib * 2**30))
-        files = sorted(str(file) for file in (models / "m").iterdir())
-        server = Server(folder, models)
-        address = f"nfs://127.0.0.1:{server.port}/models/m?rdma=off"
+        folder = server.models / "m"
+        folder.mkdir()
+        write_model(folder, args.files, int(args.size_gib * 2**30))
+        files = sorted(str(file) for file in folder.iterdir())
+        address = server.url("m?rdma=off")
         report = {"machine": machine(args.device[-1]), "versions": versions(), "loads": {}}
         for device in args.device:
             report["loads"][device] = turns(present, device, address, files, server, args.rounds)
@@ -317,9 +276,7 @@ def compare(args):
             report["ranks"].append(ranks(args.ranks, device, address, server, size))
         return report
     finally:
-        if server is not None:
-            server.close()
-        shutil.rmtree(folder)
+        server.close()
 
 
 def turns(present, device, address, files, server, rounds):

@@ -20,7 +20,7 @@ state_dir = "{dir}/state"
 lease_seconds = 5
 grace_seconds = 5
 admin_socket = "{dir}/admin.sock"
-metrics_listen = "127.0.0.1:0"
+metrics_listen = "127.0.0.1:{metrics}"
 [[export]]
 path = "{dir}/models"
 pseudo = "/models"
@@ -47,9 +47,9 @@ class Gateway:
         self.dir = tempfile.TemporaryDirectory()
         self.models = pathlib.Path(self.dir.name, "models")
         self.models.mkdir()
-        self.port, self.rdma_port = free_port(), free_port()
+        self.port, self.rdma_port, self.metrics_port = free_port(), free_port(), free_port()
         self.config = pathlib.Path(self.dir.name, "zgate.toml")
-        text = CONFIG.format(port=self.port, dir=self.dir.name)
+        text = CONFIG.format(port=self.port, metrics=self.metrics_port, dir=self.dir.name)
         if rdma is not None:
             text += RDMA.format(port=self.rdma_port, fabric=rdma)
         self.config.write_text(text)

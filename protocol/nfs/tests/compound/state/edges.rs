@@ -157,6 +157,28 @@ fn keep_it_too_long(harness: &Harness, holder: &Client, held: &Opened) {
     }
 }
 
+/// After a restart the holder reclaims its delegation for reading. It is recalled at once, because
+/// the content was replaced, and revoked while the holder only renews its lease.
+fn loses_what_it_reclaims(
+    harness: &Harness,
+    holder: &Client,
+    held: &Opened,
+    seconds: u64,
+) -> Opened {
+    harness.restart();
+    holder.reconnect();
+    holder.introduce_for_reclaim(true);
+    holder.answers_callbacks(CallbackBehavior::Silent);
+    let exports = BTreeSet::from([ExportId::from_pseudo_path("/export")]);
+    harness.server().content_replaced(&exports);
+    let again = holder.open(&reclaim(&held.fh, 1).access(1)).unwrap();
+    for _ in 0..seconds {
+        harness.pass_seconds(1);
+        holder.read(&again.fh, again.stateid, 0, 1).unwrap();
+    }
+    again
+}
+
 #[test]
 fn who_has_lost_a_delegation_may_not_reclaim_it_after_a_restart() {
     // RFC 8881 §10.2.1, RFC 7530 §10.2.1: the restart comes before the client knows.
@@ -247,18 +269,7 @@ fn who_does_not_know_of_a_lost_delegation_may_finish_its_reclaims() {
         let holder = harness.reachable("holder", minor);
         harness.client("maker", minor).file(&holder.export(), "f", b"content");
         let held = holder.open(&wish(&holder).access(1)).unwrap();
-        harness.restart();
-        holder.reconnect();
-        holder.introduce_for_reclaim(true);
-        holder.answers_callbacks(CallbackBehavior::Silent);
-        // What is reclaimed is recalled at once.
-        let exports = BTreeSet::from([ExportId::from_pseudo_path("/export")]);
-        harness.server().content_replaced(&exports);
-        let again = holder.open(&reclaim(&held.fh, 1).access(1)).unwrap();
-        for _ in 0..LEASE + 2 {
-            harness.pass_seconds(1);
-            holder.read(&again.fh, again.stateid, 0, 1).unwrap();
-        }
+        let again = loses_what_it_reclaims(&harness, &holder, &held, LEASE + 2);
         holder.reclaim_complete().unwrap();
         let args = free_stateid::Args { stateid: again.delegation() };
         holder.check("acknowledged", Ops::new().op::<FreeStateid>(&args), Status::Ok);
@@ -277,17 +288,7 @@ fn who_does_not_know_of_a_lost_delegation_is_waited_for_though_grace_ended_witho
         let other = harness.client("maker", minor);
         other.file(&other.export(), "f", b"content");
         let held = holder.open(&wish(&holder).access(1)).unwrap();
-        harness.restart();
-        holder.reconnect();
-        holder.introduce_for_reclaim(true);
-        holder.answers_callbacks(CallbackBehavior::Silent);
-        let exports = BTreeSet::from([ExportId::from_pseudo_path("/export")]);
-        harness.server().content_replaced(&exports);
-        let again = holder.open(&reclaim(&held.fh, 1).access(1)).unwrap();
-        for _ in 0..LEASE + GRACE + 5 {
-            harness.pass_seconds(1);
-            holder.read(&again.fh, again.stateid, 0, 1).unwrap();
-        }
+        loses_what_it_reclaims(&harness, &holder, &held, LEASE + GRACE + 5);
         assert_eq!(harness.records.names(), [b"holder".to_vec()], "minor version {minor}");
         holder.reclaim_complete().unwrap();
         let since = holder.create("g");
