@@ -118,6 +118,10 @@ pub const LOGOUT_SECONDS: Duration = Duration::from_millis(4500);
 pub const MULTIPATH_FAIL_SECONDS: Duration = Duration::from_secs(4);
 /// Longest time until the record of a session is removed.
 pub const FORGET_SECONDS: Duration = Duration::from_secs(4);
+/// Attempts at a record, within its time, while those of other volumes change.
+pub const RECORDS_ATTEMPTS: u32 = 5;
+/// Pause between them.
+pub const RECORDS_PAUSE: Duration = Duration::from_millis(200);
 /// Longest time of a look at one local file.
 pub const FIND_SECONDS: Duration = Duration::from_secs(1);
 /// Longest time from the end of a child's limit until it is left behind: a

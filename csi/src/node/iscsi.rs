@@ -10,8 +10,8 @@ use super::stats::Condition;
 use crate::limits::{
     BRIEF_USE_SECONDS, COMMAND_SECONDS, DISK_SECONDS, FIND_SECONDS, FORGET_SECONDS, GROWTH_SECONDS,
     LAST_REMOVAL_SECONDS, LOGIN_ATTEMPTS, LOGIN_PAUSE, LOGIN_SECONDS, LOGOUT_SECONDS,
-    MULTIPATH_FAIL_SECONDS, MULTIPATH_REMOVE_SECONDS, MULTIPATH_SECONDS, POLL_PAUSE, REMOVAL_PAUSE,
-    STATS_SECONDS,
+    MULTIPATH_FAIL_SECONDS, MULTIPATH_REMOVE_SECONDS, MULTIPATH_SECONDS, POLL_PAUSE,
+    RECORDS_ATTEMPTS, RECORDS_PAUSE, REMOVAL_PAUSE, STATS_SECONDS,
 };
 use crate::publication::{NodePortal, Publication};
 use std::time::Duration;
@@ -19,9 +19,10 @@ use tokio::time::{Instant, sleep};
 use tonic::Status;
 use zgate_api::Transport;
 
-/// Exit statuses of `iscsiadm`: the session exists, and there is none.
+/// Exit statuses of `iscsiadm`: the session exists, there is none, and a record could not be read.
 const SESSION_EXISTS: i32 = 15;
 const NO_OBJECTS: i32 = 21;
+const DATABASE_FAILURE: i32 = 6;
 
 /// Settings of a node record. `manual`: the driver logs in, not the boot. The
 /// time after which commands fail while the gateway is away is that of open-iscsi,
@@ -125,13 +126,24 @@ async fn forget(host: &dyn Host, target: &str, portal: &NodePortal) {
 const RECORDS_LOCK: &str = "/run/lock/iscsi/lock.write";
 const LEFT_BEHIND: &str = "30 seconds ago";
 
-/// Runs an `iscsiadm` that reads or changes records.
+/// Runs an `iscsiadm` that reads or changes records. It looks at those of all targets, and fails
+/// when that of another volume is removed meanwhile.
 async fn records(
     host: &dyn Host,
     arguments: &[&str],
     limit: Duration,
 ) -> Result<String, HostError> {
-    let ended = host.run("iscsiadm", arguments, limit).await;
+    let end = Instant::now() + limit;
+    let mut ended = host.run("iscsiadm", arguments, limit).await;
+    for _ in 1..RECORDS_ATTEMPTS {
+        let rest = end.saturating_duration_since(Instant::now() + RECORDS_PAUSE);
+        let is_raced = ended.as_ref().is_err_and(|one| one.status() == Some(DATABASE_FAILURE));
+        if !is_raced || rest.is_zero() {
+            break;
+        }
+        sleep(RECORDS_PAUSE).await;
+        ended = host.run("iscsiadm", arguments, rest).await;
+    }
     if let Err(HostError::TimedOut { .. }) = &ended {
         let remove = [RECORDS_LOCK, "!", "-newerct", LEFT_BEHIND, "-print", "-delete"];
         match host.run("find", &remove, FIND_SECONDS).await {

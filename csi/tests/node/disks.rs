@@ -31,6 +31,24 @@ async fn the_lock_of_a_killed_iscsiadm_stops_nobody_for_ever() {
     fixture.unstage().await.unwrap();
 }
 
+/// A portal that was left out for it would be no path until the next stage.
+#[tokio::test(start_paused = true)]
+async fn a_record_that_another_volume_removes_meanwhile_costs_no_path() {
+    let fixture = Fixture::new();
+    fixture.tell(|machine| (machine.multipathd, machine.raced_records) = (true, 2));
+    fixture.stage_at("iscsi", TWO_PORTALS).await.unwrap();
+    assert_eq!((fixture.count("-o new"), fixture.count("--login")), (4, 2));
+    fixture.tell(|machine| machine.raced_records = 2);
+    fixture.unstage().await.unwrap();
+    assert_eq!((fixture.count("-o delete"), fixture.records()), (3, 0));
+    // One that stays so is an error, in time.
+    fixture.stage_at("iscsi", TWO_PORTALS).await.unwrap();
+    fixture.tell(|machine| machine.raced_records = u32::MAX);
+    let begun = Instant::now();
+    assert_eq!(fixture.unstage().await.unwrap_err().code(), Code::Unavailable);
+    assert!(begun.elapsed() < UNSTAGE_SECONDS, "{:?}", begun.elapsed());
+}
+
 /// Without the daemon nobody would bring a path back that has failed.
 #[tokio::test(start_paused = true)]
 async fn two_portals_are_a_multipath_device_where_multipathd_runs() {

@@ -97,6 +97,8 @@ struct Machine {
     has_no_records: bool,
     /// A killed `iscsiadm` has left its lock.
     locked: bool,
+    /// Commands for records that another one's removal makes fail.
+    raced_records: u32,
     /// Logins that end with status 19.
     refused_logins: u32,
     /// A portal that refuses all.
@@ -188,6 +190,10 @@ impl Told {
             ("find", _) => {
                 machine.locked = false;
                 Some(Ok("/run/lock/iscsi/lock.write\n".to_owned()))
+            }
+            ("iscsiadm", words) if machine.raced_records > 0 && words.contains(&"-o") => {
+                machine.raced_records -= 1;
+                Some(Err(failed("iscsiadm", 6)))
             }
             ("iscsiadm", ["-m", "node", ..]) if machine.has_no_records => {
                 Some(Err(failed("iscsiadm", 21)))
