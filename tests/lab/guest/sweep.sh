@@ -57,6 +57,13 @@ done
 rm -f /run/lab-processes
 sleep 0.3
 swept=0
+# A multipath device without paths would keep what waits in it, and unmounts with it.
+multipath_devices() {
+    [ ! -d /sys/module/dm_multipath ] || dmsetup ls --target multipath | awk -F'\t' 'NF > 1 { print $1 }'
+}
+for name in $(multipath_devices); do
+    dmsetup message "$name" 0 fail_if_no_path
+done
 # Software devices go when no program and no mount holds them. One that does not
 # go cannot be waited for.
 for link in $(rdma link show 2>/dev/null | sed -n 's/^link \(rxe[0-9]*\).*/\1/p'); do
@@ -101,6 +108,9 @@ if [ -d /sys/module/zfs ]; then
         zpool destroy -f "$pool" 2>/dev/null || echo "sweep: pool $pool stays"
     done
 fi
+for name in $(multipath_devices); do
+    timeout 20 dmsetup remove --retry "$name" || echo "sweep: multipath device $name stays"
+done
 slow_devices_remove
 losetup -D
 # The second machine has the shared disk alone, which the first one empties.

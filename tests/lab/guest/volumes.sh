@@ -6,14 +6,16 @@ kubelet() {
     /run/lab/kubelet "$CSI_SOCKET" "$2" --protocol "$1" --count "$COUNT" --dir "$CSI_DIR/pods" \
         --place "$CSI_PLACE" "${@:3}"
 }
-# both WORK OPTION…: for both protocols at once; prints nothing.
+# both WORK OPTION…: for both protocols at once; prints nothing. Back when both have ended,
+# also if one of them fails.
 both() {
-    local nfs
+    local nfs failed=0
     kubelet nfs "$@" >"$CSI_DIR/said-nfs" &
     nfs=$!
-    kubelet iscsi "$@" >"$CSI_DIR/said-iscsi"
-    wait $nfs
+    kubelet iscsi "$@" >"$CSI_DIR/said-iscsi" || failed=1
+    wait $nfs || failed=1
     cat "$CSI_DIR/said-nfs" "$CSI_DIR/said-iscsi" >>"$CSI_DIR/calls"
+    [ "$failed" = 0 ] || fail "$1"
 }
 
 mounts_of_pods() { grep -c "$CSI_DIR/pods/$1-.*/target " /proc/mounts || true; }
@@ -32,13 +34,15 @@ wrong_in() {
 }
 # alive TEXT: each volume has what was written last, and takes this text.
 alive() {
-    local dead last
+    local all dead last
     last=$(cat "$CSI_DIR/last")
-    dead=$(printf '%s\0' "$CSI_DIR"/pods/vol-*/target |
-        xargs -0 -P 8 -I{} timeout 240 sh -c \
-            "grep -q -x $last {}/data && echo $1 >{}/data && sync {}/data || echo {}" |
+    all=("$CSI_DIR"/pods/vol-*/target)
+    # A process that a dead disk keeps does not keep the pipe.
+    dead=$(printf '%s\0' "${all[@]}" |
+        xargs -0 -P 8 -I{} sh -c "timeout 240 sh -c \
+            'grep -q -x $last {}/data && echo $1 >{}/data && sync {}/data' >/dev/null || echo {}" |
         tee -a /dev/stderr | wc -l)
     echo "$1" >"$CSI_DIR/last"
-    figure "dead volumes of $((2 * COUNT)), $1" "$dead" volumes
+    figure "dead volumes of ${#all[@]}, $1" "$dead" volumes
     same 0 "$dead" "dead volumes"
 }

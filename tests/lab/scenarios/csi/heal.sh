@@ -34,8 +34,9 @@ gateway_is_away() {
 }
 driver_dies_and_returns() {
     kill -9 "$DRIVER"
+    eventually 10 driver_gone
     driver_start
-    sleep 1
+    eventually 30 driver_serves
     # The same calls again find what is there.
     both up
     alive driver-killed

@@ -1,9 +1,9 @@
 # title: csi-sanity over iSCSI: file systems on disks and raw devices
-# seconds: 1800
+# seconds: 3600
 # ci: no
 
 . /lab/guest/csi.sh
-STEP_SECONDS=900
+STEP_SECONDS=1500
 csi_program csi-sanity
 csi_start
 echo "compression: zstd" >"$CSI_DIR/mutable.yaml"
