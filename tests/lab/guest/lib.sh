@@ -12,6 +12,8 @@ STATE_DIR=/var/lib/zgate
 # Short, so that a restart is over soon; more than an emulated client's pauses.
 LEASE_SECONDS=15
 STEP_SECONDS=120
+# From the start of a gateway until it serves.
+START_SECONDS=30
 SERVER=127.0.0.1
 SERVER_FOR_B=10.9.0.1
 failed_steps=0
@@ -206,7 +208,7 @@ gateway_start() {
         ZGATE_LOG=${ZGATE_LOG:-info} RUST_BACKTRACE=1 exec "$ZGATE" serve --config "$CONFIG"
     ) >>/run/zgate/log 2>&1 </dev/null &
     echo $! >/run/zgate/pid
-    eventually 30 port_open 2049 && gateway_alive || { tail -n 20 /run/zgate/log; return 1; }
+    eventually "$START_SECONDS" port_open 2049 && gateway_alive || { tail -n 20 /run/zgate/log; return 1; }
 }
 port_open() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 gateway_alive() { kill -0 "$(cat /run/zgate/pid)" 2>/dev/null; }

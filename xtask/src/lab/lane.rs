@@ -28,8 +28,10 @@ const PACKAGED: &str = "packages/";
 pub(crate) struct Options {
     /// Captures each scenario's packets.
     pub(crate) capture: bool,
-    /// Number of rounds of scenarios that compare two servers.
+    /// Number of rounds of scenarios that have rounds.
     pub(crate) rounds: u8,
+    /// Number of volumes of `csi/rounds`.
+    pub(crate) volumes: u8,
 }
 
 /// Boots, and the scenarios that run in them.
@@ -56,6 +58,7 @@ impl Lane {
     ) -> io::Result<Self> {
         let share = Share::new(tree, binary)?;
         fs::write(share.path().join("rounds"), options.rounds.to_string())?;
+        fs::write(share.path().join("volumes"), options.volumes.to_string())?;
         if options.capture {
             fs::write(share.path().join("capture"), "")?;
         }

@@ -29,6 +29,9 @@ pub(crate) const HOST_TOOLS: &[Tool] = &[
     Tool { program: "mke2fs", package: "e2fsprogs" },
 ];
 
+/// Volumes of `csi/rounds` if nobody asks for fewer.
+const VOLUMES: u8 = 100;
+
 /// Runs scenarios in the lab, or opens a shell in it.
 #[derive(Parser, Debug)]
 pub(crate) struct LabArgs {
@@ -52,9 +55,12 @@ pub(crate) struct LabArgs {
     #[arg(long)]
     capture: bool,
     /// Rounds of `figures/*`: ten turns a server and load in each; power failures of
-    /// `slow/power-loss`
+    /// `slow/power-loss`; rounds of `csi/rounds`
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=25))]
     rounds: u8,
+    /// Volumes of `csi/rounds`, half of them over NFS and half over iSCSI
+    #[arg(long, default_value_t = VOLUMES, value_parser = clap::value_parser!(u8).range(2..=100))]
+    volumes: u8,
     /// Directory for results
     #[arg(long, default_value = "target/lab")]
     out: PathBuf,
@@ -71,6 +77,7 @@ impl LabArgs {
             jobs: 1,
             capture: false,
             rounds,
+            volumes: VOLUMES,
             out,
         }
     }
@@ -93,6 +100,7 @@ pub(crate) fn run(args: &LabArgs) -> io::Result<()> {
     }
     let wants_shell = args.scenarios == ["shell"];
     let chosen = if wants_shell { Vec::new() } else { scenario::choose(&all, &args.scenarios)? };
+    let chosen = scenario::with_rounds(chosen, args.rounds);
     let image = image::ensure()?;
     let binary = match &args.zgate {
         Some(path) => fs::canonicalize(path)?,
@@ -108,7 +116,8 @@ pub(crate) fn run(args: &LabArgs) -> io::Result<()> {
     fs::create_dir_all(&args.out)?;
     let mut lanes = Vec::new();
     for chosen in scenario::lanes(chosen, args.jobs.into()) {
-        let options = lane::Options { capture: args.capture, rounds: args.rounds };
+        let LabArgs { capture, rounds, volumes, .. } = *args;
+        let options = lane::Options { capture, rounds, volumes };
         lanes.push(lane::Lane::new(tree, &binary, chosen, lanes.len(), options)?);
     }
     let ended = lane::run_all(&lanes, &args.out, &image, accel);

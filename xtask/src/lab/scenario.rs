@@ -22,6 +22,8 @@ pub(crate) struct Scenario {
     pub(crate) title: String,
     /// `# seconds: …`: the time limit.
     pub(crate) seconds: u64,
+    /// `# round-seconds: …`: further time for each round of `--rounds` after the first.
+    pub(crate) round_seconds: u64,
     /// `# machines: 2` if it needs a client on a second machine.
     pub(crate) machines: u64,
     /// `# disk: shared` if both machines have a disk in common, and the second one a
@@ -66,6 +68,7 @@ fn parse(name: &str, text: &str) -> io::Result<Scenario> {
         None => Ok(default),
     };
     let (seconds, machines) = (number("seconds", DEFAULT_SECONDS)?, number("machines", 1)?);
+    let round_seconds = number("round-seconds", 0)?;
     if !(1..=2).contains(&machines) {
         return Err(wrong("there are one or two machines"));
     }
@@ -80,7 +83,7 @@ fn parse(name: &str, text: &str) -> io::Result<Scenario> {
         Some(_) => return Err(wrong("`# ci:` is yes or no")),
     };
     let (name, title) = (name.to_owned(), title.trim().to_owned());
-    Ok(Scenario { name, title, seconds, machines, shares_disk, ci })
+    Ok(Scenario { name, title, seconds, round_seconds, machines, shares_disk, ci })
 }
 
 /// Returns the scenarios that the names select: a scenario, a folder, `ci` or
@@ -101,6 +104,14 @@ pub(crate) fn choose(all: &[Scenario], names: &[String]) -> io::Result<Vec<Scena
         )));
     }
     Ok(all.iter().filter(|one| names.iter().any(|name| means(name, one))).cloned().collect())
+}
+
+/// Gives scenarios the time for so many rounds.
+pub(crate) fn with_rounds(mut chosen: Vec<Scenario>, rounds: u8) -> Vec<Scenario> {
+    for one in &mut chosen {
+        one.seconds += one.round_seconds * u64::from(rounds.saturating_sub(1));
+    }
+    chosen
 }
 
 /// Distributes scenarios over at most `count` boots: those that need two
@@ -148,6 +159,16 @@ mod tests {
         assert!(parse("x", "# title: t\n# disk: shared\n").is_err());
         assert!(parse("x", "step a true\n").is_err());
         assert!(parse("x", "# title: t\n# seconds: soon\n").is_err());
+    }
+
+    #[test]
+    fn each_round_has_its_time() {
+        let one = parse("x", "# title: t\n# seconds: 40\n# round-seconds: 10\n").unwrap();
+        let seconds = |one: &Scenario, rounds| with_rounds(vec![one.clone()], rounds)[0].seconds;
+        assert_eq!((seconds(&one, 1), seconds(&one, 20)), (40, 230));
+        let plain = parse("x", "# title: t\n# seconds: 40\n").unwrap();
+        assert_eq!(seconds(&plain, 20), 40);
+        assert!(parse("x", "# title: t\n# round-seconds: soon\n").is_err());
     }
 
     #[test]
