@@ -94,13 +94,14 @@ impl PortGroups {
     }
 
     /// Returns the groups of a target's disk. Within a machine all lead to the same
-    /// storage, so none is preferred. Each portal group forms a target port with
-    /// the target's name (RFC 7143 §4.2.6); its tag is the RELATIVE TARGET PORT
+    /// storage, so all are preferred alike. In a pair none is: multipath-tools ranks a
+    /// preferred group in standby above an active one. Each portal group forms a target
+    /// port with the target's name (RFC 7143 §4.2.6); its tag is the RELATIVE TARGET PORT
     /// IDENTIFIER and TARGET PORT GROUP, by which saved reservations name the port.
     pub(crate) fn of(&self, target: &IscsiName) -> Vec<PortGroup> {
         let group = |(&tag, &state): (&u16, &AccessState)| PortGroup {
             id: tag,
-            preferred: true,
+            preferred: !self.asymmetric,
             state,
             ports: vec![TargetPort {
                 relative_id: tag,
@@ -171,6 +172,18 @@ mod tests {
         let here = |ip: IpAddr| ip == IpAddr::from([10, 0, 0, 2]);
         let groups = PortGroups::new(&settings(true, true), here);
         assert_eq!(states(&groups), [(1, Active), (2, Standby)]);
+    }
+
+    #[test]
+    fn no_group_of_a_pair_is_preferred() {
+        let target = IscsiName::parse("iqn.2026-11.test:vm").unwrap();
+        let preferred = |asymmetric, standby| -> Vec<bool> {
+            let groups = PortGroups::new(&settings(asymmetric, standby), |_| false);
+            groups.of(&target).iter().map(|group| group.preferred).collect()
+        };
+        assert_eq!(preferred(true, false), [false, false]);
+        assert_eq!(preferred(true, true), [false, false]);
+        assert_eq!(preferred(false, false), [true, true]);
     }
 
     #[test]

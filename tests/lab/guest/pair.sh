@@ -42,6 +42,9 @@ node_prepare() {
     # The second machine keeps its disk over a reset, and is a new node after it.
     rm -f /var/lib/pacemaker/cib/* /var/lib/corosync/*
     [ -b $POOL_DEVICE ] || slow_device shared /dev/disk/by-id/virtio-shared $POOL_MIB
+    # The root has no journal: a reset before this is written leaves blocks that belong to
+    # two files.
+    ! is_b || sync -f /
 }
 export POOL_MIB
 
@@ -175,7 +178,9 @@ for resource in shipped.iter("primitive"):
             tree.SubElement(values, "nvpair", id="fence-a-delay", name="pcmk_delay_base", value="20s")
     for value in [] if values is None else values:
         if value.get("name") == "importargs":
-            value.set("value", "-d /dev/mapper")
+            # Not the directory: an import would read the initiator's multipath device,
+            # too, which waits for this very pool.
+            value.set("value", "-d " + os.environ["POOL_DEVICE"])
         if value.get("name") == "ip":
             value.set("value", os.environ["SERVICE"])
 options = shipped.find("crm_config/cluster_property_set")
@@ -280,7 +285,7 @@ node_clears() {
     # The kernel's server and its programs hold the pool.
     [ ! -e /proc/fs/nfsd/threads ] || bash /lab/guest/ocf-knfsd stop || true
     ip address delete $SERVICE/24 dev "$(if is_b; then echo eth0; else echo br0; fi)" 2>/dev/null || true
-    ! zpool list $POOL 2>/dev/null || zpool export -f $POOL || true
+    ! zpool list $POOL 2>/dev/null || eventually 30 zpool export -f $POOL || true
     if ! is_b; then
         ip link delete pair-a || true
         ip link set eth0 nomaster
@@ -428,7 +433,7 @@ pauses() {
     watch=$!
     # The kernel tells of changes, and traffic keeps an entry: where the address is first
     # must be told, or its first move counts for the beginning.
-    eventually 60 neighbour_told
+    eventually 120 neighbour_told
     for n in $(seq "$2"); do
         writers
         pair_move $NODE_B
@@ -444,13 +449,13 @@ pauses() {
         [ "$n" = "$2" ] || { pair_rejoins; on_b node_watch; }
     done
     kill "$watch"
-    python3 /lab/guest/pauses.py "$1" $SERVICE /tmp/neighbours /tmp/pauses >>"$RESULT/figures.tsv"
     cp /tmp/neighbours /tmp/pauses "$RESULT"
+    python3 /lab/guest/pauses.py "$1" $SERVICE /tmp/neighbours /tmp/pauses >>"$RESULT/figures.tsv"
 }
 neighbour_told() {
     ip -n client-b neighbour flush to $SERVICE
     nsenter --net=/run/netns/client-b ping -c 1 -w 2 $SERVICE
-    grep "$SERVICE dev .* lladdr" /tmp/neighbours
+    grep "] $SERVICE dev .* lladdr" /tmp/neighbours
 }
 writers() {
     local version

@@ -33,6 +33,7 @@ def figure(name, values):
 def main():
     there = arrivals()
     found = [line.split() for line in open(pauses)]
+    unseen = []
     for kind in ("planned", "reset"):
         for label, versions in (("v4", ("4.2", "4.1", "4.0")), ("v3", ("3",))):
             whole, after = [], []
@@ -46,6 +47,10 @@ def main():
                 figure(f"{kind}, {label}, longest fsync", whole)
             if after:
                 figure(f"{kind}, {label}, from the address to the write", after)
+            elif whole:
+                unseen.append(f"{kind}, {label}")
+    if unseen:
+        raise SystemExit(f"the client did not see the address arrive: {'; '.join(unseen)}")
 
 
 main()

@@ -35,8 +35,8 @@ for sessions in 1 2; do
     [ -d /sys/class/iscsi_session ] && [ -n "$(ls /sys/class/iscsi_session)" ] &&
         timeout 20 iscsiadm -m node -u >/dev/null 2>&1
 done
-# Nor does an initiator remember targets or secrets.
-rm -rf /etc/multipath.conf /etc/iscsi/nodes /etc/iscsi/send_targets /var/lib/iscsi/nodes /var/lib/iscsi/send_targets
+# Nor does an initiator remember targets, secrets or names of multipath devices.
+rm -rf /etc/multipath.conf /etc/multipath/bindings /etc/multipath/wwids /etc/iscsi/nodes /etc/iscsi/send_targets /var/lib/iscsi/nodes /var/lib/iscsi/send_targets
 # Clients go first, forced: their server may be dead. Nothing here may ask that
 # server: neither umount's helper, nor the look at a path, nor the way to a mount
 # that lies in another, which is why the rest goes from the top, with all below.
@@ -124,5 +124,6 @@ if [ -n "$(nfs_mounts)" ]; then
     swept=1
 fi
 # Not through a mount that stayed.
-rm -rf --one-file-system /run/zgate /run/csi /var/lib/zgate /mnt/*
+rm -rf --one-file-system /run/zgate /run/csi /var/lib/zgate /var/lib/zgate-standby \
+    /etc/zgate/standby.toml /mnt/*
 exit $swept

@@ -71,16 +71,19 @@ fn checks(config: &Config) -> Vec<(Place, Work<()>)> {
         let place = Place::root("export").item(index).key("path");
         checks.push((place, boxed(move || exposed::refuse(&path, &state_dir))));
     }
-    // In standby, files of the state directory stand for the disks.
-    for (place, _, lun) in luns(config).into_iter().filter(|_| !config.iscsi.standby) {
+    for (place, _, lun) in luns(config) {
         checks.push((place, boxed(move || examine(&lun).map(drop))));
     }
     checks
 }
 
-/// Returns the place, the name and the configuration of each logical unit.
+/// Returns the place, the name and the configuration of each logical unit whose storage is
+/// opened here. In standby, files of the state directory stand for all of them.
 fn luns(config: &Config) -> Vec<(Place, String, LunConfig)> {
     let mut luns = Vec::new();
+    if config.iscsi.standby {
+        return luns;
+    }
     for (index, target) in config.targets.iter().enumerate() {
         let place = Place::root("target").item(index);
         for (index, lun) in target.luns.iter().enumerate() {
@@ -136,8 +139,7 @@ fn looks(config: &Config) -> Vec<Look> {
         let disk = Disk { unit, path: lun.path.clone(), read_only: lun.read_only };
         looks.push(Look {
             place,
-            // In standby, each has a file of its own in the state directory.
-            disk: (!config.iscsi.standby).then_some(disk),
+            disk: Some(disk),
             work: Box::new(move || match examine(&lun) {
                 // Not absent, but wrong.
                 Err(fault) if !fault.absent => Ok(None),
@@ -318,6 +320,15 @@ mod tests {
         std::os::unix::fs::symlink(&disk, &link).unwrap();
         let luns = [lun(0, &disk, ""), lun(1, &link, "")].concat();
         let mut config = parsed(&format!("{TARGET}{luns}"));
+        config.iscsi.standby = true;
+        assert_eq!(lines(&absent(&config)), "");
+    }
+
+    #[test]
+    fn a_standby_misses_no_disk_of_the_other_machine() {
+        let elsewhere = lun(0, Path::new("/dev/zvol/no-such-pool/vm"), "size = \"1MiB\"");
+        let mut config = parsed(&format!("{TARGET}{elsewhere}"));
+        assert!(lines(&absent(&config)).starts_with("target.lun.path: "));
         config.iscsi.standby = true;
         assert_eq!(lines(&absent(&config)), "");
     }

@@ -8,7 +8,7 @@
 . /lab/guest/pair.sh
 . /lab/guest/iscsi.sh
 export RESULT
-STEP_SECONDS=2400
+STEP_SECONDS=3600
 modprobe dm_multipath 2>/dev/null || skip "no dm_multipath in this kernel"
 trap 'multipath_ends; pair_ends; capture_stop' EXIT
 
@@ -47,16 +47,24 @@ size = \"512MiB\"
 export STANDBY
 pool_with_disk() {
     pair_pool
-    zpool import -d /dev/mapper $POOL
+    zpool import -d $POOL_DEVICE $POOL
     # XFS takes 300 MiB at least.
     zfs create -V 512M -o volblocksize=16K $POOL/disk
     # udev may still look at the new disk.
     eventually 60 zpool export $POOL
 }
+export UDEV_RULE=/run/udev/rules.d/61-zvol-nowatch.rules
 standby_prepare() {
+    # A reset may have left half of it: the root has no journal.
+    rm -rf /var/lib/zgate-standby
     install -d -m 700 /var/lib/zgate-standby
     install -d /etc/zgate /var/lib/zgate-standby/conf.d
     echo "$STANDBY" >/etc/zgate/standby.toml
+    # udev would look at the zvol when the gateway has closed it, and the export of the
+    # pool fails meanwhile.
+    install -d /run/udev/rules.d
+    echo 'SUBSYSTEM=="block", KERNEL=="zd*", OPTIONS+="nowatch"' >$UDEV_RULE
+    udevadm control --reload || true
     zgate config check /etc/zgate/standby.toml
 }
 standby_configuration() {
@@ -68,7 +76,7 @@ standby_configuration() {
     pair_move $NODE_A
     eventually $CLUSTER_SECONDS standby_at $NODE_B || { pair_state; return 1; }
 }
-standby_at() { crm_resource --locate --resource tank-standby-all 2>/dev/null | grep -q "running on: $1 *\$"; }
+standby_at() { crm_resource --locate --resource tank-standby-all 2>/dev/null | grep "running on: $1 *\$"; }
 
 logged_in() {
     # Quick to give a path up: there is another one.
@@ -76,8 +84,8 @@ logged_in() {
     portal_discover $A_ADDRESS
     same 2 "$(portal_discover $A_ADDRESS | wc -l)" "portals that discovery names"
     iscsiadm -m node -T $TARGET --login
-    eventually 60 disk_there $A_ADDRESS
-    eventually 60 disk_there $B_ADDRESS
+    eventually 120 disk_there $A_ADDRESS
+    eventually 120 disk_there $B_ADDRESS
 }
 mapped() {
     cat >/etc/multipath.conf <<END
@@ -95,28 +103,39 @@ devices {
         path_checker tur
         hardware_handler "1 alua"
         failback immediate
-        no_path_retry 300
+        # 20 minutes: a takeover takes long on an emulated machine.
+        no_path_retry 600
     }
 }
 END
     pgrep -x multipathd || multipathd
     eventually 120 test -e /dev/mapper/mpatha
-    both_paths
+    both_paths $A_ADDRESS
     sg_rtpg --decode "$(iscsi_disk $A_ADDRESS)"
     sg_rtpg --decode "$(iscsi_disk $B_ADDRESS)"
     sg_inq --page=0x83 "$(iscsi_disk $B_ADDRESS)"
 }
-# states_are ACTIVE GHOST: paths that are used, and in standby.
-states_are() {
-    local shown
-    shown=$(multipath -ll)
-    [ "$(grep -c 'active ready' <<<"$shown")" = "$1" ] && [ "$(grep -c 'ghost' <<<"$shown")" = "$2" ]
+# path_states: "DISK STATE PRIORITY" of each path, as multipath knows them.
+path_states() {
+    multipath -ll | awk '/ prio=/ { sub(/.* prio=/, ""); priority = $1 }
+        / sd[a-z]+ / { for (n = 1; n < NF; n++) if ($n ~ /^sd/) print $n, $(n + 3), priority }'
 }
-# both_paths: one is used, the other one is in standby.
+# leads_to ADDRESS: the path there is used, the other one is in standby and never preferred.
+leads_to() {
+    local other=$A_ADDRESS
+    [ "$1" != "$A_ADDRESS" ] || other=$B_ADDRESS
+    path_states | awk -v used="$(basename "$(iscsi_disk "$1")")" \
+        -v waits="$(basename "$(iscsi_disk "$other")")" '
+        $1 == used && $2 == "ready" { more = $3; paths++ }
+        $1 == waits && $2 == "ghost" { less = $3; paths++ }
+        END { exit !(NR == 2 && paths == 2 && more > less) }'
+}
+# both_paths ADDRESS: waits for that.
 both_paths() {
-    eventually 300 states_are 1 1 || { multipath -ll; return 1; }
+    eventually 300 leads_to "$1" || { multipath -ll; return 1; }
     multipath -ll
 }
+address_of() { if [ "$1" = "$NODE_A" ]; then echo $A_ADDRESS; else echo $B_ADDRESS; fi; }
 standby_refuses() {
     local disk
     disk=$(iscsi_disk $B_ADDRESS)
@@ -134,13 +153,13 @@ reserved() {
 }
 kept_at_b() {
     pair_move $NODE_B
-    both_paths
+    both_paths $B_ADDRESS
     pr $B_ADDRESS --in --read-reservation | grep 0xa
     refused "conflict\|Invalid exchange\|Input/output" writes_at $B_ADDRESS
 }
 kept_at_a() {
     pair_move $NODE_A
-    both_paths
+    both_paths $A_ADDRESS
     pr $A_ADDRESS --in --read-reservation | grep 0xa
     eventually 60 writes_at $A_ADDRESS
     pr $A_ADDRESS --out --clear --param-rk=0xa
@@ -154,7 +173,7 @@ writer() {
 switched() {
     pair_move "$1"
     writer_goes_on disk 360
-    both_paths
+    both_paths "$(address_of "$1")"
 }
 crashed() {
     power reset
@@ -166,7 +185,7 @@ crashed() {
     on_b standby_prepare
     pair_rejoins
     eventually $CLUSTER_SECONDS standby_at $NODE_B || { pair_state; return 1; }
-    both_paths
+    both_paths $A_ADDRESS
 }
 kept() {
     figure "longest fsync over the switches" "$(longest disk)" s
@@ -180,14 +199,14 @@ kept() {
 }
 multipath_ends() {
     kill -9 "$(cat /tmp/writer-disk)" 2>/dev/null
-    # After a failure both paths may be down: what waits for one gets an error.
-    timeout 60 umount /mnt/disk 2>/dev/null || {
-        dmsetup message mpatha 0 fail_if_no_path 2>/dev/null
-        umount -l /mnt/disk 2>/dev/null
-    }
-    multipath -F
+    # After a failure both paths may be down: what waits for one gets an error. Before the
+    # unmount, which nothing ends while it waits.
+    dmsetup message mpatha 0 fail_if_no_path 2>/dev/null
+    ! grep -q ' /mnt/disk ' /proc/mounts || umount /mnt/disk || umount -l /mnt/disk
+    timeout 60 multipath -F
     pkill -x multipathd
-    timeout 30 iscsiadm -m node -u
+    timeout 60 iscsiadm -m node -u
+    rm -f $UDEV_RULE
 }
 need "the second machine is there" b_ready
 need "client, service and machines have one network" pair_network
@@ -203,9 +222,10 @@ need "discovery at A names both machines; login to both" logged_in
 need "multipath: one path is active, one in standby" mapped
 step "the standby refuses what needs the disk" standby_refuses
 need "a file system and a writer" writer
-step "to B: multipath follows" switched $NODE_B
-step "B is reset: multipath follows to A" crashed
-step "nothing acknowledged is lost" kept
+# Each begins where the one before has ended.
+need "to B: multipath follows" switched $NODE_B
+need "B is reset: multipath follows to A" crashed
+need "nothing acknowledged is lost" kept
 need "A's session reserves the disk, with APTPL" reserved
-step "at B the reservation keeps others out" kept_at_b
+need "at B the reservation keeps others out" kept_at_b
 step "back at A its holder writes" kept_at_a

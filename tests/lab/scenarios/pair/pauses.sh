@@ -8,7 +8,7 @@
 . /lab/guest/pair.sh
 export RESULT
 ROUNDS=$(cat /lab/rounds)
-STEP_SECONDS=$((900 + 900 * ROUNDS))
+STEP_SECONDS=$((900 + 1500 * ROUNDS))
 EXPORT=/export
 VERSIONS="4.2 4.1"
 trap 'pair_ends; capture_stop' EXIT
