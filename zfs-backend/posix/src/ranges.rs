@@ -6,6 +6,7 @@ use crate::errno::{OrStoreError, store_error};
 use crate::open_file::PosixFile;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
+use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use zgate_io::share_blocks;
@@ -171,7 +172,18 @@ pub(crate) fn clone(
     to_offset: u64,
     len: u64,
 ) -> StoreResult<()> {
-    share_blocks::clone_range(from, from_offset, to, to_offset, len).or_store()
+    share_blocks::clone_range(from, from_offset, to, to_offset, len)
+        .map_err(|error| clone_error(&error))
+}
+
+/// Maps an error of FICLONERANGE. Up to 2.3.3 ZFS does not wait until the source's blocks are
+/// on disk (`zfs_bclone_wait_dirty=0`): EAGAIN until they are, within seconds.
+fn clone_error(error: &io::Error) -> StoreError {
+    match Errno::from_io_error(error) {
+        Some(Errno::AGAIN) => StoreError::OutOfResources,
+        Some(errno) => store_error(errno),
+        None => StoreError::Io,
+    }
 }
 
 /// Passes an access hint to the kernel.
@@ -187,4 +199,18 @@ pub(crate) fn advise(fd: &OwnedFd, offset: u64, len: u64, advice: Advice) {
     };
     // A hint that fails is not an error.
     let _ = rustix::fs::fadvise(fd, offset, NonZeroU64::new(len), hint);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_that_are_not_on_disk_yet_are_waited_for() {
+        let told = |errno: Errno| clone_error(&errno.into());
+        assert_eq!(told(Errno::AGAIN), StoreError::OutOfResources);
+        assert_eq!(told(Errno::XDEV), StoreError::CrossDevice);
+        assert_eq!(told(Errno::OPNOTSUPP), StoreError::NotSupported);
+        assert_eq!(clone_error(&io::Error::other("x")), StoreError::Io);
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::entry::Entry;
 use crate::errno::OrStoreError;
+use crate::name::MAX_NAME_BYTES;
 use rustix::fs::StatVfsMountFlags;
 use zgate_store::StoreResult;
 use zgate_store::file_store::FsStat;
@@ -17,9 +18,27 @@ pub(crate) fn statfs(entry: &Entry) -> StoreResult<FsStat> {
         total_files: stat.f_files,
         free_files: stat.f_ffree,
         available_files: stat.f_favail,
-        max_name_bytes: u32::try_from(stat.f_namemax).unwrap_or(255),
+        max_name_bytes: longest_name_bytes(stat.f_namemax),
         read_only: stat.f_flag.contains(StatVfsMountFlags::RDONLY),
         // ZFS reports the recordsize here.
         preferred_io_bytes: stat.f_bsize,
     })
+}
+
+/// Returns the length of the longest name that this store accepts: some file systems have
+/// longer ones, as ZFS with `longname=on`.
+fn longest_name_bytes(of_file_system: u64) -> u32 {
+    of_file_system.min(MAX_NAME_BYTES as u64) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_is_promised_that_is_refused() {
+        assert_eq!(longest_name_bytes(143), 143);
+        assert_eq!(longest_name_bytes(255), 255);
+        assert_eq!(longest_name_bytes(1023), 255);
+    }
 }

@@ -5,6 +5,7 @@ use super::cx::Object;
 use super::proc::lookup;
 use crate::limits::MAX_READDIR_BYTES;
 use zgate_nfs_wire::v3::{Attributes, Fh3, Status};
+use zgate_store::StoreError;
 use zgate_store::attr::{Attr, FileKind};
 use zgate_store::file_store::{DirEntry, Node};
 
@@ -102,8 +103,8 @@ fn result_room(count: u32) -> usize {
 /// Lists `dir` from `cookie` on, within `budget`.
 ///
 /// # Errors
-/// [`Status::NotDir`], [`Status::TooSmall`] if not even one entry fits, or the
-/// store's error.
+/// [`Status::NotDir`], [`Status::TooSmall`] if not even one entry fits,
+/// [`Status::BadCookie`], or the store's error.
 pub async fn list(
     dir: &Object,
     attr: &Attr,
@@ -148,7 +149,8 @@ impl Listing {
     ) -> Result<(), Status> {
         loop {
             let most = budget.entries_worth_asking();
-            let page = dir.store().readdir(&dir.who, &dir.node, after, most, budget.plus).await?;
+            let page = dir.store().readdir(&dir.who, &dir.node, after, most, budget.plus).await;
+            let page = page.map_err(|error| refused_at(after, error))?;
             let none = page.entries.is_empty();
             for entry in page.entries {
                 after = entry.cookie;
@@ -166,6 +168,15 @@ impl Listing {
                 return Err(Status::ServerFault);
             }
         }
+    }
+}
+
+/// The status of a listing that fails. A position that the file system refuses is none that
+/// it has given (RFC 1813 §3.3.16).
+fn refused_at(after: u64, error: StoreError) -> Status {
+    match error {
+        StoreError::Invalid if after != 0 => Status::BadCookie,
+        other => other.into(),
     }
 }
 

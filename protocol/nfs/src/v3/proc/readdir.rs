@@ -32,6 +32,9 @@ mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
     use std::collections::BTreeSet;
+    use std::sync::Arc;
+    use zgate_memory::{FileOp, MemoryStore};
+    use zgate_store::StoreError;
     use zgate_xdr::Encode;
     use zgate_xdr::Encoder;
 
@@ -74,5 +77,14 @@ mod tests {
         assert_eq!(page(&rig, 0, 100), Err(Status::TooSmall));
         let args = Args { dir: rig.file("f", b""), cookie: 0, verifier: [0; 8], count: 4096 };
         assert_eq!(rig.call::<ReadDir>(&args).unwrap_err().0, Status::NotDir);
+    }
+
+    #[test]
+    fn a_cookie_that_nobody_has_given_is_refused() {
+        let memory = MemoryStore::new();
+        let rig = Rig::with(|export| export.store = Arc::new(memory.clone()));
+        memory.faults().fail_every(FileOp::ReadDir, StoreError::Invalid);
+        assert_eq!(page(&rig, u64::MAX, 4096), Err(Status::BadCookie));
+        assert_eq!(page(&rig, 0, 4096), Err(Status::Inval), "it is not the cookie");
     }
 }

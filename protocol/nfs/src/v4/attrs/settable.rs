@@ -5,8 +5,8 @@ use super::principals::Principals;
 use super::table::{Use, usage};
 use super::values::asks_principals;
 use crate::limits::{FIRST_PAUSE_MILLISECONDS, MAX_PRINCIPAL_BYTES, NEW_ACL_WAIT_MILLISECONDS};
+use crate::namespace::Object;
 use crate::namespace::ids::NoSuchId;
-use crate::namespace::{Entry, Object};
 use crate::runtime::PrincipalKind;
 use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::attr::*;
@@ -79,20 +79,24 @@ fn mode(bits: u32) -> Result<u32, Status> {
     if bits & !0o7777 == 0 { Ok(bits) } else { Err(Status::Inval) }
 }
 
-/// Decodes the attributes (RFC 8881 §18.30.3) that a caller with this access sets.
-/// Users and groups become those of the server.
+/// Decodes the attributes (RFC 8881 §18.30.3) that a caller sets of an object, or of a new one
+/// in this directory. Users and groups become those of the server.
 ///
 /// # Errors
-/// [`Status::Attrnotsupp`] for unknown attributes, [`Status::Inval`] for
+/// [`Status::Attrnotsupp`] for unknown attributes, and for an ACL where the file system has
+/// none: nothing may be made before that is said. [`Status::Inval`] for
 /// read-only ones, those that the subject does not take, and invalid values,
 /// [`Status::Badxdr`], [`Status::Badowner`]; [`Status::Delay`] if the name service does
 /// not answer.
 pub async fn read(
     cx: &Cx<'_>,
-    entry: &Entry,
+    of: &Object,
     attrs: &Fattr,
     subject: Subject,
 ) -> Result<Settable, Status> {
+    if attrs.mask.contains(ACL) && !of.export.store.traits().acls {
+        return Err(Status::Attrnotsupp);
+    }
     if attrs.mask.iter().any(|one| usage(one, cx.minor).is_some() && !subject.takes(one)) {
         return Err(Status::Inval);
     }
@@ -100,7 +104,7 @@ pub async fn read(
     if !asks_principals(&attrs.mask) {
         return parse(&mut Principals::numbers());
     }
-    let Some(ids) = &entry.ids else {
+    let Some(ids) = &of.entry.ids else {
         return Principals::read(&*cx.server.runtime, parse).await;
     };
     let mut settable = parse(&mut Principals::numbers())?;

@@ -21,7 +21,7 @@ impl Rule for Create {
             return Err(Status::Inval.into());
         }
         let subject = Subject::New { is_dir: kind == NewNode::Directory };
-        let settable = settable::read(cx, &dir.entry, &args.attrs, subject).await?;
+        let settable = settable::read(cx, &dir, &args.attrs, subject).await?;
         let made = dir
             .export
             .store

@@ -13,6 +13,7 @@ use zgate_nfs_wire::v4::attr::{MOUNTED_ON_FILEID, RDATTR_ERROR};
 use zgate_nfs_wire::v4::op::Readdir;
 use zgate_nfs_wire::v4::op::readdir::{Args, Entry, Res};
 use zgate_nfs_wire::v4::{Bitmap, Fattr, Status, Verifier};
+use zgate_store::StoreError;
 use zgate_store::file_store::DirEntry;
 use zgate_xdr::{Encode, Encoder, Mark};
 
@@ -133,7 +134,8 @@ async fn list(cx: &Cx<'_>, dir: &Object, args: &Args, page: &mut Page) -> Result
     let mut cookie = args.cookie;
     loop {
         let guess = (page.left() / usual_bytes).clamp(1, PAGE_ENTRIES);
-        let batch = store.readdir(dir.who(), &dir.node, cookie, guess, with_nodes).await?;
+        let batch = store.readdir(dir.who(), &dir.node, cookie, guess, with_nodes).await;
+        let batch = batch.map_err(|error| refused_at(cookie, error))?;
         let first = batch.entries.iter().find_map(|entry| entry.node.as_ref().ok());
         let mut listed = first.and_then(|node| ListedAttrs::new(cx, dir, node, &args.want));
         for entry in batch.entries {
@@ -150,6 +152,15 @@ async fn list(cx: &Cx<'_>, dir: &Object, args: &Args, page: &mut Page) -> Result
         if batch.end {
             return Ok(true);
         }
+    }
+}
+
+/// The status of a listing that fails. A position that the file system refuses is none that
+/// it has given (NFS4ERR_BAD_COOKIE, RFC 8881 §15.2).
+fn refused_at(cookie: u64, error: StoreError) -> Status {
+    match error {
+        StoreError::Invalid if cookie != 0 => Status::BadCookie,
+        other => other.into(),
     }
 }
 
@@ -173,7 +184,7 @@ async fn encode_entry(
         }
         // The store was not asked for more: this is no error of the entry.
         Err(_) if names_suffice(want) => names_only(&entry, want),
-        Err(zgate_store::StoreError::NotFound | zgate_store::StoreError::Stale) => return Ok(None),
+        Err(StoreError::NotFound | StoreError::Stale) => return Ok(None),
         Err(error) if want.contains(RDATTR_ERROR) => encode_error(error.into()),
         Err(error) => return Err(error.into()),
     };

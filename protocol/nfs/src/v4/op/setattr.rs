@@ -77,7 +77,7 @@ async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
         None
     };
     let subject = Subject::Existing { is_dir: kind == Some(FileKind::Directory) };
-    let mut settable = settable::read(cx, &object.entry, &args.attrs, subject).await?;
+    let mut settable = settable::read(cx, &object, &args.attrs, subject).await?;
     let opened = if settable.set.size.is_some() {
         match kind {
             Some(FileKind::Regular) => {}

@@ -1,15 +1,15 @@
 //! CREATE (RFC 8881 §18.4).
 
 use super::BAD_NAMES;
-use zgate_memory::FileOp;
+use zgate_memory::{FileOp, MemoryStore};
 use zgate_nfs::v4::attrs::acl::Ace;
-use zgate_test_harness::nfs::{OpenRequest, Ops, attrs, each, every_minor, mode, name, sessions};
+use zgate_test_harness::nfs::{Fixture, Harness, OpenRequest, Ops, attrs, each, every_minor, mode, name, sessions};
 use zgate_nfs_wire::v4::op::Create;
 use zgate_nfs_wire::v4::op::create::{Kind, self};
 use zgate_nfs_wire::v4::op::open::How;
 use zgate_nfs_wire::v4::{Bitmap, Fattr, Status};
-use zgate_store::StoreError;
-use zgate_store::file_store::NewNode;
+use zgate_store::file_store::{NewNode, StoreTraits};
+use zgate_store::{FileStore, StoreError};
 use zgate_xdr::Encode;
 
 fn make(ops: Ops, text: impl AsRef<[u8]>, node: NewNode, attrs: Fattr) -> Ops {
@@ -149,4 +149,18 @@ fn what_was_made_is_not_delayed_by_its_acl() {
         assert_eq!(open("never either"), Ok(false));
         faults.heal(FileOp::SetAcl);
     });
+}
+
+#[test]
+fn without_acls_in_the_file_system_nothing_is_made() {
+    for minor in 0..=2 {
+        let traits = StoreTraits { acls: false, ..MemoryStore::new().traits() };
+        let store = MemoryStore::builder().traits(traits).root_mode(0o777).build();
+        let s = Fixture::in_harness(Harness::over(store), minor);
+        let ops = make(Ops::new().at(&s.dir), "x", NewNode::Directory, readable());
+        s.c.check("CREATE", ops, Status::Attrnotsupp);
+        let wish = OpenRequest::name(&s.dir, "x").how(How::Guarded(readable()));
+        assert_eq!(s.c.open(&wish).map(|_| ()), Err(Status::Attrnotsupp));
+        assert_eq!(s.c.lookup(&s.dir, "x"), Err(Status::Noent));
+    }
 }

@@ -2,10 +2,12 @@
 
 use zgate_test_harness::nfs::{Ops, Fixture, every_minor, mode};
 use std::collections::HashSet;
+use zgate_memory::FileOp;
 use zgate_nfs_wire::v4::Fh;
 use zgate_nfs_wire::v4::op::Readdir;
 use zgate_nfs_wire::v4::op::readdir::{Res, self};
 use zgate_nfs_wire::v4::{Bitmap, Stateid, Status};
+use zgate_store::StoreError;
 
 fn list(fh: &Fh, cookie: u64, verifier: [u8; 8], maxcount: u32, want: &[u32]) -> Ops {
     let want = Bitmap::of(want);
@@ -93,6 +95,18 @@ fn names_come_with_their_numbers_and_without_an_error() {
                 assert_eq!(entry.attrs.values.0.len(), bytes);
             }
         }
+    });
+}
+
+#[test]
+fn a_cookie_that_nobody_has_given_is_refused() {
+    every_minor(|s| {
+        let faults = s.harness.store.faults();
+        faults.fail_every(FileOp::ReadDir, StoreError::Invalid);
+        let at = |cookie| list(&s.dir, cookie, [0; 8], 4096, &[]);
+        s.c.check("RFC 8881 §15.2", at(u64::MAX), Status::BadCookie);
+        s.c.check("it is not the cookie", at(0), Status::Inval);
+        faults.heal(FileOp::ReadDir);
     });
 }
 

@@ -128,7 +128,7 @@ async fn named(cx: &Cx<'_>, args: &Args, name: &[u8]) -> Result<Target, Failure>
 }
 
 async fn read_new(cx: &Cx<'_>, dir: &Object, attrs: &Fattr) -> Result<Settable, Status> {
-    settable::read(cx, &dir.entry, attrs, Subject::New { is_dir: false }).await
+    settable::read(cx, dir, attrs, Subject::New { is_dir: false }).await
 }
 
 fn in_pseudo(cx: &Cx<'_>, id: crate::namespace::PseudoId, name: &[u8], how: &How) -> Status {
