@@ -14,7 +14,7 @@
 //!   [`huge_pages`], [`low_water`], [`send_queue`] and [`share_blocks`] wrap system
 //!   calls that rustix lacks.
 //! * [`FilledPipe`] carries file data from a worker to a socket.
-//! * [`mountinfo`] reads the mount table.
+//! * [`mountinfo`] reads the mount table, `own_addresses` the interfaces of this machine.
 //! * [`throttle`] bounds the number of log lines that a peer can cause.
 //!
 //! This is one of the few crates in which `unsafe` is allowed; every block
@@ -33,6 +33,8 @@ mod hang_detector;
 pub mod huge_pages;
 pub mod low_water;
 pub mod mountinfo;
+#[cfg(feature = "interfaces")]
+mod own_addresses;
 mod pipes;
 mod queue;
 pub mod reuse;
@@ -48,6 +50,8 @@ mod write_method;
 
 pub use cached::{forget_pages, is_resident};
 pub use engine::{EngineChoice, EngineKind, IoEngine};
+#[cfg(feature = "interfaces")]
+pub use own_addresses::own_addresses;
 pub use pipes::{FilledPipe, Pipes, max_pipes};
 pub use set_id::SetIdBits;
 pub use store_name::StoreName;
