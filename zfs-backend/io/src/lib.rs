@@ -15,6 +15,7 @@
 //!   calls that rustix lacks.
 //! * [`FilledPipe`] carries file data from a worker to a socket.
 //! * [`mountinfo`] reads the mount table, `own_addresses` the interfaces of this machine.
+//! * [`errno`] says what error numbers mean for a store.
 //! * [`throttle`] bounds the number of log lines that a peer can cause.
 //!
 //! This is one of the few crates in which `unsafe` is allowed; every block
@@ -28,6 +29,7 @@ pub mod cached;
 pub mod continuation;
 pub mod credentials;
 pub mod engine;
+pub mod errno;
 pub mod file_handle;
 mod hang_detector;
 pub mod huge_pages;
