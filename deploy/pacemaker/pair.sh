@@ -6,22 +6,29 @@
 #     sh pair.sh                  makes the pair, with its first pool
 #     sh pair.sh POOL ADDRESS     adds a pool, which moves separately, to the pair
 #
-# It changes nothing that is there: a second run with the same pool makes what is missing.
+# It changes no resource that is there: a second run with the same pool makes what is missing.
 # docs/HIGH_AVAILABILITY.md explains each line.
 set -eu
 
-POOL=${1:-tank}
-ADDRESS=${2:-192.0.2.10}
-CONFIG=/$POOL/zgate/zgate.toml
-STATE=/$POOL/zgate/state
+POOL=tank
+ADDRESS=192.0.2.10
 PREFIX=24
 NODE_A=nas-a
 NODE_B=nas-b
 
 refuse() {
-    echo "pair.sh: $1" >&2
+    printf 'pair.sh: %s\n' "$1" >&2
     exit 1
 }
+
+# A further pool is named by the arguments, however the values above have been edited.
+case $# in
+0) ;;
+2) POOL=$1 ADDRESS=$2 ;;
+*) refuse "usage: sh pair.sh [POOL ADDRESS]" ;;
+esac
+CONFIG=/$POOL/zgate/zgate.toml
+STATE=/$POOL/zgate/state
 
 # has XPATH: the configuration of the cluster has such an element.
 has() {
@@ -49,15 +56,18 @@ fits() {
 }
 
 # All that could refuse comes before the first change.
-case $# in
-0) ;;
-2)
-    has "//primitive[@class='stonith']" ||
-        refuse "this cluster has no fencing: run it without arguments first"
-    ;;
-*) refuse "usage: sh pair.sh [POOL ADDRESS]" ;;
+
+# ZFS takes pools with a colon or a space in their names, Pacemaker no such resources.
+case $POOL in
+'' | *[!A-Za-z0-9._-]*) refuse "Pacemaker takes no resource with the name of the pool '$POOL'" ;;
 esac
-! there "$POOL" || has "//group[@id='$POOL']" ||
+case $ADDRESS in
+'' | *[!A-Fa-f0-9.:]*) refuse "'$ADDRESS' is no address" ;;
+esac
+[ $# = 0 ] || has "//primitive[@class='stonith']" ||
+    refuse "this cluster has no fencing: run it without arguments first"
+# A group that this script has begun has the pool.
+! there "$POOL" || has "//group[@id='$POOL']/*[@id='$POOL-pool']" ||
     refuse "$POOL is the name of something else in this cluster: \`pcs config\`"
 unused pool "$POOL"
 unused ip "$ADDRESS"
@@ -103,8 +113,9 @@ if [ $# = 0 ]; then
             op start timeout=60s op monitor interval=60s timeout=60s
 
     # Nobody moves back by itself, and one failure of the monitor moves the group; the
-    # gateway has a threshold of its own, below.
-    has "/rsc_defaults//nvpair[@name='resource-stickiness']" ||
+    # gateway has a threshold of its own, below. A cluster that pcs has just made can have a
+    # stickiness of 1 already.
+    has "/rsc_defaults//nvpair[@name='migration-threshold']" ||
         pcs resource defaults update resource-stickiness=100 migration-threshold=1 \
             failure-timeout=10min
 fi

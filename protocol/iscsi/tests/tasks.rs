@@ -539,7 +539,7 @@ fn ordered_tasks_keep_their_place() {
     for (i, attribute) in attributes.into_iter().enumerate() {
         let (itt, cmd_sn) = (harness.initiator().tag(), harness.initiator().number());
         let cdb = Cdb::new(&[i as u8 + 1]).unwrap();
-        let command = ScsiCommand { cdb, attribute, ..scsi_command(itt, cmd_sn) };
+        let command = ScsiCommand { cdb, attribute, ..write_command(itt, cmd_sn, 0) };
         harness.initiator().send(command.encode(Bytes::new()));
     }
     assert_eq!(harness.take_command().cdb[0], 3, "only the head of the queue");

@@ -433,13 +433,49 @@ mod tests {
             ("", &FURTHER[..], "has no fencing"),
             ("*stonith*) ;;", &FURTHER[..1], "usage: "),
             ("*) return 102 ;;", &FURTHER[..0], "does Pacemaker run"),
+            ("*stonith*) ;;", &["a b", FREE][..], "the pool 'a b'"),
+            ("*stonith*) ;;", &["a:b", FREE][..], "the pool 'a:b'"),
+            ("*stonith*) ;;", &["", FREE][..], "the pool ''"),
+            ("*stonith*) ;;", &[FREE, "dozer"][..], "'dozer' is no address"),
             (r#"*stonith*|*"@name='ip'"*) ;;"#, &FURTHER[..], "ip=192.0.2.11"),
             (r#"*stonith*|*"*[@id='dozer']") ;;"#, &FURTHER[..], "something else"),
+            (r#"*stonith*|*"[@id='dozer']") ;;"#, &FURTHER[..], "something else"),
             (r#"*stonith*|*"*[@id='dozer-address']") ;;"#, &FURTHER[..], "dozer-address is there"),
             (r#"*stonith*|*"[@id='dozer-address']"*) ;;"#, &FURTHER[..], "which starts later"),
         ] {
             assert_eq!(refused(&run_on(answers, arguments), reason), Ok(()), "{answers}");
         }
+    }
+
+    #[test]
+    fn a_pool_that_nothing_protects_is_refused_before_the_first_change() {
+        let script = Path::new("..").join(FILES).join("pair.sh");
+        let before = "zpool() { echo off; }; cibadmin() { return 105; };";
+        let done = pair_sh(&script, before, Path::new(""), &[]);
+        assert_eq!(refused(&done, "multihost=on tank"), Ok(()));
+    }
+
+    /// `pcs cluster setup` sets one, but no threshold: the monitor's first failure would move
+    /// nothing.
+    #[test]
+    fn a_stickiness_that_is_there_keeps_no_default_away() {
+        let asked = run_on("*resource-stickiness*) ;;", &[]).unwrap();
+        let wanted = "resource defaults update resource-stickiness=100 migration-threshold=1 \
+                      failure-timeout=10min";
+        assert!(asked.iter().any(|asked| asked == wanted), "{asked:#?}");
+    }
+
+    #[test]
+    fn arguments_prevail_over_values_that_were_edited() {
+        let text = fs::read_to_string(Path::new("..").join(FILES).join("pair.sh")).unwrap();
+        let edited = text.replace("\nPOOL=tank\n", "\nPOOL=data\n");
+        assert_ne!(edited, text);
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("pair.sh");
+        fs::write(&script, edited).unwrap();
+        let before = "cibadmin() { case \"$*\" in *stonith*) ;; *) return 105 ;; esac; };";
+        let asked = pair_sh(&script, before, Path::new(""), &FURTHER).unwrap();
+        assert_eq!(makes_group(&asked, FURTHER[0]), Ok(()));
     }
 
     /// Time limits of a form: resource, operation, seconds.
