@@ -1,9 +1,6 @@
 //! Addresses from which a node uses storage: gateways admit it by them.
 
 use ipnet::IpNet;
-use nix::ifaddrs::{InterfaceAddress, getifaddrs};
-use nix::net::if_::InterfaceFlags;
-use std::io;
 use std::net::IpAddr;
 
 /// Returns the addresses that are named, and then those of this machine in the networks that
@@ -42,21 +39,6 @@ pub(crate) fn without<'a>(
     networks.iter().filter(move |network| !is_in(network))
 }
 
-/// Returns the addresses of the interfaces of this machine that are up.
-///
-/// # Errors
-/// The error of the operating system.
-pub(crate) fn own() -> io::Result<Vec<IpAddr>> {
-    let is_up = |one: &InterfaceAddress| one.flags.contains(InterfaceFlags::IFF_UP);
-    Ok(getifaddrs()?.filter(is_up).filter_map(|one| ip_of(&one)).collect())
-}
-
-fn ip_of(interface: &InterfaceAddress) -> Option<IpAddr> {
-    let address = interface.address.as_ref()?;
-    let ipv4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
-    ipv4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,10 +63,5 @@ mod tests {
         assert_eq!(of_storage(&named, &[], own.clone()).unwrap(), named);
         let said = of_storage(&named, &networks[2..], own).unwrap_err();
         assert!(said.contains("10.99.0.0/16"), "{said}");
-    }
-
-    #[test]
-    fn the_loopback_interface_has_an_address() {
-        assert!(own().unwrap().iter().any(IpAddr::is_loopback));
     }
 }

@@ -95,7 +95,7 @@ pub struct CsiArgs {
 
 impl CsiArgs {
     fn node_settings(&self, name: &str) -> Result<NodeSettings, ServeError> {
-        let own = if self.address_in.is_empty() { Vec::new() } else { addresses::own()? };
+        let own = if self.address_in.is_empty() { Vec::new() } else { zgate_io::own_addresses()? };
         let node = names::Node {
             name: name.to_owned(),
             addresses: addresses::of_storage(&self.address, &self.address_in, own)?,

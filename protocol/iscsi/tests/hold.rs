@@ -5,9 +5,8 @@ use bytes::Bytes;
 use std::time::Duration;
 use zgate_iscsi::pdu::*;
 use zgate_iscsi::session::*;
-use zgate_test_harness::iscsi::{Harness, pattern};
+use zgate_test_harness::iscsi::{Harness, LUN, pattern};
 
-const LUN: Lun = Lun(0x0001_0000_0000_0000);
 /// Longer than any timeout.
 const HOLD: Duration = Duration::from_secs(100);
 

@@ -5,11 +5,9 @@
 use bytes::Bytes;
 use zgate_iscsi::initiator::Notice;
 use zgate_iscsi::names::Cid;
-use zgate_iscsi::pdu::{LogoutReason, LogoutRequest, LogoutResponse, LogoutResult, Lun, Opcode};
+use zgate_iscsi::pdu::{LogoutReason, LogoutRequest, LogoutResponse, LogoutResult, Opcode};
 use zgate_iscsi::session::TaskTag;
-use zgate_test_harness::iscsi::{Harness, pattern};
-
-const LUN: Lun = Lun(0x0001_0000_0000_0000);
+use zgate_test_harness::iscsi::{Harness, LUN, pattern};
 
 /// A session of two connections, and a write that came over the second one and runs.
 fn running_write(level: &str) -> (Harness, usize, TaskTag) {

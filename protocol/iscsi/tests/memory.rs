@@ -1,6 +1,5 @@
 //! Memory for the data of writes: the session's accounting, and its limit on
 //! solicited data.
-#![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
 use std::time::Duration;
@@ -8,9 +7,8 @@ use zgate_iscsi::limits::SEQUENCE_RECEPTION_TIMEOUT;
 use zgate_iscsi::pdu::*;
 use zgate_iscsi::serial::Sn;
 use zgate_iscsi::session::{CloseReason, Completion};
-use zgate_test_harness::iscsi::{Harness, pattern};
+use zgate_test_harness::iscsi::{Harness, LUN, pattern, write_command};
 
-const LUN: Lun = Lun(0x0001_0000_0000_0000);
 const EACH: usize = 64 << 10;
 const NOTHING_UNASKED: [(&str, &str); 2] = [("InitialR2T", "Yes"), ("ImmediateData", "No")];
 
@@ -109,21 +107,8 @@ fn memory_is_counted_from_the_first_byte_until_the_owner_has_it() {
 
 /// A write of which `EACH` bytes come unsolicited, and as many on request.
 fn half_unsolicited(itt: u32, cmd_sn: Sn, attribute: TaskAttribute) -> Outgoing {
-    let command = ScsiCommand {
-        immediate: false,
-        is_final: false,
-        read: false,
-        write: true,
-        attribute,
-        lun: LUN,
-        itt: Itt(itt),
-        expected_bytes: 2 * EACH as u32,
-        cmd_sn,
-        exp_stat_sn: Sn(0),
-        cdb: Cdb::new(&[0x2a]).unwrap(),
-        bidirectional_read_bytes: None,
-    };
-    command.encode(Bytes::new())
+    let command = write_command(Itt(itt), cmd_sn, 2 * EACH as u32);
+    ScsiCommand { is_final: false, attribute, ..command }.encode(Bytes::new())
 }
 
 #[test]
@@ -183,19 +168,9 @@ fn a_write_whose_data_was_thrown_away_is_told_to_come_again() {
     let keys = [("InitialR2T", "No"), ("ImmediateData", "Yes"), ("FirstBurstLength", "8192")];
     let mut harness = Harness::new(&keys);
     let handle = harness.links[0].handle;
-    let command = |itt, cmd_sn| ScsiCommand {
-        immediate: false,
-        is_final: false,
-        read: false,
-        write: true,
-        attribute: TaskAttribute::Simple,
-        lun: LUN,
-        itt: Itt(itt),
-        expected_bytes: 2 * HALF as u32,
-        cmd_sn,
-        exp_stat_sn: Sn(0),
-        cdb: Cdb::new(&[0x2a]).unwrap(),
-        bidirectional_read_bytes: None,
+    let command = |itt, cmd_sn| {
+        let command = write_command(Itt(itt), cmd_sn, 2 * HALF as u32);
+        ScsiCommand { is_final: false, ..command }
     };
     let rest = |itt| DataOut {
         is_final: true,

@@ -1,12 +1,9 @@
 //! Read data in a file, which the owner may leave there until it is sent.
-#![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
 use zgate_iscsi::pdu::*;
-use zgate_iscsi::serial::Sn;
-use zgate_test_harness::iscsi::Harness;
+use zgate_test_harness::iscsi::{Harness, LUN, scsi_command};
 
-const LUN: Lun = Lun(0x0001_0000_0000_0000);
 const LARGE: (&str, &str) = ("MaxRecvDataSegmentLength", "65536");
 
 /// Returns whether the data of a READ must be in memory.
@@ -37,20 +34,8 @@ fn read_data_is_in_memory_beside_ordered_tasks() {
     assert!(!read.needs_memory);
     harness.good(read.task, Bytes::from(vec![7; 1 << 20]));
     let (itt, cmd_sn) = (harness.initiator().tag(), harness.initiator().number());
-    let ordered = ScsiCommand {
-        immediate: false,
-        is_final: true,
-        read: false,
-        write: false,
-        attribute: TaskAttribute::Ordered,
-        lun: LUN,
-        itt,
-        expected_bytes: 0,
-        cmd_sn,
-        exp_stat_sn: Sn(0),
-        cdb: Cdb::new(&[0x35]).unwrap(),
-        bidirectional_read_bytes: None,
-    };
+    let attribute = TaskAttribute::Ordered;
+    let ordered = ScsiCommand { attribute, ..scsi_command(itt, cmd_sn) };
     harness.initiator().send(ordered.encode(Bytes::new()));
     let ordered = harness.take_command();
     harness.good(ordered.task, Bytes::new());

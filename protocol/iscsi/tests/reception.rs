@@ -1,6 +1,5 @@
 //! Data-Out PDUs that are lost with nothing behind them, and R2Ts that are lost: the
 //! sequence reception timeout (RFC 7143 §7.1.4.1, §7.9).
-#![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
 use std::time::Duration;
@@ -9,9 +8,8 @@ use zgate_iscsi::limits::{MAX_SEQUENCE_TIMEOUTS, SEQUENCE_RECEPTION_TIMEOUT};
 use zgate_iscsi::login::Offer;
 use zgate_iscsi::pdu::*;
 use zgate_iscsi::time::Timestamp;
-use zgate_test_harness::iscsi::{Harness, pattern};
+use zgate_test_harness::iscsi::{Harness, LUN, pattern, write_command};
 
-const LUN: Lun = Lun(0x0001_0000_0000_0000);
 const MOMENT: Duration = Duration::from_millis(1);
 
 fn harness(level: &str, keys: &[(&str, &str)]) -> Harness {
@@ -50,20 +48,8 @@ fn unsolicited(harness: &mut Harness, data: &Bytes) -> Vec<Outgoing> {
     let (itt, cmd_sn, exp_stat_sn) = (initiator.tag(), initiator.cmd_sn, initiator.exp_stat_sn);
     initiator.cmd_sn = cmd_sn.next();
     initiator.open(itt, LUN, data.clone());
-    let command = ScsiCommand {
-        immediate: false,
-        is_final: false,
-        read: false,
-        write: true,
-        attribute: TaskAttribute::Simple,
-        lun: LUN,
-        itt,
-        expected_bytes: data.len() as u32,
-        cmd_sn,
-        exp_stat_sn,
-        cdb: Cdb::new(&[0x2a]).unwrap(),
-        bidirectional_read_bytes: None,
-    };
+    let command = write_command(itt, cmd_sn, data.len() as u32);
+    let command = ScsiCommand { is_final: false, exp_stat_sn, ..command };
     let part = |data_sn: u32| {
         let (ttt, offset, is_final) = (Ttt::NONE, data_sn * 4096, data_sn == 1);
         let pdu = DataOut { is_final, lun: LUN, itt, ttt, exp_stat_sn, data_sn, offset };

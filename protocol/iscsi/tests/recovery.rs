@@ -10,9 +10,7 @@ use zgate_iscsi::pdu::*;
 use zgate_iscsi::serial::Sn;
 use zgate_iscsi::session::*;
 use zgate_store::Payload;
-use zgate_test_harness::iscsi::{Harness, pattern};
-
-const LUN: Lun = Lun(0x0001_0000_0000_0000);
+use zgate_test_harness::iscsi::{Harness, LUN, pattern};
 
 fn level(level: &str) -> Harness {
     Harness::new(&[

@@ -1,34 +1,18 @@
 //! CmdSN of rejected PDUs: they are not received, and the initiator fills the gap (RFC 7143
 //! §7.3).
-#![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
 use zgate_iscsi::names::Cid;
 use zgate_iscsi::pdu::*;
 use zgate_iscsi::serial::Sn;
-use zgate_test_harness::iscsi::{Harness, plain};
+use zgate_test_harness::iscsi::{Harness, LUN, plain, read_command};
 
-const LUN: Lun = Lun(0x0001_0000_0000_0000);
 /// Tag of a command that runs.
 const IN_USE: Itt = Itt(9);
 const UNUSED: Itt = Itt(8);
 
 fn command(itt: Itt, cmd_sn: Sn) -> Outgoing {
-    let command = ScsiCommand {
-        immediate: false,
-        is_final: true,
-        read: true,
-        write: false,
-        attribute: TaskAttribute::Simple,
-        lun: LUN,
-        itt,
-        expected_bytes: 512,
-        cmd_sn,
-        exp_stat_sn: Sn(0),
-        cdb: Cdb::new(&[0x28]).unwrap(),
-        bidirectional_read_bytes: None,
-    };
-    command.encode(Bytes::new())
+    read_command(itt, cmd_sn, 512).encode(Bytes::new())
 }
 
 /// A command with a reserved task attribute.

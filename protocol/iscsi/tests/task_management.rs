@@ -1,5 +1,4 @@
 //! Task management: the tasks it ends, and the order of RFC 7143 §4.2.3.3.
-#![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
 use std::time::Duration;
@@ -8,9 +7,8 @@ use zgate_iscsi::limits::FUNCTION_DATA_TIMEOUT;
 use zgate_iscsi::pdu::*;
 use zgate_iscsi::serial::Sn;
 use zgate_iscsi::session::*;
-use zgate_test_harness::iscsi::{Harness, pattern};
+use zgate_test_harness::iscsi::{Harness, LUN, pattern, read_command};
 
-const LUN: Lun = Lun(0x0001_0000_0000_0000);
 const OTHER: Lun = Lun(0x0002_0000_0000_0000);
 
 fn result(harness: &mut Harness) -> Option<TaskResult> {
@@ -144,22 +142,8 @@ fn a_reset_follows_the_order_of_the_rfc() {
     harness.run();
     assert!(harness.commands.is_empty(), "the write is not executed any more");
     assert!(harness.events.is_empty(), "b: an earlier command is awaited");
-    let (itt, cdb) = (harness.initiator().tag(), Cdb::new(&[0x28]).unwrap());
-    let command = ScsiCommand {
-        immediate: false,
-        is_final: true,
-        read: true,
-        write: false,
-        attribute: TaskAttribute::Simple,
-        lun: LUN,
-        itt,
-        expected_bytes: 512,
-        cmd_sn: late,
-        exp_stat_sn: Sn(0),
-        cdb,
-        bidirectional_read_bytes: None,
-    };
-    harness.initiator().send(command.encode(Bytes::new()));
+    let itt = harness.initiator().tag();
+    harness.initiator().send(read_command(itt, late, 512).encode(Bytes::new()));
     harness.run();
     let Some(Event::Function { tag, function: TaskFunction::LUN_RESET, lun: LUN, affected }) =
         harness.events.pop()

@@ -13,9 +13,9 @@ use zgate_iscsi::serial::Sn;
 use zgate_iscsi::session::*;
 use zgate_iscsi::time::Timestamp;
 use zgate_store::Payload;
-use zgate_test_harness::iscsi::{Harness, INITIATOR, Target, pattern};
-
-const LUN: Lun = Lun(0x0001_0000_0000_0000);
+use zgate_test_harness::iscsi::{
+    Harness, INITIATOR, LUN, Target, pattern, scsi_command, write_command,
+};
 
 fn write_all(keys: &[(&str, &str)], offer: Offer, len: usize) -> (Harness, Command) {
     let mut harness = Harness::with_offer(keys, offer);
@@ -71,7 +71,7 @@ fn data_in_any_order_when_agreed() {
     harness.initiator().automatic = false;
     let data = pattern(12288);
     let (itt, cmd_sn) = (harness.initiator().tag(), harness.initiator().number());
-    harness.initiator().send(write_command(itt, cmd_sn, 12288, true).encode(Bytes::new()));
+    harness.initiator().send(write_command(itt, cmd_sn, 12288).encode(Bytes::new()));
     harness.run();
     let Notice::Other(frame) = &harness.notices(0)[0] else { panic!("R2T") };
     let ttt = R2t::parse(&frame.bhs).ttt;
@@ -81,23 +81,6 @@ fn data_in_any_order_when_agreed() {
         harness.initiator().send(pdu.encode(data.slice(at..at + 4096)));
     }
     assert_eq!(harness.take_command().data_out.concat(), data);
-}
-
-fn write_command(itt: Itt, cmd_sn: Sn, len: u32, is_final: bool) -> ScsiCommand {
-    ScsiCommand {
-        immediate: false,
-        is_final,
-        read: false,
-        write: true,
-        attribute: TaskAttribute::Simple,
-        lun: LUN,
-        itt,
-        expected_bytes: len,
-        cmd_sn,
-        exp_stat_sn: Sn(0),
-        cdb: Cdb::new(&[0x2a]).unwrap(),
-        bidirectional_read_bytes: None,
-    }
 }
 
 fn data_out(itt: Itt, ttt: Ttt, data_sn: u32, offset: u32, is_final: bool) -> DataOut {
@@ -111,7 +94,8 @@ fn misnumbered(unsolicited: bool, pdus: &[(u32, u32)]) -> Option<(u8, u8)> {
     harness.initiator().automatic = false;
     let (itt, cmd_sn) = (harness.initiator().tag(), harness.initiator().number());
     harness.initiator().open(itt, LUN, Bytes::new());
-    harness.initiator().send(write_command(itt, cmd_sn, 1024, !unsolicited).encode(Bytes::new()));
+    let command = ScsiCommand { is_final: !unsolicited, ..write_command(itt, cmd_sn, 1024) };
+    harness.initiator().send(command.encode(Bytes::new()));
     harness.run();
     let ttt = match harness.notices(0).first() {
         Some(Notice::Other(frame)) => R2t::parse(&frame.bhs).ttt,
@@ -150,7 +134,7 @@ fn unwelcome_unsolicited_data_is_refused() {
     harness.initiator().automatic = false;
     let (itt, cmd_sn) = (harness.initiator().tag(), harness.initiator().number());
     harness.initiator().open(itt, LUN, Bytes::new());
-    harness.initiator().send(write_command(itt, cmd_sn, 1024, true).encode(vec![1; 512].into()));
+    harness.initiator().send(write_command(itt, cmd_sn, 1024).encode(vec![1; 512].into()));
     harness.run();
     let Some(Notice::Done { status: 2, sense, .. }) = harness.notices(0).pop() else {
         panic!("sense")
@@ -233,7 +217,7 @@ fn numbers_outside_the_window_are_ignored() {
     let first = harness.initiator().cmd_sn;
     for cmd_sn in [max.next(), first.plus(u32::MAX)] {
         let itt = harness.initiator().tag();
-        harness.initiator().send(write_command(itt, cmd_sn, 0, true).encode(Bytes::new()));
+        harness.initiator().send(write_command(itt, cmd_sn, 0).encode(Bytes::new()));
     }
     harness.run();
     assert!(harness.commands.is_empty() && harness.sent.is_empty());
@@ -248,15 +232,13 @@ fn commands_are_put_in_order_and_the_window_closes() {
     let mut harness = Harness::with_offer(&[], Offer { command_window: 4, ..Offer::default() });
     let first = harness.initiator().cmd_sn;
     for i in [2u32, 1, 3, 2, 0] {
-        let itt = Itt(100 + i);
-        let mut command = write_command(itt, first.plus(i), 0, true);
-        command.write = false;
+        let command = scsi_command(Itt(100 + i), first.plus(i));
         harness.initiator().send(command.encode(Bytes::new()));
     }
     harness.run();
     let order: Vec<_> = harness.commands.iter().map(|c| c.cmd_sn.ahead_of(first)).collect();
     assert_eq!(order, [0, 1, 2, 3]);
-    let fifth = write_command(Itt(200), first.plus(4), 0, true);
+    let fifth = write_command(Itt(200), first.plus(4), 0);
     harness.initiator().send(fifth.encode(Bytes::new()));
     harness.run();
     assert_eq!(harness.commands.len(), 4, "the window is closed");
@@ -270,7 +252,7 @@ fn a_tag_in_use_is_rejected() {
     let mut harness = Harness::new(&[]);
     for _ in 0..2 {
         let cmd_sn = harness.initiator().number();
-        harness.initiator().send(write_command(Itt(9), cmd_sn, 0, true).encode(Bytes::new()));
+        harness.initiator().send(write_command(Itt(9), cmd_sn, 0).encode(Bytes::new()));
     }
     harness.run();
     assert_eq!(harness.commands.len(), 1);
@@ -556,9 +538,8 @@ fn ordered_tasks_keep_their_place() {
     let attributes = [TaskAttribute::Ordered, TaskAttribute::Simple, TaskAttribute::HeadOfQueue];
     for (i, attribute) in attributes.into_iter().enumerate() {
         let (itt, cmd_sn) = (harness.initiator().tag(), harness.initiator().number());
-        let mut command = write_command(itt, cmd_sn, 0, true);
-        command.cdb = Cdb::new(&[i as u8 + 1]).unwrap();
-        command.attribute = attribute;
+        let cdb = Cdb::new(&[i as u8 + 1]).unwrap();
+        let command = ScsiCommand { cdb, attribute, ..write_command(itt, cmd_sn, 0) };
         harness.initiator().send(command.encode(Bytes::new()));
     }
     assert_eq!(harness.take_command().cdb[0], 3, "only the head of the queue");

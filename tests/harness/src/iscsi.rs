@@ -10,7 +10,8 @@ use zgate_iscsi::framing::{Decoder, Digests, Encoder};
 use zgate_iscsi::initiator::{Initiator, LoginOutcome, LoginScript, Notice};
 use zgate_iscsi::login::{LoggedIn, Login, LoginContext, LoginState, LoginStatus, Offer};
 use zgate_iscsi::names::{Cid, IscsiName, PortalGroup, Tsih};
-use zgate_iscsi::pdu::{Bhs, Frame, Itt, Outgoing};
+use zgate_iscsi::pdu::{Bhs, Cdb, Frame, Itt, Lun, Outgoing, ScsiCommand, TaskAttribute};
+use zgate_iscsi::serial::Sn;
 use zgate_iscsi::session::{
     Command, Completion, ConnHandle, Event, Session, SessionConfig, TaskTag,
 };
@@ -19,6 +20,8 @@ use zgate_store::Payload;
 
 pub const INITIATOR: &str = "iqn.2026-01.test:initiator";
 pub const TARGET: &str = "iqn.2026-01.test:open";
+/// Logical unit of the tests' commands: 1.
+pub const LUN: Lun = Lun(0x0001_0000_0000_0000);
 
 pub struct Counter(pub u64);
 
@@ -83,7 +86,7 @@ pub struct Target {
     pub directory: Directory,
     pub offer: Offer,
     pub entropy: Counter,
-    pub window: Option<(zgate_iscsi::serial::Sn, zgate_iscsi::serial::Sn)>,
+    pub window: Option<(Sn, Sn)>,
 }
 
 impl Target {
@@ -304,6 +307,36 @@ impl Harness {
         self.session.handle_timeout(self.now);
         self.run();
     }
+}
+
+/// A SIMPLE command of [`LUN`] without data, TEST UNIT READY.
+pub fn scsi_command(itt: Itt, cmd_sn: Sn) -> ScsiCommand {
+    ScsiCommand {
+        immediate: false,
+        is_final: true,
+        read: false,
+        write: false,
+        attribute: TaskAttribute::Simple,
+        lun: LUN,
+        itt,
+        expected_bytes: 0,
+        cmd_sn,
+        exp_stat_sn: Sn(0),
+        cdb: Cdb::new(&[0]).unwrap(),
+        bidirectional_read_bytes: None,
+    }
+}
+
+/// The same as READ (10).
+pub fn read_command(itt: Itt, cmd_sn: Sn, expected_bytes: u32) -> ScsiCommand {
+    let cdb = Cdb::new(&[0x28]).unwrap();
+    ScsiCommand { read: true, expected_bytes, cdb, ..scsi_command(itt, cmd_sn) }
+}
+
+/// The same as WRITE (10), whose data is immediate or solicited.
+pub fn write_command(itt: Itt, cmd_sn: Sn, expected_bytes: u32) -> ScsiCommand {
+    let cdb = Cdb::new(&[0x2a]).unwrap();
+    ScsiCommand { write: true, expected_bytes, cdb, ..scsi_command(itt, cmd_sn) }
 }
 
 pub fn pattern(len: usize) -> Bytes {

@@ -1,6 +1,7 @@
 //! The shipped clusters, judged by Pacemaker's own scheduler: whether it takes the
 //! files, and what it does at a start, at a planned switch, after a crash, when a
-//! gateway ends and when the machines lose each other.
+//! gateway ends and when the machines lose each other. And `pair.sh`, which makes them:
+//! what it asks of pcs, and what it refuses.
 
 use std::fs;
 use std::io;
@@ -28,6 +29,11 @@ const ENDED: &str = "tank-gateway_monitor_10000@nas-a=7";
 const STANDBY_ENDED: &str = "tank-standby_monitor_10000@nas-b=7";
 /// Number of failures with which the gateway moves, its `migration-threshold`.
 const FAILURES: usize = 3;
+/// Arguments with which `pair.sh` adds a pool to the pair.
+const FURTHER: [&str; 2] = ["dozer", "192.0.2.11"];
+/// Address of the first pool, and one that nothing has.
+const TAKEN: &str = "192.0.2.10";
+const FREE: &str = "192.0.2.12";
 /// Constraint that Pacemaker adds for a planned switch.
 const MOVE: &str = "<rsc_location id=\"move\" rsc=\"tank\" node=\"nas-b\" score=\"INFINITY\"/>";
 
@@ -35,6 +41,8 @@ const MOVE: &str = "<rsc_location id=\"move\" rsc=\"tank\" node=\"nas-b\" score=
 pub(super) struct Cluster<'a> {
     dir: &'a Path,
     has_standby: bool,
+    /// The group of a further pool has been added.
+    has_further: bool,
 }
 
 /// Returns the content of a section of a configuration, without comments; empty if
@@ -48,6 +56,73 @@ fn section(text: &str, name: &str) -> String {
     let content =
         begin.and_then(|rest| rest.split_once(&format!("</{name}>")).map(|(c, _)| c.to_owned()));
     content.unwrap_or_default()
+}
+
+/// Returns the group of a further pool: that of the first one with other names.
+fn further(resources: &str) -> String {
+    let after = resources.split_once("<group ").map(|(_, rest)| rest);
+    let content = after.and_then(|rest| rest.split_once("</group>")).map(|(content, _)| content);
+    let group = format!("<group {}</group>", content.unwrap_or_default());
+    group.replace("tank", FURTHER[0]).replace(TAKEN, FURTHER[1])
+}
+
+/// Runs `pair.sh` in a shell with stand-ins: pcs says what it is asked for, ZFS has every pool
+/// protected, and `before` defines others. Returns what pcs was asked for.
+///
+/// # Errors
+/// The script failed: what pcs was asked for until then, and what the script said.
+fn pair_sh(
+    script: &Path,
+    before: &str,
+    cib: &Path,
+    arguments: &[&str],
+) -> Result<Vec<String>, String> {
+    let text = format!("pcs() {{ echo \"$*\"; }}; zpool() {{ echo on; }}; {before} . \"$0\"");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &text]).arg(script).args(arguments).env("CIB_file", cib);
+    let output = shell.output().map_err(|error| format!("sh: {error}"))?;
+    let asked = String::from_utf8_lossy(&output.stdout).into_owned();
+    match output.status.success() {
+        true => Ok(asked.lines().map(str::to_owned).collect()),
+        false => Err(asked + &String::from_utf8_lossy(&output.stderr)),
+    }
+}
+
+/// Expects that pcs made the group of this pool, in the order of its start, and nothing else.
+fn makes_group(asked: &[String], pool: &str) -> Result<(), String> {
+    let creation = |(action, _): (&str, &str)| {
+        let name = action.split(' ').next().unwrap_or_default().replace("tank", pool);
+        format!("resource create {name} ")
+    };
+    let mut expected = Vec::from(START.map(creation));
+    expected.push(format!("resource meta {pool} "));
+    let is_same = asked.len() == expected.len()
+        && asked.iter().zip(&expected).all(|(asked, expected)| asked.starts_with(expected));
+    if is_same { Ok(()) } else { Err(format!("not the group of {pool}: {asked:#?}")) }
+}
+
+/// Expects a refusal for this reason, before pcs was asked for anything.
+fn refused(done: &Result<Vec<String>, String>, reason: &str) -> Result<(), String> {
+    match done {
+        Err(said) if said.starts_with("pair.sh: ") && said.contains(reason) => Ok(()),
+        other => Err(format!("not refused for {reason}: {other:#?}")),
+    }
+}
+
+/// `pair.sh` adds the group of a further pool to a pair, changes nothing of what is there, and
+/// refuses what another resource has.
+pub(super) fn further_pool(dir: &Path) -> Result<(), String> {
+    let pair = Cluster::new(dir, false);
+    makes_group(&pair.run_pair_sh(&FURTHER)?, FURTHER[0])?;
+    refused(&pair.run_pair_sh(&[FURTHER[0], TAKEN]), TAKEN)?;
+    let both = Cluster::with_further_pool(dir);
+    for arguments in [&FURTHER[..0], &FURTHER[..]] {
+        let again = both.run_pair_sh(arguments)?;
+        if !again.is_empty() {
+            return Err(format!("{arguments:?} once more: {again:#?}"));
+        }
+    }
+    refused(&both.run_pair_sh(&[FURTHER[0], FREE]), "dozer-address")
 }
 
 /// Returns where an action is in a transition.
@@ -72,7 +147,11 @@ fn in_order(transition: &[String], actions: &[(&str, &str)]) -> Result<(), Strin
 
 impl<'a> Cluster<'a> {
     pub(super) fn new(dir: &'a Path, has_standby: bool) -> Self {
-        Self { dir, has_standby }
+        Self { dir, has_standby, has_further: false }
+    }
+
+    pub(super) fn with_further_pool(dir: &'a Path) -> Self {
+        Self { dir, has_standby: false, has_further: true }
     }
 
     /// Writes the cluster before its first transition.
@@ -83,6 +162,11 @@ impl<'a> Cluster<'a> {
             false => String::new(),
         };
         let of = |name: &str| section(&pair, name) + &section(&standby, name);
+        let mut resources = of("resources");
+        if self.has_further {
+            let group = further(&resources);
+            resources += &group;
+        }
         let state = |id: u8, name: &str| {
             format!(
                 "<node_state id=\"{id}\" uname=\"{name}\" in_ccm=\"true\" crmd=\"online\" \
@@ -94,11 +178,10 @@ impl<'a> Cluster<'a> {
         let text = format!(
             "<cib crm_feature_set=\"3.0.14\" validate-with=\"pacemaker-3.0\" admin_epoch=\"0\" \
              epoch=\"1\" num_updates=\"0\" have-quorum=\"1\" dc-uuid=\"1\"><configuration>\
-             <crm_config>{}</crm_config><nodes>{NODES}</nodes><resources>{}</resources>\
+             <crm_config>{}</crm_config><nodes>{NODES}</nodes><resources>{resources}</resources>\
              <constraints>{}</constraints><rsc_defaults>{}</rsc_defaults></configuration>\
              <status>{}{}</status></cib>",
             of("crm_config"),
-            of("resources"),
             of("constraints"),
             of("rsc_defaults"),
             state(1, "nas-a"),
@@ -112,6 +195,13 @@ impl<'a> Cluster<'a> {
         let output = output.map_err(|error| format!("{program}: {error}"))?;
         let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         if output.status.success() { Ok(said) } else { Err(format!("{program}: {said}")) }
+    }
+
+    /// Runs `pair.sh` on the cluster as it is before its first transition.
+    fn run_pair_sh(&self, arguments: &[&str]) -> Result<Vec<String>, String> {
+        self.write().map_err(|error| error.to_string())?;
+        let script = Path::new(FILES).join("pair.sh");
+        pair_sh(&script, "", &self.dir.join("cib.xml"), arguments)
     }
 
     /// Lets the cluster take its next steps; returns them.
@@ -172,6 +262,18 @@ impl<'a> Cluster<'a> {
             in_order(&steps, &[("tank-gateway stop", "nas-a"), ("tank-standby start", "nas-a")])?;
         }
         Ok(())
+    }
+
+    /// A planned switch of one pool leaves the group of the other one alone.
+    pub(super) fn apart(&self) -> Result<(), String> {
+        self.start()?;
+        self.ask_to_move()?;
+        let steps = self.transition(&[])?;
+        at(&steps, "tank-handover start", "nas-b")?;
+        match steps.iter().any(|line| line.contains(FURTHER[0])) {
+            true => Err(format!("the other pool is concerned: {steps:#?}")),
+            false => Ok(()),
+        }
     }
 
     /// After a crash, nothing starts before the other node has been fenced.
@@ -280,7 +382,7 @@ mod tests {
         let text = fs::read_to_string(Path::new("..").join(FILES).join("pair.sh")).unwrap();
         let text = text.replace("\\\n", " ");
         let made: Vec<&str> =
-            text.lines().filter_map(|line| line.strip_prefix("pcs resource create ")).collect();
+            text.lines().filter_map(|line| line.split("pcs resource create ").nth(1)).collect();
         assert_eq!(made.len(), START.len());
         for (made, (start, _)) in made.into_iter().zip(START) {
             let name = start.split(' ').next().unwrap().replace("tank", "$POOL");
@@ -288,6 +390,92 @@ mod tests {
             assert!(made.ends_with(" --group \"$POOL\""), "{made}");
         }
         assert!(!text.contains("pcs resource group"));
+    }
+
+    /// Runs `pair.sh` where `cibadmin` answers by these cases of the shell, and finds nothing
+    /// else.
+    fn run_on(answers: &str, arguments: &[&str]) -> Result<Vec<String>, String> {
+        let script = Path::new("..").join(FILES).join("pair.sh");
+        let cases = format!("cibadmin() {{ case \"$*\" in {answers} *) return 105 ;; esac; }};");
+        pair_sh(&script, &cases, Path::new(""), arguments)
+    }
+
+    #[test]
+    fn the_first_pool_comes_with_fencing_and_defaults() {
+        let asked = run_on("", &[]).unwrap();
+        let (shared, group) = asked.split_at(4);
+        let names = ["property", "stonith create fence-a", "stonith create fence-b", "resource"];
+        for (asked, name) in shared.iter().zip(names) {
+            assert!(asked.starts_with(&format!("{name} ")), "{asked}");
+        }
+        assert_eq!(makes_group(group, "tank"), Ok(()));
+    }
+
+    #[test]
+    fn a_further_pool_comes_alone() {
+        let asked = run_on("*stonith*) ;;", &FURTHER).unwrap();
+        assert_eq!(makes_group(&asked, FURTHER[0]), Ok(()));
+        assert!(asked[2].contains(" ip=192.0.2.11 "), "{}", asked[2]);
+    }
+
+    #[test]
+    fn a_group_that_was_cut_off_is_finished() {
+        let group = r#"*"*[@id='dozer']"|*"group[@id='dozer']") ;;"#;
+        let answers = format!(r#"*stonith*|*"[@id='dozer-pool']"*) ;; {group}"#);
+        let asked = run_on(&answers, &FURTHER).unwrap();
+        assert!(asked[0].starts_with("resource create dozer-gateway "), "{asked:#?}");
+        assert_eq!(asked.len(), 4);
+    }
+
+    #[test]
+    fn what_conflicts_is_refused_before_the_first_change() {
+        for (answers, arguments, reason) in [
+            ("", &FURTHER[..], "has no fencing"),
+            ("*stonith*) ;;", &FURTHER[..1], "usage: "),
+            ("*) return 102 ;;", &FURTHER[..0], "does Pacemaker run"),
+            ("*stonith*) ;;", &["a b", FREE][..], "the pool 'a b'"),
+            ("*stonith*) ;;", &["a:b", FREE][..], "the pool 'a:b'"),
+            ("*stonith*) ;;", &["", FREE][..], "the pool ''"),
+            ("*stonith*) ;;", &[FREE, "dozer"][..], "'dozer' is no address"),
+            (r#"*stonith*|*"@name='ip'"*) ;;"#, &FURTHER[..], "ip=192.0.2.11"),
+            (r#"*stonith*|*"*[@id='dozer']") ;;"#, &FURTHER[..], "something else"),
+            (r#"*stonith*|*"[@id='dozer']") ;;"#, &FURTHER[..], "something else"),
+            (r#"*stonith*|*"*[@id='dozer-address']") ;;"#, &FURTHER[..], "dozer-address is there"),
+            (r#"*stonith*|*"[@id='dozer-address']"*) ;;"#, &FURTHER[..], "which starts later"),
+        ] {
+            assert_eq!(refused(&run_on(answers, arguments), reason), Ok(()), "{answers}");
+        }
+    }
+
+    #[test]
+    fn a_pool_that_nothing_protects_is_refused_before_the_first_change() {
+        let script = Path::new("..").join(FILES).join("pair.sh");
+        let before = "zpool() { echo off; }; cibadmin() { return 105; };";
+        let done = pair_sh(&script, before, Path::new(""), &[]);
+        assert_eq!(refused(&done, "multihost=on tank"), Ok(()));
+    }
+
+    /// `pcs cluster setup` sets one, but no threshold: the monitor's first failure would move
+    /// nothing.
+    #[test]
+    fn a_stickiness_that_is_there_keeps_no_default_away() {
+        let asked = run_on("*resource-stickiness*) ;;", &[]).unwrap();
+        let wanted = "resource defaults update resource-stickiness=100 migration-threshold=1 \
+                      failure-timeout=10min";
+        assert!(asked.iter().any(|asked| asked == wanted), "{asked:#?}");
+    }
+
+    #[test]
+    fn arguments_prevail_over_values_that_were_edited() {
+        let text = fs::read_to_string(Path::new("..").join(FILES).join("pair.sh")).unwrap();
+        let edited = text.replace("\nPOOL=tank\n", "\nPOOL=data\n");
+        assert_ne!(edited, text);
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("pair.sh");
+        fs::write(&script, edited).unwrap();
+        let before = "cibadmin() { case \"$*\" in *stonith*) ;; *) return 105 ;; esac; };";
+        let asked = pair_sh(&script, before, Path::new(""), &FURTHER).unwrap();
+        assert_eq!(makes_group(&asked, FURTHER[0]), Ok(()));
     }
 
     /// Time limits of a form: resource, operation, seconds.

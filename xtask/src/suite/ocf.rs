@@ -1,7 +1,7 @@
 //! The resource agent of Pacemaker: what `ocf-tester` asks of every agent, and
 //! gateways that hang, die or are set up wrongly.
 
-use super::cluster::Cluster;
+use super::cluster::{self, Cluster};
 use crate::servers::zgate::{self, ZgateOptions, free_port};
 use crate::servers::{Scratch, ServerProcess};
 use crate::totals::Outcome;
@@ -225,6 +225,9 @@ pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
         outcome.check(&format!("{name}: a wire that is cut"), cluster.divided());
         outcome.check(&format!("{name}: a node without a file"), cluster.unable());
     }
+    let both = Cluster::with_further_pool(scratch.path());
+    outcome.check("a pair with two pools: one moves", both.apart());
+    outcome.check("pair.sh with a further pool", cluster::further_pool(scratch.path()));
     Ok(())
 }
 

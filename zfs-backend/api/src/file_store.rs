@@ -248,6 +248,19 @@ pub struct PosixAclEntry {
     pub perms: u8,
 }
 
+impl PosixAclEntry {
+    /// Returns the ACL that is equivalent to a mode.
+    #[must_use]
+    pub fn of_mode(mode: u32) -> [Self; 3] {
+        let entry = |tag, shift: u32| Self { tag, perms: ((mode >> shift) & 7) as u8 };
+        [
+            entry(PosixAclTag::UserObj, 6),
+            entry(PosixAclTag::GroupObj, 3),
+            entry(PosixAclTag::Other, 0),
+        ]
+    }
+}
+
 /// Access ACL and, for directories, the default ACL its children inherit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PosixAcl {
@@ -548,4 +561,15 @@ pub trait FileStore: Send + Sync {
 
     /// Returns the identity of the root's file system.
     fn fsid(&self) -> FsId;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mode_is_an_acl() {
+        let perms = PosixAclEntry::of_mode(0o754).map(|entry| entry.perms);
+        assert_eq!(perms, [7, 5, 4]);
+    }
 }

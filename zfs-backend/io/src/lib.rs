@@ -14,7 +14,8 @@
 //!   [`huge_pages`], [`low_water`], [`send_queue`] and [`share_blocks`] wrap system
 //!   calls that rustix lacks.
 //! * [`FilledPipe`] carries file data from a worker to a socket.
-//! * [`mountinfo`] reads the mount table.
+//! * [`mountinfo`] reads the mount table, `own_addresses` the interfaces of this machine.
+//! * [`errno`] says what error numbers mean for a store.
 //! * [`throttle`] bounds the number of log lines that a peer can cause.
 //!
 //! This is one of the few crates in which `unsafe` is allowed; every block
@@ -28,11 +29,14 @@ pub mod cached;
 pub mod continuation;
 pub mod credentials;
 pub mod engine;
+pub mod errno;
 pub mod file_handle;
 mod hang_detector;
 pub mod huge_pages;
 pub mod low_water;
 pub mod mountinfo;
+#[cfg(feature = "interfaces")]
+mod own_addresses;
 mod pipes;
 mod queue;
 pub mod reuse;
@@ -48,6 +52,8 @@ mod write_method;
 
 pub use cached::{forget_pages, is_resident};
 pub use engine::{EngineChoice, EngineKind, IoEngine};
+#[cfg(feature = "interfaces")]
+pub use own_addresses::own_addresses;
 pub use pipes::{FilledPipe, Pipes, max_pipes};
 pub use set_id::SetIdBits;
 pub use store_name::StoreName;

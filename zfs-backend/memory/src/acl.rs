@@ -14,7 +14,7 @@ impl Tree {
     pub(crate) fn get_acl(&self, node: &NodeHandle) -> StoreResult<PosixAcl> {
         let inode = self.inode(node)?;
         let access = match inode.acl.is_empty() {
-            true => from_mode(inode.mode),
+            true => PosixAclEntry::of_mode(inode.mode).to_vec(),
             false => inode.acl.clone(),
         };
         Ok(PosixAcl { access, default: inode.default_acl.clone() })
@@ -51,16 +51,6 @@ impl Tree {
         }
         self.attributes_changed(number)
     }
-}
-
-/// Returns the ACL that is equivalent to a mode.
-fn from_mode(mode: u32) -> Vec<PosixAclEntry> {
-    let entry = |tag, shift: u32| PosixAclEntry { tag, perms: ((mode >> shift) & 7) as u8 };
-    vec![
-        entry(PosixAclTag::UserObj, 6),
-        entry(PosixAclTag::GroupObj, 3),
-        entry(PosixAclTag::Other, 0),
-    ]
 }
 
 /// Returns whether the ACL has more entries than the three classes of a mode.

@@ -1,6 +1,6 @@
 //! POSIX ACLs of objects.
 
-use crate::acl_codec::{decode, encode, from_mode};
+use crate::acl_codec::{decode, encode};
 use crate::entry::Entry;
 use crate::errno::{OrStoreError, store_error};
 use crate::syscall;
@@ -25,7 +25,7 @@ impl Tree {
         };
         let access = match stored {
             Some(access) => access,
-            None => from_mode(self.live_attr(&entry)?.mode),
+            None => PosixAclEntry::of_mode(self.live_attr(&entry)?.mode).to_vec(),
         };
         let default = match entry.kind {
             FileKind::Directory => stored_default(&entry)?,

@@ -71,16 +71,6 @@ pub(crate) fn encode(entries: &[PosixAclEntry]) -> StoreResult<Vec<u8>> {
     Ok(raw)
 }
 
-/// Returns the ACL that is equivalent to a mode.
-pub(crate) fn from_mode(mode: u32) -> Vec<PosixAclEntry> {
-    let entry = |tag, shift: u32| PosixAclEntry { tag, perms: ((mode >> shift) & 7) as u8 };
-    vec![
-        entry(PosixAclTag::UserObj, 6),
-        entry(PosixAclTag::GroupObj, 3),
-        entry(PosixAclTag::Other, 0),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,11 +106,5 @@ mod tests {
         }
         let wide = [PosixAclEntry { tag: PosixAclTag::Other, perms: 8 }];
         assert_eq!(encode(&wide), Err(StoreError::Invalid));
-    }
-
-    #[test]
-    fn a_mode_is_an_acl() {
-        let perms: Vec<_> = from_mode(0o754).iter().map(|entry| entry.perms).collect();
-        assert_eq!(perms, [7, 5, 4]);
     }
 }

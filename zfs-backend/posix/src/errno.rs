@@ -1,54 +1,30 @@
-//! Meaning of the kernel's error numbers for the store: one table.
+//! Meaning of the kernel's error numbers for files.
 
 use rustix::io::Errno;
 use std::io;
 use zgate_store::{StoreError, StoreResult};
 
-/// Error numbers with a meaning of their own; all others are
-/// [`StoreError::Io`].
+/// Error numbers that mean something for files only.
 const MEANINGS: &[(Errno, StoreError)] = &[
     (Errno::NOENT, StoreError::NotFound),
     (Errno::EXIST, StoreError::Exists),
-    (Errno::PERM, StoreError::NotPermitted),
-    (Errno::ACCESS, StoreError::AccessDenied),
     (Errno::NOTDIR, StoreError::NotDirectory),
     (Errno::ISDIR, StoreError::IsDirectory),
     (Errno::LOOP, StoreError::IsSymlink),
-    (Errno::INVAL, StoreError::Invalid),
     (Errno::NAMETOOLONG, StoreError::NameTooLong),
     (Errno::ILSEQ, StoreError::BadName),
     (Errno::NOTEMPTY, StoreError::NotEmpty),
-    (Errno::NOSPC, StoreError::NoSpace),
-    (Errno::DQUOT, StoreError::QuotaExceeded),
-    (Errno::FBIG, StoreError::TooLarge),
-    (Errno::OVERFLOW, StoreError::TooLarge),
-    (Errno::ROFS, StoreError::ReadOnly),
     (Errno::XDEV, StoreError::CrossDevice),
     (Errno::MLINK, StoreError::TooManyLinks),
-    (Errno::STALE, StoreError::Stale),
     (Errno::NODATA, StoreError::NoXattr),
     (Errno::TOOBIG, StoreError::XattrTooBig),
     (Errno::RANGE, StoreError::XattrTooBig),
-    (Errno::OPNOTSUPP, StoreError::NotSupported),
-    (Errno::NOSYS, StoreError::NotSupported),
-    (Errno::NOTTY, StoreError::NotSupported),
-    (Errno::TXTBSY, StoreError::Busy),
-    (Errno::BUSY, StoreError::Busy),
-    (Errno::AGAIN, StoreError::Busy),
-    (Errno::INTR, StoreError::Busy),
     (Errno::DEADLK, StoreError::Busy),
-    (Errno::NOMEM, StoreError::OutOfResources),
-    (Errno::NFILE, StoreError::OutOfResources),
-    (Errno::MFILE, StoreError::OutOfResources),
-    (Errno::NOBUFS, StoreError::OutOfResources),
 ];
 
 /// Maps an error number to the store's error.
 pub(crate) fn store_error(errno: Errno) -> StoreError {
-    MEANINGS
-        .iter()
-        .find(|(known, _)| *known == errno)
-        .map_or(StoreError::Io, |(_, meaning)| *meaning)
+    zgate_io::errno::store_error(errno, MEANINGS)
 }
 
 /// Converts a system call's result to a store's.
@@ -81,6 +57,9 @@ mod tests {
     fn no_error_number_has_two_meanings() {
         let numbers: HashSet<_> = MEANINGS.iter().map(|(errno, _)| errno.raw_os_error()).collect();
         assert_eq!(numbers.len(), MEANINGS.len());
+        for (errno, _) in MEANINGS {
+            assert_eq!(zgate_io::errno::store_error(*errno, &[]), StoreError::Io, "{errno:?}");
+        }
     }
 
     #[test]

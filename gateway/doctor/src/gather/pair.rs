@@ -1,6 +1,6 @@
 //! Facts about a machine of a pair.
 
-use super::mounts;
+use super::{mounts, zfs};
 use crate::facts::{ClusterFacts, Mount, PairFacts};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -40,7 +40,7 @@ pub(crate) fn facts(config_path: &Path, socket: Option<&Path>, pool: Option<&str
     PairFacts {
         imported,
         visible: if imported { Ok(None) } else { visible(&tool, pool.as_deref()) },
-        multihost: name.filter(|_| imported).and_then(|name| multihost(&tool, &name)),
+        multihost: name.filter(|_| imported).and_then(|name| zfs::multihost(&tool, &name)),
         hostid: hostid(),
         hostid_is_kept: fs::metadata("/etc/hostid").is_ok_and(|file| file.len() == 4),
         gateway_answers: socket.is_some_and(|socket| gateway_answers(&socket)),
@@ -77,15 +77,6 @@ fn hostid() -> Option<u32> {
         let kept: [u8; 4] = fs::read("/etc/hostid").ok()?.try_into().ok()?;
         Some(u32::from_ne_bytes(kept))
     })
-}
-
-fn multihost(tool: &dyn Tool, pool: &PoolName) -> Option<bool> {
-    let text = tool.run("zpool", &["get", "-Hp", "-o", "value", "multihost", pool.as_str()]);
-    match text.ok()?.trim() {
-        "on" => Some(true),
-        "off" => Some(false),
-        _ => None,
-    }
 }
 
 /// Returns the state in which a pool could be imported; none if no disk of it is

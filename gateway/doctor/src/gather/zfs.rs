@@ -58,7 +58,7 @@ fn pool(zfs: &Discovery, name: String, state: PoolState) -> PoolFacts {
 }
 
 /// Returns the pool's property `multihost`.
-fn multihost(tool: &dyn Tool, pool: &PoolName) -> Option<bool> {
+pub(super) fn multihost(tool: &dyn Tool, pool: &PoolName) -> Option<bool> {
     let text = tool.run("zpool", &["get", "-Hp", "-o", "value", "multihost", pool.as_str()]);
     match text.ok()?.trim() {
         "on" => Some(true),

@@ -1,44 +1,27 @@
 //! CLONE (RFC 7862 §15.13): shares blocks, atomically.
 
 use super::Rule;
+use super::copy::open_files;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
-use crate::v4::request::io::{open_for_change, open_for_io};
-use crate::v4::state::shares::IoAccess;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Clone;
 use zgate_nfs_wire::v4::op::clone::Args;
-use zgate_store::FileKind;
 
 impl Rule for Clone {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
         cx.current()?;
         let from = cx.saved_object(Status::Isdir)?;
         let to = cx.writable_object()?;
-        for object in [&from, &to] {
-            match object.export.store.getattr(&object.node).await?.kind {
-                FileKind::Regular => {}
-                FileKind::Directory => return Err(Status::Isdir.into()),
-                _ => return Err(Status::WrongType.into()),
-            }
-        }
-        let source = open_for_io(cx, &from, args.from, IoAccess::Read).await?;
-        let (target, changing) = open_for_change(cx, &to, args.to, IoAccess::Write).await?;
-        if from.export.id != to.export.id {
-            return Err(Status::Xdev.into());
-        }
+        let (stateids, range) = ((args.from, args.to), (args.from_offset, args.count));
+        let (source, target, changing, size) = open_files(cx, (&from, &to), stateids, range).await?;
         let store = &to.export.store;
-        let size = store.getattr(&from.node).await?.size;
-        let end = args.from_offset.checked_add(args.count).ok_or(Status::Inval)?;
-        if args.from_offset > size || end > size {
-            return Err(Status::Inval.into());
-        }
         let Some(block) = store.traits().clone_block_bytes.map(u64::from) else {
             return Err(Status::Notsupp.into());
         };
         let aligned =
             args.from_offset.is_multiple_of(block) && args.to_offset.is_multiple_of(block);
-        let whole = args.count.is_multiple_of(block) || end == size;
+        let whole = args.count.is_multiple_of(block) || args.from_offset + args.count == size;
         if !aligned || !whole {
             return Err(Status::Inval.into());
         }

@@ -3,19 +3,54 @@
 mod job;
 
 use super::Rule;
+use crate::changes::ChangeGuard;
+use crate::namespace::Object;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
-use crate::v4::request::io::{open_for_change, open_for_io};
+use crate::v4::request::io::{IoFile, open_for_change, open_for_io};
 use crate::v4::state::shares::IoAccess;
 use job::Job;
 use zgate_nfs_wire::v4::op::Copy;
 use zgate_nfs_wire::v4::op::copy::{Args, Res};
-use zgate_nfs_wire::v4::{StableHow, Status};
+use zgate_nfs_wire::v4::{StableHow, Stateid, Status};
 use zgate_store::FileKind;
 
 /// Longest copy that is completed before the reply, in bytes; longer ones
 /// continue after it if the client allows that.
 const SYNCHRONOUS_BYTES: u64 = 64 << 20;
+
+/// Opens both files of a COPY or CLONE of `count` bytes from `offset` of the first one on.
+/// Returns the source, the target, its change, and the size of the source.
+///
+/// # Errors
+/// The client's fault: [`Status::Isdir`], [`Status::WrongType`], [`Status::Xdev`], or
+/// [`Status::Inval`] if the range does not lie in the source. Those of [`open_for_io`], and
+/// the store's.
+pub(super) async fn open_files(
+    cx: &Cx<'_>,
+    (from, to): (&Object, &Object),
+    (from_stateid, to_stateid): (Stateid, Stateid),
+    (offset, count): (u64, u64),
+) -> Result<(IoFile, IoFile, ChangeGuard, u64), Status> {
+    for object in [from, to] {
+        match object.export.store.getattr(&object.node).await?.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Status::Isdir),
+            _ => return Err(Status::WrongType),
+        }
+    }
+    let source = open_for_io(cx, from, from_stateid, IoAccess::Read).await?;
+    let (target, changing) = open_for_change(cx, to, to_stateid, IoAccess::Write).await?;
+    if from.export.id != to.export.id {
+        return Err(Status::Xdev);
+    }
+    let size = from.export.store.getattr(&from.node).await?.size;
+    let end = offset.checked_add(count).ok_or(Status::Inval)?;
+    if offset > size || end > size {
+        return Err(Status::Inval);
+    }
+    Ok((source, target, changing, size))
+}
 
 impl Rule for Copy {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
@@ -25,23 +60,8 @@ impl Rule for Copy {
         if !args.servers.is_empty() {
             return Err(Status::Notsupp.into());
         }
-        for object in [&from, &to] {
-            match object.export.store.getattr(&object.node).await?.kind {
-                FileKind::Regular => {}
-                FileKind::Directory => return Err(Status::Isdir.into()),
-                _ => return Err(Status::WrongType.into()),
-            }
-        }
-        let source = open_for_io(cx, &from, args.from, IoAccess::Read).await?;
-        let (target, changing) = open_for_change(cx, &to, args.to, IoAccess::Write).await?;
-        if from.export.id != to.export.id {
-            return Err(Status::Xdev.into());
-        }
-        let size = from.export.store.getattr(&from.node).await?.size;
-        let end = args.from_offset.checked_add(args.count).ok_or(Status::Inval)?;
-        if args.from_offset > size || end > size {
-            return Err(Status::Inval.into());
-        }
+        let (stateids, range) = ((args.from, args.to), (args.from_offset, args.count));
+        let (source, target, changing, size) = open_files(cx, (&from, &to), stateids, range).await?;
         let count = if args.count == 0 { size - args.from_offset } else { args.count };
         let to_end = args.to_offset.checked_add(count).ok_or(Status::Inval)?;
         let overlap = args.from_offset < to_end && args.to_offset < args.from_offset + count;
