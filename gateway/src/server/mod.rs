@@ -14,6 +14,7 @@ pub(crate) mod descriptors;
 mod events;
 pub(crate) mod handover;
 mod health;
+mod imported_pools;
 mod in_use;
 mod kept;
 mod limits;
