@@ -22,6 +22,7 @@ mod listen;
 mod live;
 mod memory;
 pub(crate) mod metrics;
+mod mount_table;
 mod pages;
 mod process;
 pub(crate) mod recent;
