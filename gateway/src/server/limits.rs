@@ -76,8 +76,12 @@ pub(crate) const HOLD_PAUSE: Duration = Duration::from_millis(20);
 /// Longest time for which connections are held, in seconds: a gateway that nobody
 /// stops serves again.
 pub(crate) const MAX_HOLD_SECONDS: u64 = 600;
+/// Time limit for reading the mount table: longer than a rollback keeps a file system
+/// suspended as a rule, which takes a transaction group of its pool.
+pub(crate) const MOUNT_TABLE_PATIENCE: Duration = Duration::from_secs(10);
 
 const _: () = assert!(POOL_PATIENCE.as_secs() < API_ANSWER_TIMEOUT.as_secs());
+const _: () = assert!(MOUNT_TABLE_PATIENCE.as_secs() < API_ANSWER_TIMEOUT.as_secs());
 const _: () = assert!(SYNC_PATIENCE.as_secs() + HOLD_PATIENCE.as_secs() < admin::TIMEOUT.as_secs());
 const _: () = assert!(API_TOOL_SECONDS < API_ANSWER_TIMEOUT.as_secs());
 const _: () = assert!(
