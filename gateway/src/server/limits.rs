@@ -77,6 +77,10 @@ pub(crate) const HOLD_PAUSE: Duration = Duration::from_millis(20);
 /// stops serves again.
 pub(crate) const MAX_HOLD_SECONDS: u64 = 600;
 
+/// Most replacements of datasets that wait for the thread that follows datasets. Behind them any
+/// dataset counts as replaced.
+pub(crate) const MAX_WAITING_REPLACEMENTS: usize = 4096;
+
 const _: () = assert!(POOL_PATIENCE.as_secs() < API_ANSWER_TIMEOUT.as_secs());
 const _: () = assert!(SYNC_PATIENCE.as_secs() + HOLD_PATIENCE.as_secs() < admin::TIMEOUT.as_secs());
 const _: () = assert!(API_TOOL_SECONDS < API_ANSWER_TIMEOUT.as_secs());

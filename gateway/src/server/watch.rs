@@ -1,6 +1,7 @@
 //! A thread that waits for changes and puts them into effect.
 
 mod replaced;
+mod requested;
 
 use self::replaced::{Announcer, Told};
 use super::absent::Source;
@@ -18,6 +19,8 @@ use zgate_control::PoolName;
 use zgate_control::replaced::Replacement;
 use zgate_control::watch::{Change, Listener, Watch, WatchEnd};
 
+pub(crate) use self::requested::ReplacementRequests;
+
 /// Interval at which stores are checked for idleness.
 const LOOK: Duration = Duration::from_secs(1);
 /// Time within which further changes are handled together with the first.
@@ -32,6 +35,7 @@ pub(crate) struct DatasetWatcher {
     stop: Arc<AtomicBool>,
     /// End of the watch of ZFS events, once there is one.
     watch_end: Arc<OnceLock<WatchEnd>>,
+    requests: Arc<ReplacementRequests>,
 }
 
 impl DatasetWatcher {
@@ -44,6 +48,11 @@ impl DatasetWatcher {
         Self::follow_changes(follow, gateway, changes, happened)
     }
 
+    /// Returns what tells clients of replaced content on request.
+    pub(crate) fn requests(&self) -> Arc<ReplacementRequests> {
+        Arc::clone(&self.requests)
+    }
+
     fn follow_changes(
         follow: &Arc<Reconciler>,
         gateway: &Arc<Gateway>,
@@ -51,11 +60,13 @@ impl DatasetWatcher {
         happened: Receiver<Change>,
     ) -> io::Result<Self> {
         let (stop, watch_end) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let announcer = Arc::new(Announcer::new(gateway));
+        let requests = Arc::new(ReplacementRequests::new(&announcer, changes.clone()));
         let runner = Runner {
             follow: Arc::clone(follow),
             gateway: Arc::clone(gateway),
             stop: Arc::clone(&stop),
-            announcer: Arc::new(Announcer::new(gateway)),
+            announcer,
             unsettled: Vec::new(),
             looked_at: None,
             trouble: None,
@@ -67,7 +78,7 @@ impl DatasetWatcher {
         };
         let builder = std::thread::Builder::new().name("zgate-follow".to_owned());
         builder.spawn(move || runner.run(&happened))?;
-        Ok(Self { stop, watch_end })
+        Ok(Self { stop, watch_end, requests })
     }
 }
 
@@ -86,8 +97,10 @@ fn listener(changes: Sender<Change>, announcer: Arc<Announcer>) -> Listener {
     let changes = std::sync::Mutex::new(changes);
     Arc::new(move |change| {
         // At once: a search for datasets that runs may take long.
-        if let Change::Replaced(replacement) = &change {
-            announcer.tell(replacement);
+        if let Change::Replaced(replacement) = &change
+            && !announcer.tell(replacement).is_queued
+        {
+            return;
         }
         let changes = changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // The receiver has ended.

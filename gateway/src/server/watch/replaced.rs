@@ -8,6 +8,7 @@
 
 use crate::exports::replaced::ReplacedDatasets;
 use crate::observe::throttle::warn_seldom;
+use crate::server::limits::MAX_WAITING_REPLACEMENTS;
 use crate::server::run::Gateway;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +20,17 @@ use zgate_nfs::namespace::ExportId;
 pub(super) struct Told {
     replacement: Replacement,
     exports: BTreeSet<ExportId>,
+}
+
+/// Extent of what was told at once.
+pub(super) struct Announced {
+    /// Number of exports whose clients were told.
+    pub(super) exports: usize,
+    /// Number of LUNs in which it was noted.
+    pub(super) luns: usize,
+    /// Set if the thread that follows datasets has to hear of it. Otherwise it does with what
+    /// waits for it already.
+    pub(super) is_queued: bool,
 }
 
 /// Tells clients of replaced content.
@@ -68,11 +80,11 @@ impl Announcer {
 
     /// Tells clients of what may have been replaced, by what is known of mounts and names. Waits
     /// for no storage.
-    pub(super) fn tell(&self, replacement: &Replacement) {
+    pub(super) fn tell(&self, replacement: &Replacement) -> Announced {
         let mut told = Told { replacement: replacement.clone(), exports: BTreeSet::new() };
         let (exports, luns) = self.note(&mut told);
         log(replacement, exports, luns);
-        self.lock_told().push_back(told);
+        Announced { exports, luns, is_queued: queue(&mut self.lock_told(), told) }
     }
 
     /// Returns the replacement that was told first, once.
@@ -98,6 +110,26 @@ impl Announcer {
         let count = exports.len();
         told.exports.extend(exports);
         (count, luns)
+    }
+}
+
+/// Queues what was told for the thread that follows datasets, which may hang in a search; false:
+/// the queue is full, and has it.
+fn queue(waiting: &mut VecDeque<Told>, told: Told) -> bool {
+    if waiting.len() < MAX_WAITING_REPLACEMENTS {
+        waiting.push_back(told);
+        return true;
+    }
+    let any = Told { replacement: Replacement::Any, exports: BTreeSet::new() };
+    match waiting.back_mut().filter(|last| last.replacement == Replacement::Any) {
+        Some(last) => {
+            *last = any;
+            false
+        }
+        None => {
+            waiting.push_back(any);
+            true
+        }
     }
 }
 
