@@ -388,7 +388,7 @@ mod tests {
         let replaced = |name: &str| {
             let names = [name.parse::<zgate_control::DatasetName>().unwrap()];
             let replaced = ReplacedDatasets::named(&names);
-            opened.stores.content_replaced(&replaced, &mounts, &BTreeSet::new())
+            opened.stores.content_replaced(&replaced, Some(&mounts[..]), &BTreeSet::new())
         };
         assert!(replaced("tank/b").is_empty());
         assert_eq!(losses(), before);
@@ -399,11 +399,17 @@ mod tests {
         assert_eq!(changed, 2, "their clients write again what they have not committed");
         // Which one is not known: all that lie in ZFS.
         let any = |told: &BTreeSet<ExportId>| {
-            opened.stores.content_replaced(&ReplacedDatasets::Any, &mounts, told)
+            opened.stores.content_replaced(&ReplacedDatasets::Any, Some(&mounts[..]), told)
         };
         let foreign = BTreeSet::from([ExportId::from_pseudo_path("/above-mounted-foreign")]);
         assert_eq!(any(&told), foreign, "the others know it");
         assert_eq!(any(&BTreeSet::new()), &told | &foreign);
+        // Nobody knows the mounts: any export may show it.
+        let names = ["tank/b".parse::<zgate_control::DatasetName>().unwrap()];
+        let replaced = ReplacedDatasets::named(&names);
+        let others = opened.stores.content_replaced(&replaced, None, &told);
+        let other = ExportId::from_pseudo_path("/other");
+        assert_eq!(others, &foreign | &BTreeSet::from([other]));
         assert!(opened.stores.show_any_dataset(&mounts));
         assert!(!opened.stores.show_any_dataset(&[]), "no mount is ZFS's");
     }

@@ -59,6 +59,7 @@ pub(crate) struct Inventory<'a> {
     pub datasets: &'a [Dataset],
     /// Volumes that the API made.
     pub made: &'a [VolumeRecord],
+    /// Pools of which it is certain that a served dataset that is not listed does not exist.
     pub pools: &'a BTreeSet<PoolName>,
     /// Pools of which nobody knows what they have.
     pub untold: &'a BTreeSet<PoolName>,
@@ -486,6 +487,14 @@ impl Memory {
         let ended = names.filter(|held| held.is_within(name)).cloned().collect();
         self.holds.retain(|_, hold| !hold.name.is_within(name));
         ended
+    }
+
+    /// Returns the pools of served datasets that are not among these.
+    pub(crate) fn pools_of_unlisted(&self, listed: &[Dataset]) -> BTreeSet<PoolName> {
+        let known: BTreeSet<u64> = listed.iter().map(|dataset| dataset.guid).collect();
+        let unlisted = self.served.iter().filter(|((_, guid), _)| !known.contains(guid));
+        let pool = |served: &Served| Some(served.settings.dataset.as_ref()?.name.pool());
+        unlisted.filter_map(|(_, served)| pool(served)).collect()
     }
 
     /// Returns whether an evaluation is due at `now` although nothing has

@@ -113,11 +113,11 @@ impl OpenStores {
 
     /// Notes that the content of datasets may have been replaced, in each store that shows one
     /// and is not of an export that was `told` of it; returns the numbers of their exports.
-    /// `mounts`: the mount table.
+    /// `mounts`: the mount table; while nobody knows it, any store may show any dataset.
     pub(crate) fn content_replaced(
         &self,
         replaced: &ReplacedDatasets<'_>,
-        mounts: &[MountLine],
+        mounts: Option<&[MountLine]>,
         told: &BTreeSet<ExportId>,
     ) -> BTreeSet<ExportId> {
         let mut concerned = BTreeSet::new();
@@ -134,15 +134,18 @@ impl OpenStores {
 
     /// Returns whether a store shows a dataset.
     pub(crate) fn show_any_dataset(&self, mounts: &[MountLine]) -> bool {
-        self.showing(&ReplacedDatasets::Any, mounts).next().is_some()
+        self.showing(&ReplacedDatasets::Any, Some(mounts)).next().is_some()
     }
 
-    /// Returns the stores that show one of the datasets, alone or among others.
+    /// Returns the stores that show one of the datasets, alone or among others; all without a
+    /// mount table.
     fn showing<'a>(
         &'a self,
         datasets: &'a ReplacedDatasets<'_>,
-        mounts: &'a [MountLine],
+        mounts: Option<&'a [MountLine]>,
     ) -> impl Iterator<Item = &'a (Key, OpenStore)> {
+        let is_unknown = mounts.is_none();
+        let mounts: &[MountLine] = mounts.unwrap_or_default();
         let is_concerned =
             move |mount: &MountLine| mount.kind == b"zfs" && datasets.has(&mount.source);
         let points: Vec<&Path> =
@@ -153,13 +156,14 @@ impl OpenStores {
             let around = mounts.iter().filter(|mount| path.starts_with(point_of(mount)));
             around.max_by_key(|mount| mount.point.len()).is_some_and(is_concerned)
         };
-        self.0.iter().filter(move |(_, store)| match store {
+        let shows = move |store: &OpenStore| match store {
             OpenStore::Fixed(store, _) => is_below(store.path()) || is_around(store.path()),
             OpenStore::Dataset(store) => {
                 store.name().is_some_and(|name| datasets.has(name.as_bytes()))
                     || store.mounted_at().is_some_and(|path| is_below(&path))
             }
-        })
+        };
+        self.0.iter().filter(move |(_, store)| is_unknown || shows(store))
     }
 
     /// Returns the places of paths.

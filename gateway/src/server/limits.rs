@@ -76,6 +76,9 @@ pub(crate) const HOLD_PAUSE: Duration = Duration::from_millis(20);
 /// Longest time for which connections are held, in seconds: a gateway that nobody
 /// stops serves again.
 pub(crate) const MAX_HOLD_SECONDS: u64 = 600;
+/// Time limit for reading the mount table: longer than a rollback keeps a file system
+/// suspended as a rule, which takes a transaction group of its pool.
+pub(crate) const MOUNT_TABLE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Most replacements of datasets that wait for the thread that follows datasets. Behind them any
 /// dataset counts as replaced.

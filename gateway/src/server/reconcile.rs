@@ -102,6 +102,7 @@ pub(super) struct Found {
     pub(super) datasets: Vec<Dataset>,
     /// Volumes that the API made.
     made: Vec<VolumeRecord>,
+    /// See [`Inventory::pools`].
     pools: BTreeSet<PoolName>,
     /// Pools that did not answer in time: what is found of them may be old.
     pub(super) late: BTreeSet<PoolName>,
@@ -263,12 +264,11 @@ impl Reconciler {
             return Ok(Found::default());
         }
         let mut pools: BTreeSet<PoolName> = bases.iter().map(|base| base.pool()).collect();
-        let listed = self.list_pools(&pools)?;
-        let listed: Option<BTreeSet<&str>> = listed.as_ref().map(|text| text.lines().collect());
+        let imported = self.list_pools(&pools)?;
         let (mut datasets, mut made) = (Vec::new(), Vec::new());
         let (mut late, mut incomplete) = (BTreeSet::new(), false);
         for pool in &pools {
-            let answers = match &listed {
+            let answers = match &imported {
                 Some(_) => self.answers_of(pool, &bases, plan)?,
                 None => self.last_answers(pool, true),
             };
@@ -277,13 +277,13 @@ impl Reconciler {
             datasets.extend(answers.datasets);
             made.extend(answers.made);
         }
-        let untold = self.untold(&pools, listed.as_ref());
-        // Last: while a pool is being exported, the pool is listed but some or
-        // all of its datasets are not. If the pool's root can be opened
-        // afterwards, datasets that were not listed do not exist.
-        let is_listed =
-            |pool: &PoolName| listed.as_ref().is_some_and(|all| all.contains(pool.as_str()));
-        pools.retain(|pool| is_listed(pool) && !late.contains(pool) && self.is_open(pool));
+        let untold = self.untold(&pools, imported.as_ref());
+        pools.retain(|pool| !late.contains(pool));
+        // Last: a pool may have been away while its datasets were listed.
+        match &imported {
+            Some(imported) => self.retain_lasting(&mut pools, imported, &datasets),
+            None => pools.clear(),
+        }
         let incomplete = incomplete && self.has_patience(plan, Instant::now());
         Ok(Found { datasets, made, pools, late, untold, incomplete })
     }
@@ -349,11 +349,6 @@ impl Reconciler {
             }
         }
         has_answered
-    }
-
-    fn is_open(&self, pool: &PoolName) -> bool {
-        let name = self.discovery.tool().run("zfs", &["list", "-H", "-o", "name", pool.as_str()]);
-        name.is_ok()
     }
 
     /// Returns the runner of `zfs` and `zpool`.
@@ -448,26 +443,6 @@ mod tests {
         assert_eq!(numbers(), [1, 7]);
         follow.number_around(&LiveChange::RemoveLun { target: target(), number: 1 });
         assert_eq!(numbers(), [7]);
-    }
-
-    /// A pool that is being exported: it is listed, but its datasets are not.
-    struct Leaving {
-        root_opens: bool,
-    }
-
-    impl Tool for Leaving {
-        fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
-            let root = ["list", "-H", "-o", "name", "lab"];
-            match program {
-                "zpool" => Ok("lab\nother\n".to_owned()),
-                _ if arguments == root && self.root_opens => Ok("lab\n".to_owned()),
-                _ => Err(ToolError::Failed {
-                    command: "zfs list".to_owned(),
-                    status: Some(1),
-                    said: "cannot open 'lab/data': dataset does not exist".to_owned(),
-                }),
-            }
-        }
     }
 
     /// Two pools with one dataset each; one of them may hang.
@@ -575,18 +550,5 @@ mod tests {
         };
         follow.replace(&config, resume).unwrap();
         assert!(follow.state().memory.holds.is_empty());
-    }
-
-    #[test]
-    fn a_pool_that_is_being_exported_is_away_and_not_empty() {
-        let config = "[[export]]\ndataset = \"lab/data/*\"\npseudo = \"/d\"\n";
-        let config = zgate_config::parse(config, std::path::Path::new("x")).unwrap();
-        let plan = Plan::of(&config).unwrap();
-        for root_opens in [false, true] {
-            let follow = with(Leaving { root_opens });
-            let found = follow.find(&plan).unwrap();
-            assert!(found.datasets.is_empty());
-            assert_eq!(found.pools.len(), usize::from(root_opens));
-        }
     }
 }

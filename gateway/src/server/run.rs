@@ -7,6 +7,7 @@ use super::health::Health;
 use super::in_use;
 use super::listen::Awaited;
 use super::memory::{self, Memory, MemoryPlan};
+use super::mount_table::MountTable;
 use super::process::{
     divide_descriptors, drop_cap_sys_resource, prefer_thread, raise_descriptor_limit,
 };
@@ -53,7 +54,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use zgate_control::DatasetName;
-use zgate_io::mountinfo::{self, MountLine};
+use zgate_io::mountinfo::MountLine;
 use zgate_iscsi::login::Transport;
 use zgate_nfs::namespace::{ExportId, Namespace};
 use zgate_posix::PosixOptions;
@@ -85,6 +86,8 @@ pub(crate) struct Gateway {
     stores: std::sync::Mutex<Arc<OpenStores>>,
     /// Serializes changes of the stores, which may wait for storage that hangs.
     replacing: std::sync::Mutex<()>,
+    /// The same for all who read it: of those that hang, one is enough.
+    pub(super) mount_table: Arc<MountTable>,
     drain: Duration,
 }
 
@@ -230,6 +233,7 @@ impl Gateway {
             state_dir,
             stores: Arc::new(stores).into(),
             replacing: std::sync::Mutex::new(()),
+            mount_table: Arc::new(MountTable::of_this_process()),
             drain: settings.drain,
         })
     }
@@ -367,18 +371,25 @@ impl Gateway {
     /// Tells NFS clients that the content of datasets may have been replaced, by a rollback: they
     /// write again what they have not committed, and return their delegations.
     pub(crate) fn content_replaced(&self, datasets: &[DatasetName]) {
-        // Without the table, the stores of the datasets alone are found, by their names.
-        let mounts = mountinfo::read().unwrap_or_default();
-        self.note_replaced(&ReplacedDatasets::named(datasets), &mounts, &BTreeSet::new());
+        self.content_replaced_by(datasets, &self.mount_table);
+    }
+
+    /// Does the same by this mount table.
+    pub(super) fn content_replaced_by(&self, datasets: &[DatasetName], table: &MountTable) {
+        // After an error, the stores of the datasets alone are found, by their names.
+        let mounts = table.read().map(Result::unwrap_or_default);
+        let replaced = ReplacedDatasets::named(datasets);
+        self.note_replaced(&replaced, mounts.as_deref(), &BTreeSet::new());
     }
 
     /// Does the same by a mount table that was read before, but not in exports whose clients
-    /// were `told` of it; in LUNs, what initiators discarded counts as content again. Waits for
-    /// no storage. Returns the exports, and the number of LUNs, that show one of the datasets.
+    /// were `told` of it; without a table, any export may show the datasets. In LUNs, what
+    /// initiators discarded counts as content again. Waits for no storage. Returns the exports,
+    /// and the number of LUNs, that may show one of the datasets.
     pub(crate) fn note_replaced(
         &self,
         replaced: &ReplacedDatasets<'_>,
-        mounts: &[MountLine],
+        mounts: Option<&[MountLine]>,
         told: &BTreeSet<ExportId>,
     ) -> (BTreeSet<ExportId>, usize) {
         let exports = self.stores().content_replaced(replaced, mounts, told);

@@ -1,6 +1,7 @@
 //! Pools that have not answered since the start, as after a takeover while ZFS is
 //! blocked: nobody knows what they have, and their clients wait.
 
+use super::imported_pools::ImportedPools;
 use super::reconcile::{LATE_POOL_PAUSE, PoolAnswers, Reconciler};
 use crate::exports::limits::UNKNOWN_PATIENCE;
 use crate::exports::plan::Plan;
@@ -17,7 +18,7 @@ impl Reconciler {
     pub(super) fn list_pools(
         &self,
         pools: &BTreeSet<PoolName>,
-    ) -> Result<Option<String>, ToolError> {
+    ) -> Result<Option<ImportedPools>, ToolError> {
         let (is_late, is_unknown) = {
             let all = self.answers();
             let is_late = |pool: &PoolName| all.get(pool).is_some_and(PoolAnswers::is_late);
@@ -25,7 +26,7 @@ impl Reconciler {
             (pools.iter().all(is_late), !pools.iter().all(is_known))
         };
         let discovery = if is_late { &self.hasty } else { &self.discovery };
-        match discovery.tool().run("zpool", &["list", "-H", "-o", "name"]) {
+        match ImportedPools::list(&**discovery.tool()) {
             Err(error) if error.is_late() && is_unknown => {
                 tracing::warn!(%error, "the pools are not listed: clients of their datasets wait");
                 Ok(None)
@@ -50,15 +51,15 @@ impl Reconciler {
     }
 
     /// Returns those of these pools of which nobody knows what they have: they have never
-    /// answered, or are not among the imported ones, `listed`, as far as those are known.
+    /// answered, or are not among the imported ones, as far as those are known.
     pub(super) fn untold(
         &self,
         pools: &BTreeSet<PoolName>,
-        listed: Option<&BTreeSet<&str>>,
+        imported: Option<&ImportedPools>,
     ) -> BTreeSet<PoolName> {
         let answers = self.answers();
         let has_told = |pool: &PoolName| answers.get(pool).is_some_and(|last| last.is_known);
-        let is_away = |pool: &PoolName| listed.is_some_and(|all| !all.contains(pool.as_str()));
+        let is_away = |pool: &PoolName| imported.is_some_and(|all| !all.has(pool));
         pools.iter().filter(|&pool| is_away(pool) || !has_told(pool)).cloned().collect()
     }
 

@@ -45,7 +45,8 @@ impl DatasetWatcher {
     /// If no thread can be started.
     pub(crate) fn start(follow: &Arc<Reconciler>, gateway: &Arc<Gateway>) -> io::Result<Self> {
         let (changes, happened) = channel();
-        Self::follow_changes(follow, gateway, changes, happened)
+        let announcer = Arc::new(Announcer::new(gateway));
+        Self::follow_changes(follow, gateway, announcer, changes, happened)
     }
 
     /// Returns what tells clients of replaced content on request.
@@ -56,11 +57,11 @@ impl DatasetWatcher {
     fn follow_changes(
         follow: &Arc<Reconciler>,
         gateway: &Arc<Gateway>,
+        announcer: Arc<Announcer>,
         changes: Sender<Change>,
         happened: Receiver<Change>,
     ) -> io::Result<Self> {
         let (stop, watch_end) = (Arc::new(AtomicBool::new(false)), Arc::default());
-        let announcer = Arc::new(Announcer::new(gateway));
         let requests = Arc::new(ReplacementRequests::new(&announcer, changes.clone()));
         let runner = Runner {
             follow: Arc::clone(follow),
@@ -165,7 +166,7 @@ impl Runner {
                 for (_, store) in self.gateway.followed() {
                     store.look();
                 }
-                if self.follow.is_due(now) || now >= next_scan {
+                if self.look_again() || self.follow.is_due(now) || now >= next_scan {
                     wanted.get_or_insert_with(|| Wanted::again(None));
                 }
             }
@@ -212,7 +213,19 @@ impl Runner {
         }
         self.looked_at = version;
         self.announcer.look_at_mounts();
-        self.gateway.serves_zfs(&self.announcer.mounts())
+        // While nobody knows the mounts, anything may.
+        self.announcer.has_missed_mounts() || self.gateway.serves_zfs(&self.announcer.mounts())
+    }
+
+    /// Looks at the mount table again when it may be read again after it was not in time;
+    /// returns whether what it shows now may affect what is served.
+    fn look_again(&mut self) -> bool {
+        if !self.announcer.is_look_due() {
+            return false;
+        }
+        self.looked_at = None;
+        // A search was due when the first look was missed.
+        self.matters(&Change::Mounts) && !self.announcer.has_missed_mounts()
     }
 
     /// Asks late pools with the full time limit, in a thread of its own: neither changes of

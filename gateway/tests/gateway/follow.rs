@@ -58,7 +58,7 @@ impl Fixture {
                 fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
                 fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
             }
-            fs::write(dir.join("pools"), "tank\n").unwrap();
+            fs::write(dir.join("pools"), "tank\t1\n").unwrap();
             fs::write(dir.join("events"), "").unwrap();
             let made = mount("none", dir.join("keep"), "tmpfs", MountFlags::empty(), c"size=4m");
             ready = made.and_then(|()| mount_bind(dir.join("keep"), dir.join("mnt/a"))).is_ok();
@@ -107,7 +107,10 @@ fn list(dir: &Path, datasets: &[(&str, u64, &str)]) {
             "{name}\tfilesystem\t{guid}\t1\t1\t1\t1\t131072\t-\t-\tstandard\tlatency\toff\t0\t0\t0\t0\t0\toff\thidden\toff\t-\ton\t{mounted}\t{at}\n"
         )
     };
-    fs::write(dir.join("list"), datasets.iter().map(line).collect::<String>()).unwrap();
+    // As a whole: a search may read it at any time.
+    let new = dir.join("list.new");
+    fs::write(&new, datasets.iter().map(line).collect::<String>()).unwrap();
+    fs::rename(new, dir.join("list")).unwrap();
 }
 
 fn eventually<T, E: std::fmt::Debug>(what: &str, mut attempt: impl FnMut() -> Result<T, E>) -> T {
@@ -174,15 +177,16 @@ fn a_dataset_in_use_is_let_go_of_on_request() {
     unmount(fixture.at("a"), UnmountFlags::empty()).unwrap();
     let delayed = client.read(&file.fh, file.stateid, 0, 100).unwrap_err();
     assert_eq!(delayed.status(), Some(Status::Delay));
-    // Its pool is exported, and imported again.
+    // Its pool is exported, maybe while a search that has seen it imported lists its datasets.
     fs::write(fixture.dir.join("pools"), "").unwrap();
     fixture.becomes(&[]);
     std::thread::sleep(Duration::from_secs(1));
     refused(client.lookup(&root, "file"), Status::Delay).unwrap();
     mount_bind(fixture.dir.join("keep"), fixture.at("a")).unwrap();
-    fs::write(fixture.dir.join("pools"), "tank\n").unwrap();
+    // It is imported again, and listed no earlier than its datasets.
     let place = fixture.at("a").display().to_string();
     fixture.becomes(&[("tank/m/a", 7, &place)]);
+    fs::write(fixture.dir.join("pools"), "tank\t2\n").unwrap();
     let (_, data) = eventually("back", || client.read(&file.fh, file.stateid, 0, 100));
     assert_eq!(data, b"kept");
     client.close(&file).unwrap();

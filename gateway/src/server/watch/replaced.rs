@@ -4,16 +4,19 @@
 //! ZFS reports it while the file system is suspended, and requests that came before are answered
 //! once it is there again. So the stores are told on the thread that reads the events, by the
 //! mount table as it was read last: reading it waits for suspended file systems. The thread that
-//! follows datasets reads it afterwards, and tells what it shows besides.
+//! follows datasets has it read afterwards, and tells what it shows besides. While it cannot be
+//! read in time, any export may show the dataset.
 
 use crate::exports::replaced::ReplacedDatasets;
 use crate::observe::throttle::warn_seldom;
 use crate::server::limits::MAX_WAITING_REPLACEMENTS;
+use crate::server::mount_table::MountTable;
 use crate::server::run::Gateway;
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zgate_control::replaced::Replacement;
-use zgate_io::mountinfo::{self, MountLine};
+use zgate_io::mountinfo::MountLine;
 use zgate_nfs::namespace::ExportId;
 
 /// A replacement, and the exports whose clients were told of it.
@@ -36,8 +39,12 @@ pub(super) struct Announced {
 /// Tells clients of replaced content.
 pub(super) struct Announcer {
     gateway: Arc<Gateway>,
+    table: Arc<MountTable>,
     /// The mount table as it was read last.
     mounts: Mutex<Arc<Vec<MountLine>>>,
+    /// Set from a look at it that was not in time until it is read again: nobody knows the
+    /// mounts.
+    has_missed: AtomicBool,
     /// Replacements that were told at once, in the order of their events, until the thread that
     /// follows datasets hears of them.
     told: Mutex<VecDeque<Told>>,
@@ -46,8 +53,18 @@ pub(super) struct Announcer {
 impl Announcer {
     /// Knows no mounts until it has looked at them.
     pub(super) fn new(gateway: &Arc<Gateway>) -> Self {
-        let gateway = Arc::clone(gateway);
-        Self { gateway, mounts: Mutex::default(), told: Mutex::default() }
+        Self::reading(gateway, Arc::clone(&gateway.mount_table))
+    }
+
+    /// The same with another mount table than the gateway's.
+    pub(super) fn reading(gateway: &Arc<Gateway>, table: Arc<MountTable>) -> Self {
+        Self {
+            gateway: Arc::clone(gateway),
+            table,
+            mounts: Mutex::default(),
+            has_missed: AtomicBool::new(false),
+            told: Mutex::default(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<Vec<MountLine>>> {
@@ -63,18 +80,34 @@ impl Announcer {
         Arc::clone(&self.lock())
     }
 
-    /// Reads the mount table, which waits for suspended file systems; returns whether other
-    /// datasets may be mounted than before, or elsewhere.
+    /// Returns whether a look at the mount table was not in time, and none has been since.
+    pub(super) fn has_missed_mounts(&self) -> bool {
+        self.has_missed.load(Ordering::Acquire)
+    }
+
+    /// Returns whether the mount table is to be looked at again: a look was not in time, and no
+    /// reader waits any more.
+    pub(super) fn is_look_due(&self) -> bool {
+        self.has_missed_mounts() && !self.table.is_waiting()
+    }
+
+    /// Reads the mount table, which waits for suspended file systems up to a limit; returns
+    /// whether other datasets may be mounted than before, or elsewhere.
     pub(super) fn look_at_mounts(&self) -> bool {
-        let now = match mountinfo::read() {
-            Ok(now) => Arc::new(now),
+        let now = match self.table.read() {
+            Some(Ok(now)) => Arc::new(now),
             // One file system that is broken is enough for it. The others are where they were.
-            Err(error) => {
+            Some(Err(error)) => {
                 tracing::debug!(%error, "the mount table cannot be read");
+                return true;
+            }
+            None => {
+                self.has_missed.store(true, Ordering::Release);
                 return true;
             }
         };
         let before = std::mem::replace(&mut *self.lock(), Arc::clone(&now));
+        self.has_missed.store(false, Ordering::Release);
         of_datasets(&before).ne(of_datasets(&now))
     }
 
@@ -106,7 +139,8 @@ impl Announcer {
             Replacement::Any => ReplacedDatasets::Any,
         };
         let mounts = self.mounts();
-        let (exports, luns) = self.gateway.note_replaced(&replaced, &mounts, &told.exports);
+        let known = if self.has_missed_mounts() { None } else { Some(mounts.as_slice()) };
+        let (exports, luns) = self.gateway.note_replaced(&replaced, known, &told.exports);
         let count = exports.len();
         told.exports.extend(exports);
         (count, luns)

@@ -11,11 +11,13 @@ use crate::nfs::tcp::tests::gateway_with;
 use crate::observe::audit::Asker;
 use crate::observe::log_of_test::logged;
 use crate::server::limits::MAX_WAITING_REPLACEMENTS;
+use crate::server::mount_table::MountTable;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use tracing::Level;
 use zgate_config::Config;
 use zgate_control::{Discovery, Tool, ToolError};
+use zgate_io::mountinfo::MountLine;
 
 /// A pool with one zvol.
 struct OneZvol;
@@ -227,6 +229,41 @@ fn losses(gateway: &Gateway) -> Vec<u64> {
     namespace.exports().map(|export| export.store.losses()).collect()
 }
 
+/// Starts the thread that follows these changes.
+fn start(
+    follow: &Arc<Reconciler>,
+    gateway: &Arc<Gateway>,
+    announcer: Announcer,
+    (changes, happened): (&Sender<Change>, Receiver<Change>),
+) -> (DatasetWatcher, Arc<Announcer>) {
+    let (announcer, changes) = (Arc::new(announcer), changes.clone());
+    let known = Arc::clone(&announcer);
+    let watcher = DatasetWatcher::follow_changes(follow, gateway, announcer, changes, happened);
+    (watcher.unwrap(), known)
+}
+
+/// A mount table that is not read in time, what is told when a read begins, and what each read
+/// waits for.
+fn hanging_table() -> (Arc<MountTable>, Receiver<()>, Sender<()>) {
+    let ((begins, begun), (end, ends)) = (channel(), channel::<()>());
+    let ends = Mutex::new(ends);
+    let reader = move || -> io::Result<Vec<MountLine>> {
+        // The test may have ended.
+        let _ = begins.send(());
+        let _ = ends.lock().unwrap().recv();
+        Ok(Vec::new())
+    };
+    (Arc::new(MountTable::with(Arc::new(reader), Duration::ZERO)), begun, end)
+}
+
+fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        std::thread::yield_now();
+    }
+}
+
 /// Lets the pause between questions to late pools pass.
 fn end_pause(follow: &Reconciler) {
     let now = Instant::now();
@@ -243,16 +280,13 @@ fn a_late_pool_that_is_asked_delays_neither_another_one_nor_the_stop() {
     *tool.waits.lock().unwrap() = Some((begins, ends));
     end_pause(&follow);
     let (changes, happened) = channel();
-    let watcher =
-        DatasetWatcher::follow_changes(&follow, &gateway, changes.clone(), happened).unwrap();
+    let announcer = Announcer::new(&gateway);
+    let (watcher, _) = start(&follow, &gateway, announcer, (&changes, happened));
     has_begun.recv_timeout(PATIENCE).unwrap();
     tool.names.lock().unwrap().push("b");
     changes.send(Change::Restarted).unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    while gateway.followed().len() < 2 {
-        assert!(Instant::now() < deadline, "the change of the other pool is not in effect");
-        std::thread::yield_now();
-    }
+    let is_in_effect = || gateway.followed().len() == 2;
+    eventually("the change of the other pool is in effect", is_in_effect);
     drop(watcher);
     assert!(end.send(()).is_ok(), "the late pool has been waiting all the time");
 }
@@ -264,8 +298,8 @@ fn a_search_that_hangs_does_not_delay_the_stop() {
     let ((begins, has_begun), (end, ends)) = (channel(), channel());
     *tool.waits.lock().unwrap() = Some((begins, ends));
     let (changes, happened) = channel();
-    let watcher =
-        DatasetWatcher::follow_changes(&follow, &gateway, changes.clone(), happened).unwrap();
+    let announcer = Announcer::new(&gateway);
+    let (watcher, _) = start(&follow, &gateway, announcer, (&changes, happened));
     changes.send(Change::Restarted).unwrap();
     has_begun.recv_timeout(PATIENCE).unwrap();
     let (told, dropped) = channel();
@@ -390,4 +424,74 @@ fn rollbacks_that_nobody_takes_fill_no_memory_and_are_not_forgotten() {
     assert_eq!(losses(&gateway), before, "another dataset");
     announcer.tell_others(waiting.last_mut().unwrap());
     assert!(losses(&gateway)[0] > before[0]);
+}
+
+#[test]
+fn a_mount_table_that_is_not_read_in_time_keeps_nobody_from_following() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tool, follow, gateway) = serve_two_pools(dir.path());
+    let (table, begun, end) = hanging_table();
+    let announcer = Announcer::reading(&gateway, table);
+    let (changes, happened) = channel();
+    let before = losses(&gateway);
+    let (watcher, announcer) = start(&follow, &gateway, announcer, (&changes, happened));
+    let tell = listener(changes.clone(), announcer);
+    begun.recv_timeout(PATIENCE).unwrap();
+    tell(Change::Replaced(Replacement::Of("other/b".parse().unwrap())));
+    eventually("its export may show it", || losses(&gateway)[0] > before[0]);
+    tool.names.lock().unwrap().push("b");
+    changes.send(Change::Restarted).unwrap();
+    eventually("the new dataset is served", || gateway.followed().len() == 2);
+    assert!(begun.try_recv().is_err(), "one read waits");
+    drop(watcher);
+    drop(end);
+}
+
+#[test]
+fn clients_of_all_exports_are_told_while_nobody_knows_the_mounts() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = Arc::new(gateway_with(dir.path(), ""));
+    let (table, _begun, _end) = hanging_table();
+    let announcer = Announcer::reading(&gateway, Arc::clone(&table));
+    let rolled_back = Replacement::Of("tank/a".parse().unwrap());
+    let before = losses(&gateway);
+    announcer.tell(&rolled_back);
+    assert!(before.len() == 1 && losses(&gateway) == before, "no mount that is known shows it");
+    assert!(announcer.look_at_mounts() && announcer.has_missed_mounts());
+    let mut told = announcer.take_told().unwrap();
+    announcer.tell_others(&mut told);
+    let after = losses(&gateway);
+    assert!(after[0] > before[0], "{before:?} {after:?}");
+    announcer.tell_others(&mut told);
+    assert_eq!(losses(&gateway), after, "told once");
+    announcer.tell(&rolled_back);
+    let again = losses(&gateway);
+    assert!(again[0] > after[0], "of the next one at once");
+    // By `zgate resume`, and by the API.
+    gateway.content_replaced_by(&["tank/a".parse().unwrap()], &table);
+    assert!(losses(&gateway)[0] > again[0]);
+}
+
+#[test]
+fn mounts_that_were_missed_are_looked_at_again_once_they_can_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = Arc::new(gateway_with(dir.path(), ""));
+    let point = dir.path().canonicalize().unwrap();
+    let line = format!("1 1 0:9 / {} rw - zfs tank/a rw\n", point.display());
+    let (end, ends) = channel::<()>();
+    let ends = Mutex::new(ends);
+    let reader = move || -> io::Result<Vec<MountLine>> {
+        let _ = ends.lock().unwrap().recv();
+        Ok(zgate_io::mountinfo::parse(line.as_bytes()))
+    };
+    // A read that is late for another reason is repeated.
+    let table = Arc::new(MountTable::with(Arc::new(reader), Duration::from_millis(100)));
+    let (changes, happened) = channel();
+    let announcer = Announcer::reading(&gateway, table);
+    let (watcher, announcer) = start(&with_one_zvol(), &gateway, announcer, (&changes, happened));
+    eventually("the first look is not in time", || announcer.has_missed_mounts());
+    assert!(announcer.mounts().is_empty());
+    drop(end);
+    eventually("the mounts are known", || !announcer.mounts().is_empty());
+    drop(watcher);
 }
