@@ -7,6 +7,12 @@
 # For both, ZFS swaps the dataset with a temporary one. Of thousands of events, as of a large
 # `zfs receive`, no other one starts a program.
 [ "$ZEVENT_HISTORY_INTERNAL_NAME" = "clone swap" ] || exit 0
+# zed also runs what package tools and editors leave beside this file: *.sh.dpkg-dist, *.sh.rpmnew,
+# *.sh~. One that was switched off stays so.
+case $0 in
+    *.sh) ;;
+    *) exit 0 ;;
+esac
 
 # The event has the name of the temporary one: pool/a/%rollback, pool/a/%recv.
 dataset=${ZEVENT_HISTORY_DSNAME%/%*}
@@ -14,13 +20,14 @@ dataset=${ZEVENT_HISTORY_DSNAME%/%*}
 PATH=$PATH:/usr/local/bin
 # A removed package leaves this file.
 command -v zgate >/dev/null || exit 0
-# Admin sockets that lie elsewhere: ZED_ZGATE_SOCKETS="/path/a.sock /path/b.sock" in zed.rc.
-# shellcheck disable=SC1091
+# Admin sockets that lie elsewhere: ZED_ZGATE_SOCKETS="/path/a.sock /path/b.sock" in zed.rc. Their
+# paths have no blanks.
+# shellcheck disable=SC1090,SC1091
 [ ! -r "$ZED_ZEDLET_DIR/zed.rc" ] || . "$ZED_ZEDLET_DIR/zed.rc"
 
 # tell SOCKET: zed has few places for scripts, and one that hangs would keep its place.
 tell() {
-    said=$(timeout --kill-after=1 5 zgate replaced --socket "$1" -- "$dataset" 2>&1) ||
+    said=$(timeout -k 1 5 zgate replaced --socket "$1" -- "$dataset" 2>&1) ||
         timeout 1 logger -t zgate-zed -p daemon.warning -- \
             "$dataset has other content, and the gateway at $1 was not told: ${said:-no answer within 5 s}"
 }

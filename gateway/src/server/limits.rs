@@ -80,8 +80,8 @@ pub(crate) const MAX_HOLD_SECONDS: u64 = 600;
 /// suspended as a rule, which takes a transaction group of its pool.
 pub(crate) const MOUNT_TABLE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Most replacements of datasets that wait for the thread that follows datasets. Behind them any
-/// dataset counts as replaced.
+/// Most replacements of datasets that wait for the thread that follows datasets, and most that
+/// wait for its search. Behind them any dataset counts as replaced.
 pub(crate) const MAX_WAITING_REPLACEMENTS: usize = 4096;
 
 const _: () = assert!(POOL_PATIENCE.as_secs() < API_ANSWER_TIMEOUT.as_secs());

@@ -3,12 +3,12 @@
 mod replaced;
 mod requested;
 
-use self::replaced::{Announcer, Told};
+use self::replaced::{Announcer, Told, queue};
 use super::absent::Source;
 use super::reconcile::{Reconciler, Shown, ShownExport};
 use super::run::Gateway;
 use crate::exports::open::Opening;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -68,7 +68,7 @@ impl DatasetWatcher {
             gateway: Arc::clone(gateway),
             stop: Arc::clone(&stop),
             announcer,
-            unsettled: Vec::new(),
+            unsettled: VecDeque::new(),
             looked_at: None,
             trouble: None,
             pending: 0,
@@ -116,7 +116,7 @@ struct Runner {
     announcer: Arc<Announcer>,
     /// Replacements behind which a search is due: it may find that the dataset has another name
     /// or place, and that clients of other exports are to be told.
-    unsettled: Vec<Told>,
+    unsettled: VecDeque<Told>,
     /// Version of the exports at the last look for storage in ZFS among what is served; none
     /// if another look is due.
     looked_at: Option<u64>,
@@ -267,7 +267,8 @@ impl Runner {
                 let other = self.announcer.look_at_mounts();
                 if let Some(mut told) = self.announcer.take_told() {
                     self.announcer.tell_others(&mut told);
-                    self.unsettled.push(told);
+                    // What a full one stands for is told to all behind the search.
+                    queue(&mut self.unsettled, told);
                 }
                 other || *replacement == Replacement::Any
             }

@@ -28,10 +28,7 @@ impl Machine {
         machine.program("zgate", "");
         machine.program("logger", "");
         // It runs what follows its limits.
-        machine.program(
-            "timeout",
-            "while [ \"${1#-}\" != \"$1\" ]; do shift; done; shift; exec \"$@\"",
-        );
+        machine.program("timeout", "[ \"$1\" != -k ] || shift 2; shift; exec \"$@\"");
         machine
     }
 
@@ -45,13 +42,18 @@ impl Machine {
     /// Runs the script for an event; returns what the programs have noted, in no order, with
     /// the directory of the sockets as on a machine. Nothing else can be started.
     fn event(&self, operation: &str, dataset: &str) -> Vec<String> {
+        self.event_as("/etc/zfs/zed.d/history_event-zgate.sh", operation, dataset)
+    }
+
+    /// The same; the script has this path.
+    fn event_as(&self, path: &str, operation: &str, dataset: &str) -> Vec<String> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/zed/history_event-zgate.sh");
         let root = self.dir.path().display().to_string();
         let text = fs::read_to_string(script).unwrap();
         let text = text.replace("/run/zgate", &format!("{root}/run"));
         let text = text.replace(":/usr/local/bin", "");
         let output = Command::new("/bin/sh")
-            .args(["-c", &text])
+            .args(["-c", text.as_str(), path])
             .env_clear()
             .env("PATH", format!("{root}/bin"))
             .env("ZED_ZEDLET_DIR", format!("{root}/zed.d"))
@@ -72,7 +74,7 @@ impl Machine {
 /// Returns what is noted for one gateway that is told.
 fn told(socket: &str, dataset: &str) -> [String; 2] {
     let zgate = format!("zgate replaced --socket {socket} -- {dataset}");
-    [format!("timeout --kill-after=1 5 {zgate}"), zgate]
+    [format!("timeout -k 1 5 {zgate}"), zgate]
 }
 
 #[test]
@@ -80,9 +82,10 @@ fn each_gateway_is_told_within_a_limit_which_dataset_has_other_content() {
     for (name, dataset) in
         [("lab/a b/%rollback", "lab/a b"), ("lab/%recv", "lab"), ("lab/a", "lab/a")]
     {
-        let machine = Machine::new(&["admin.sock", "api.sock", "two.sock", "two-api.sock"]);
-        let mut wanted: Vec<_> =
-            ["admin", "two"].map(|name| told(&format!("/run/zgate/{name}.sock"), dataset)).concat();
+        let sockets = ["admin.sock", "api.sock", "two.sock", "two-api.sock", "a b.sock"];
+        let machine = Machine::new(&sockets);
+        let admins = ["admin", "two", "a b"].map(|name| format!("/run/zgate/{name}.sock"));
+        let mut wanted: Vec<_> = admins.iter().flat_map(|socket| told(socket, dataset)).collect();
         wanted.sort();
         assert_eq!(machine.event(SWAP, name), wanted);
     }
@@ -95,6 +98,16 @@ fn no_other_event_starts_a_program() {
         ["", "snapshot", "receive", "finish receiving", "destroy", "rename", "clone swap 2"]
     {
         assert_eq!(machine.event(operation, "lab/a/%recv"), Vec::<String>::new(), "{operation}");
+    }
+}
+
+#[test]
+fn a_copy_of_the_script_that_lies_beside_it_tells_nobody() {
+    let machine = Machine::new(&["admin.sock"]);
+    for copy in [".dpkg-dist", ".rpmnew", "~"] {
+        let path = format!("/etc/zfs/zed.d/history_event-zgate.sh{copy}");
+        let noted = machine.event_as(&path, SWAP, "lab/a/%rollback");
+        assert_eq!(noted, Vec::<String>::new(), "{copy}");
     }
 }
 

@@ -163,7 +163,7 @@ fn follow_events(control: &Control, listener: &Listener) {
                 "ZFS reports no events: new zvols and changed properties are only found every \
                  rescan_seconds, and `zfs rollback` or `zfs receive` by hand into what is served \
                  is not noticed, unless OpenZFS's zed tells of it (`zgate doctor`): run `zgate \
-                 resume DATASET` after it; mounts and unmounts are still noticed at once. Events \
+                 replaced DATASET` after it; mounts and unmounts are still noticed at once. Events \
                  need CAP_SYS_ADMIN"
             );
         }

@@ -147,9 +147,9 @@ impl Announcer {
     }
 }
 
-/// Queues what was told for the thread that follows datasets, which may hang in a search; false:
-/// the queue is full, and has it.
-fn queue(waiting: &mut VecDeque<Told>, told: Told) -> bool {
+/// Adds what was told to a bounded queue: the thread that follows datasets may hang in a search.
+/// False: the queue is full, and its last entry, of any dataset, stands for this one, too.
+pub(super) fn queue(waiting: &mut VecDeque<Told>, told: Told) -> bool {
     if waiting.len() < MAX_WAITING_REPLACEMENTS {
         waiting.push_back(told);
         return true;
@@ -182,9 +182,10 @@ fn log(replacement: &Replacement, exports: usize, luns: usize) {
         Replacement::Any => warn_seldom!(
             exports,
             luns,
-            "events of ZFS were lost: any dataset may have other content, and NFS clients write \
-             again what they have not committed, and return delegations; if it happens again, \
-             raise the module parameter zfs_zevent_len_max"
+            "events of ZFS were lost, or too many datasets got other content at once: any dataset \
+             may have other content, and NFS clients write again what they have not committed, \
+             and return delegations; if it happens again, raise the module parameter \
+             zfs_zevent_len_max"
         ),
     }
 }
