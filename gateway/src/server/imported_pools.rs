@@ -4,12 +4,12 @@ use super::reconcile::Reconciler;
 use std::collections::{BTreeMap, BTreeSet};
 use zgate_control::{Dataset, PoolName, Tool, ToolError};
 
-/// Value that `zpool` prints for a property that it cannot tell, as of a faulted pool, or of
+/// Values that `zpool` prints for a `load_guid` that it cannot tell, as of a faulted pool, or of
 /// one that was exported meanwhile.
-const UNTOLD: &str = "-";
+const UNTOLD: [&str; 2] = ["-", "0"];
 
-/// Imported pools by name, each with its `load_guid` (zpoolprops(7)): ZFS draws it at the
-/// import, so a pool that was exported and imported again has another one.
+/// Imported pools by name, each with its `load_guid` (zpoolprops(7); since OpenZFS 0.8): ZFS
+/// draws it at the import, so a pool that was exported and imported again has another one.
 pub(super) struct ImportedPools(BTreeMap<String, String>);
 
 impl ImportedPools {
@@ -33,8 +33,8 @@ impl ImportedPools {
 
     /// Returns whether a pool was imported here and `later`, and all the time in between.
     fn is_lasting(&self, later: &Self, pool: &PoolName) -> bool {
-        let load = |all: &Self| all.0.get(pool.as_str()).filter(|load| *load != UNTOLD).cloned();
-        load(self).is_some_and(|before| load(later) == Some(before))
+        let (before, after) = (self.0.get(pool.as_str()), later.0.get(pool.as_str()));
+        before.is_some_and(|load| !UNTOLD.contains(&load.as_str()) && after == Some(load))
     }
 }
 
@@ -132,15 +132,17 @@ mod tests {
     #[test]
     fn a_dataset_is_gone_only_if_its_pool_was_imported_before_and_after_the_listing_without_it() {
         let cases = [
-            ("destroyed", Some("lab\t7\n"), true),
-            ("exported", Some(""), false),
-            ("exported, and another pool imported", Some("labor\t7\n"), false),
-            ("exported and imported again", Some("lab\t8\n"), false),
-            ("faulted, or exported while it is listed", Some("lab\t-\n"), false),
-            ("not listed again in time", None, false),
+            ("destroyed", "lab\t7\n", Some("lab\t7\n"), true),
+            ("exported", "lab\t7\n", Some(""), false),
+            ("exported, and another pool imported", "lab\t7\n", Some("labor\t7\n"), false),
+            ("exported and imported again", "lab\t7\n", Some("lab\t8\n"), false),
+            ("exported while it is listed", "lab\t7\n", Some("lab\t-\n"), false),
+            ("faulted", "lab\t-\n", Some("lab\t-\n"), false),
+            ("exported while it is listed, twice", "lab\t0\n", Some("lab\t0\n"), false),
+            ("not listed again in time", "lab\t7\n", None, false),
         ];
-        for (what, after, is_gone) in cases {
-            let (tool, follow) = following(true, &[Some("lab\t7\n"), after]);
+        for (what, before, after, is_gone) in cases {
+            let (tool, follow) = following(true, &[Some(before), after]);
             tool.model.set_exported(true);
             let expected: &[bool] = if is_gone { &[] } else { &[true] };
             assert_eq!(search(&follow), expected, "{what}");

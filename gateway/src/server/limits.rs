@@ -85,6 +85,7 @@ pub(crate) const MOUNT_TABLE_PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) const MAX_WAITING_REPLACEMENTS: usize = 4096;
 
 const _: () = assert!(POOL_PATIENCE.as_secs() < API_ANSWER_TIMEOUT.as_secs());
+const _: () = assert!(MOUNT_TABLE_PATIENCE.as_secs() < API_ANSWER_TIMEOUT.as_secs());
 const _: () = assert!(SYNC_PATIENCE.as_secs() + HOLD_PATIENCE.as_secs() < admin::TIMEOUT.as_secs());
 const _: () = assert!(API_TOOL_SECONDS < API_ANSWER_TIMEOUT.as_secs());
 const _: () = assert!(

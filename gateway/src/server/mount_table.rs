@@ -50,18 +50,16 @@ impl MountTable {
             // Nobody receives it after the time limit.
             let _ = done.send(reader());
         };
-        let answer = match Builder::new().name("zgate-mountinfo".to_owned()).spawn(work) {
-            Ok(thread) => {
-                let answer = read.recv_timeout(self.patience);
-                *late = answer.is_err().then_some(thread);
-                answer.ok()
-            }
+        let thread = match Builder::new().name("zgate-mountinfo".to_owned()).spawn(work) {
+            Ok(thread) => thread,
             Err(error) => {
-                tracing::warn!(%error, "cannot start the thread that reads the mount table");
-                None
+                warn_seldom!(%error, "cannot start the thread that reads the mount table");
+                return None;
             }
         };
-        if answer.is_none() {
+        let answer = read.recv_timeout(self.patience);
+        *late = answer.is_err().then_some(thread);
+        if answer.is_err() {
             warn_seldom!(
                 seconds = self.patience.as_secs(),
                 "the mount table is not read in time, as while ZFS keeps a file system of a pool \
@@ -69,7 +67,7 @@ impl MountTable {
                  rollback; see `zpool status`"
             );
         }
-        answer
+        answer.ok()
     }
 
     /// Returns whether a read that was late still waits: another one would not begin.

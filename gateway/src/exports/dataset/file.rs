@@ -40,9 +40,11 @@ impl DatasetFile {
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether it has no name any more.
+    /// Returns whether it has no name any more. May wait for storage, but without the lock that
+    /// requests take.
     pub(super) fn is_removed(&self) -> bool {
-        self.slot().as_ref().is_some_and(PosixStore::is_removed)
+        let file = self.slot().clone();
+        file.as_ref().is_some_and(PosixStore::is_removed)
     }
 
     /// Takes the store's file, which is closed when the caller drops it and no

@@ -48,7 +48,7 @@ pub(crate) struct DatasetTree {
     displaced: AtomicBool,
     place: RwLock<Mount>,
     in_flight: AtomicUsize,
-    /// Number of trees and files that are being closed.
+    /// Number of trees and files that are being closed, or looked at before.
     closing: Arc<AtomicUsize>,
     /// Engine for the dataset's storage.
     engine: IoEngine,
@@ -88,7 +88,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Counts a tree or file that is being closed.
+/// Counts a tree or file that is being closed, or looked at before.
 struct Closing(Arc<AtomicUsize>);
 
 impl Closing {
@@ -154,8 +154,11 @@ impl DatasetTree {
     /// handles that are not the kernel's are valid only while their objects are
     /// open.
     pub(crate) fn can_return(&self) -> bool {
-        self.traits.persistent_handles
-            || matches!(*self.place.read().unwrap_or_else(PoisonError::into_inner), Mount::Open(..))
+        self.traits.persistent_handles || self.is_open()
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(*self.place.read().unwrap_or_else(PoisonError::into_inner), Mount::Open(..))
     }
 
     /// Returns one word for `zgate exports`.
@@ -221,22 +224,39 @@ impl DatasetTree {
     }
 
     /// Closes everything after some time without requests, once files with unstable
-    /// writes are synced. Call it about once a second.
-    pub(crate) fn look(&self) {
+    /// writes are synced. Call it about once a second, on one thread; it waits for no storage.
+    pub(crate) fn look(self: &Arc<Self>) {
+        // Until a check has ended, `used` tells whether a request came after it began.
+        if self.closing.load(Ordering::Acquire) != 0 {
+            return;
+        }
         if self.used.swap(false, Ordering::AcqRel) {
             self.idle_looks.store(0, Ordering::Relaxed);
             return;
         }
         if self.idle_looks.fetch_add(1, Ordering::Relaxed) + 1 < IDLE_LOOKS
             || !self.traits.persistent_handles
+            || self.in_flight.load(Ordering::Acquire) != 0
+            || !self.is_open()
         {
             return;
         }
-        // A file without a name could not be opened again. The check may wait
-        // for storage, so it runs without the lock that requests take.
-        if self.has_removed_files() {
-            return;
-        }
+        let files: Vec<_> = self.files().values().filter_map(Weak::upgrade).collect();
+        let (me, closing) = (Arc::clone(self), Closing::new(&self.closing));
+        // A file without a name could not be opened again. The check may wait for storage, so
+        // it runs on a worker of it, and without the lock that requests take.
+        self.engine.detach(move || {
+            let has_removed = files.iter().any(|file| file.is_removed());
+            drop(files);
+            if !has_removed {
+                me.close_unused();
+            }
+            drop((me, closing));
+        });
+    }
+
+    /// Closes everything unless a request came since the look that found none.
+    fn close_unused(&self) {
         let mut place = self.place();
         let Mount::Open(store, path) = &*place else { return };
         // No request enters under the lock; one that ran meanwhile may have
@@ -308,6 +328,12 @@ impl DatasetTree {
         self.settled(patience)
     }
 
+    /// Returns the engine for the dataset's storage.
+    #[cfg(test)]
+    pub(super) fn engine(&self) -> &IoEngine {
+        &self.engine
+    }
+
     /// Returns whether running requests and closing ended within `patience`.
     pub(super) fn settled(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
@@ -318,11 +344,6 @@ impl DatasetTree {
             std::thread::sleep(PAUSE);
         }
         true
-    }
-
-    fn has_removed_files(&self) -> bool {
-        let files: Vec<_> = self.files().values().filter_map(Weak::upgrade).collect();
-        files.iter().any(|file| file.is_removed())
     }
 
     fn take_files(&self) -> Vec<OpenFile> {

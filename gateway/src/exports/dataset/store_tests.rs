@@ -7,12 +7,15 @@ use std::fs::Permissions;
 use std::future::Future;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use zgate_posix::PosixOptions;
 use zgate_store::file_store::{CreateMode, NamedObject, OpenAccess, OpenFile, ReadHow, Stability};
 use zgate_store::{BufferPool, Caller, FileStore, NodeHandle, Payload, SetAttr, StoreError};
+
+/// Workers of the storage for short calls.
+const WORKERS: usize = 2;
 
 struct Fixture {
     dir: TempDir,
@@ -34,7 +37,7 @@ impl Fixture {
     fn below(place: &Path) -> Option<Self> {
         let dir = tempfile::tempdir_in(place).unwrap();
         std::fs::create_dir(dir.path().join("a")).unwrap();
-        let engine = zgate_io::IoEngine::new(zgate_io::EngineChoice::Threads, 2).unwrap();
+        let engine = zgate_io::IoEngine::new(zgate_io::EngineChoice::Threads, WORKERS).unwrap();
         let mut options = PosixOptions::new(engine, BufferPool::new(1 << 20));
         options.handle_secret = Some([7; 16]);
         let home = DatasetTree::open(&dir.path().join("a"), options).unwrap();
@@ -73,6 +76,18 @@ impl Fixture {
         let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
         let paths = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
         paths.filter(|path: &std::path::PathBuf| path.starts_with(&here)).count()
+    }
+
+    /// Has all workers of the storage wait until what this returns is dropped.
+    fn hang(&self) -> Vec<mpsc::Sender<()>> {
+        let (ends, waits): (Vec<_>, Vec<_>) = (0..WORKERS).map(|_| mpsc::channel::<()>()).unzip();
+        for wait in waits {
+            self.home.engine().detach(move || {
+                // Nothing is sent: the other end is dropped.
+                let _ = wait.recv();
+            });
+        }
+        ends
     }
 
     fn grow_idle(&self) {
@@ -143,6 +158,31 @@ fn what_lost_its_name_is_kept_until_it_is_closed() {
         std::thread::sleep(Duration::from_millis(20));
     }
     panic!("{} descriptors are kept", fixture.kept());
+}
+
+#[test]
+fn storage_that_hangs_keeps_nobody_who_looks_for_idle_stores() {
+    let Some(fixture) = Fixture::new() else { return };
+    let (_, file) = fixture.create("x");
+    fixture.write(&file, "one").unwrap();
+    let looks = || (0..10).for_each(|_| fixture.home.look());
+    let hangs = fixture.hang();
+    looks();
+    assert_eq!(fixture.home.condition(), "in-use", "its files are still to be looked at");
+    drop(hangs);
+    assert!(fixture.home.settled(Duration::from_secs(10)));
+    assert_eq!((fixture.kept(), fixture.home.condition()), (0, "idle"));
+    assert_eq!(fixture.read(&file).unwrap(), b"one");
+    // A request that comes before its files were looked at may remove one of them afterwards.
+    let hangs = fixture.hang();
+    looks();
+    drop(run(fixture.home.enter()).unwrap());
+    looks();
+    drop(hangs);
+    assert!(fixture.home.settled(Duration::from_secs(10)));
+    assert_eq!(fixture.home.condition(), "in-use");
+    fixture.grow_idle();
+    assert_eq!(fixture.home.condition(), "idle");
 }
 
 #[test]
