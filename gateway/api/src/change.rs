@@ -68,6 +68,14 @@ pub struct ReleaseDataset {
     pub seconds: u64,
 }
 
+/// `POST /api/v1/replaced`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReplacedDataset {
+    /// Name of the dataset; does not include what is below it.
+    pub dataset: String,
+}
+
 /// `POST /api/v1/resume`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

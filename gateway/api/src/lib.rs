@@ -10,7 +10,9 @@ pub mod snapshot;
 pub mod volume;
 
 pub use access::{Access, GrantAccess, Portal, Reach, Transport};
-pub use change::{AddLun, AddRule, ReleaseDataset, Reload, ResizeLun, ResumeDataset};
+pub use change::{
+    AddLun, AddRule, ReleaseDataset, Reload, ReplacedDataset, ResizeLun, ResumeDataset,
+};
 pub use error::{ApiError, ErrorAnswer, ErrorCode};
 pub use snapshot::{
     CreateGroupSnapshot, CreateSnapshot, GroupSnapshot, RollBack, Snapshot, SnapshotPage,

@@ -35,6 +35,7 @@ pub(crate) struct ServerFacts {
     pub(crate) exports: Vec<ExportFacts>,
     pub(crate) luns: Vec<LunFacts>,
     pub(crate) zfs: ZfsFacts,
+    pub(crate) zed: ZedFacts,
     pub(crate) memory_bytes: u64,
     pub(crate) rdma_devices: usize,
     /// Set if corosync is set up: Pacemaker may move pools.
@@ -241,6 +242,18 @@ pub(crate) struct ZfsFacts {
     /// Reason for which the datasets are not known.
     pub(crate) datasets_problem: Option<String>,
     pub(crate) arc: Option<ArcStats>,
+}
+
+/// Script that OpenZFS's event daemon runs for zgate, where packages install it.
+pub(crate) const ZEDLET: &str = "/etc/zfs/zed.d/history_event-zgate.sh";
+
+/// OpenZFS's event daemon, zed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ZedFacts {
+    /// Set if it runs.
+    pub(crate) runs: bool,
+    /// Set if [`ZEDLET`] is there, and zed would run it.
+    pub(crate) has_zedlet: bool,
 }
 
 /// A pool.

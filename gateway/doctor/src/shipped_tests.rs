@@ -2,6 +2,7 @@
 //! are shipped: they agree with each other and with the code, and the doctor has
 //! nothing to say against a gateway that runs with them.
 
+use crate::facts::ZEDLET;
 use crate::gather::rdma::fixtures;
 use crate::server::sound;
 use crate::{Finding, Group, Level, examine, rdma, server};
@@ -108,6 +109,12 @@ fn the_unit_leaves_no_right_that_is_not_needed() {
     let given: BTreeSet<_> = given.flatten().map(|name| format!("CAP_{name}")).collect();
     let wanted = unit("CapabilityBoundingSet").split_whitespace().map(str::to_owned).collect();
     assert_eq!(given, wanted);
+}
+
+#[test]
+fn the_script_of_zed_has_the_name_that_the_doctor_looks_for() {
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/zed");
+    assert!(shipped.join(Path::new(ZEDLET).file_name().unwrap()).is_file(), "{ZEDLET}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! only its owner may use.
 
 mod connect;
+mod request;
 
 use connect::connect_within;
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 
 pub use connect::connect;
 pub(crate) use connect::refuse_another;
+pub use request::{MAX_ALIVE_SECONDS, Request};
 
 /// Longest request accepted, in bytes.
 const MAX_REQUEST_BYTES: u64 = 64 << 10;
@@ -25,142 +27,8 @@ const MAX_RUNNING_REQUESTS: usize = 16;
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 /// Time that an answer about the cores may take beyond that of the cores.
 const ALIVE_ROUND_TRIP: Duration = Duration::from_secs(1);
-/// Longest time that a core may have for its answer, in seconds.
-pub const MAX_ALIVE_SECONDS: u64 = 600;
 /// Begin of the reply to a line that is no request of this version.
 const NOT_A_REQUEST: &str = "not a request: ";
-
-/// Request to a running gateway.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "request")]
-pub enum Request {
-    /// Show a summary of everything.
-    Status,
-    /// Show the cores that do not answer, and nothing that storage or other requests
-    /// could delay.
-    Alive {
-        /// Time that the cores have, in seconds; [`MAX_ALIVE_SECONDS`] at most.
-        seconds: u64,
-    },
-    /// Show the load of clients, exports, initiators and logical units.
-    Activity,
-    /// Show the exports.
-    Exports,
-    /// Show the clients.
-    Clients,
-    /// Release a dataset, so that it can be unmounted, renamed or destroyed.
-    Release {
-        /// Name of the dataset; includes everything below it.
-        dataset: String,
-        /// Longest time of the release, in seconds.
-        seconds: u64,
-    },
-    /// Serve a released dataset again.
-    Resume {
-        /// Name of the dataset; includes everything below it.
-        dataset: String,
-    },
-    /// Read the configuration again.
-    Reload {
-        /// Take away what is in use, too.
-        #[serde(default)]
-        force: bool,
-    },
-    /// Finish running requests and exit.
-    Drain,
-    /// Finish running requests and keep all clients waiting, so that another
-    /// machine can take over.
-    Handover {
-        /// Time after which the gateway serves again if nobody has stopped it, in
-        /// seconds; 0 serves again at once.
-        seconds: u64,
-    },
-    /// Show the iSCSI targets and their logical units.
-    Targets,
-    /// Show the iSCSI sessions.
-    Sessions,
-    /// Show which initiators may use which target.
-    Acl,
-    /// Add a logical unit.
-    LunAdd {
-        /// Name of the target.
-        target: String,
-        /// The logical unit.
-        lun: Box<zgate_config::LunConfig>,
-        /// Keep it in no file: it ends with the next reload or restart.
-        #[serde(default)]
-        runtime_only: bool,
-    },
-    /// Change the size of a logical unit, or detect a device's new size.
-    LunResize {
-        /// Name of the target.
-        target: String,
-        /// Number of the logical unit.
-        number: u16,
-        /// New size of a file; absent for a device.
-        size_bytes: Option<u64>,
-    },
-    /// Remove a logical unit.
-    LunRemove {
-        /// Name of the target.
-        target: String,
-        /// Number of the logical unit.
-        number: u16,
-        /// Keep it in no file: it ends with the next reload or restart.
-        #[serde(default)]
-        runtime_only: bool,
-    },
-    /// Flush acknowledged writes to these zvols.
-    FlushVolumes {
-        /// Names of the zvols.
-        zvols: Vec<String>,
-    },
-    /// Show the last and next run of each snapshot schedule.
-    Schedules,
-    /// Add a rule for an initiator.
-    AclAdd {
-        /// Name of the target.
-        target: String,
-        /// The rule.
-        rule: Box<zgate_config::InitiatorConfig>,
-        /// Keep it in no file: it ends with the next reload or restart.
-        #[serde(default)]
-        runtime_only: bool,
-    },
-    /// Remove a rule.
-    AclRemove {
-        /// Name of the target.
-        target: String,
-        /// Initiator of the rule.
-        initiator: String,
-        /// Keep it in no file: it ends with the next reload or restart.
-        #[serde(default)]
-        runtime_only: bool,
-    },
-}
-
-impl Request {
-    /// Returns whether the request only shows state or ends the gateway: such
-    /// requests do not wait for a running change. Nor does a new size, which takes as long
-    /// as its storage likes: it takes its turn with other changes afterwards.
-    fn waits_for_nobody(&self) -> bool {
-        matches!(
-            self,
-            Self::Status
-                | Self::Alive { .. }
-                | Self::Activity
-                | Self::Exports
-                | Self::Clients
-                | Self::Drain
-                | Self::Handover { .. }
-                | Self::Targets
-                | Self::Sessions
-                | Self::Acl
-                | Self::Schedules
-                | Self::LunResize { .. }
-        )
-    }
-}
 
 /// Reply to a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -327,10 +195,8 @@ fn answer(stream: &UnixStream, handler: &Handler, running: RunningRequest) -> io
     stream.set_write_timeout(Some(TIMEOUT))?;
     let mut line = String::new();
     BufReader::new(stream.take(MAX_REQUEST_BYTES)).read_line(&mut line)?;
-    // Requests that hang in storage do not make a gateway dead.
-    let uncounted = |request: &Request| matches!(request, Request::Alive { .. });
-    let reply = match serde_json::from_str(&line) {
-        Ok(request) if uncounted(&request) => {
+    let reply = match serde_json::from_str::<Request>(&line) {
+        Ok(request) if request.is_uncounted() => {
             drop(running);
             handler(request, Client::of(stream))
         }
@@ -498,6 +364,8 @@ mod tests {
     #[test]
     fn a_request_that_waits_for_storage_keeps_no_other_waiting() {
         assert!(is_answered_during(Request::Reload { force: false }, Request::Status));
+        let replaced = Request::Replaced { dataset: "tank/a".to_owned() };
+        assert!(is_answered_during(Request::Reload { force: false }, replaced));
     }
 
     #[test]
@@ -514,13 +382,14 @@ mod tests {
         let (ends, hung) = std::sync::mpsc::channel::<()>();
         let (begun, begins) = std::sync::mpsc::channel();
         let (hung, begun) = (Mutex::new(hung), Mutex::new(begun));
-        let handler: Handler = Arc::new(move |request, _| {
-            if let Request::Alive { seconds } = request {
-                return Reply::Ok(serde_json::json!({"silent_cores": [seconds]}));
+        let handler: Handler = Arc::new(move |request, _| match request {
+            Request::Alive { seconds } => Reply::Ok(serde_json::json!({"silent_cores": [seconds]})),
+            Request::Replaced { dataset } => Reply::Ok(dataset.into()),
+            _ => {
+                begun.lock().unwrap().send(()).unwrap();
+                let _ = hung.lock().unwrap().recv();
+                Reply::Ok(serde_json::Value::Null)
             }
-            begun.lock().unwrap().send(()).unwrap();
-            let _ = hung.lock().unwrap().recv();
-            Reply::Ok(serde_json::Value::Null)
         });
         start(&path, handler).unwrap();
         let ask_at = |request: Request| {
@@ -534,6 +403,9 @@ mod tests {
         let refused = ask(&path, &Request::Status).unwrap_err().to_string();
         assert!(refused.contains("running already"), "{refused}");
         assert_eq!(silent_cores(&path, 9).unwrap(), [9], "asked with its time");
+        // Clients have to know whatever hangs.
+        let replaced = Request::Replaced { dataset: "tank/a".to_owned() };
+        assert_eq!(ask(&path, &replaced).unwrap(), "tank/a");
         drop(ends);
         for one in asking {
             one.join().unwrap().unwrap();

@@ -80,6 +80,10 @@ pub(crate) const MAX_HOLD_SECONDS: u64 = 600;
 /// suspended as a rule, which takes a transaction group of its pool.
 pub(crate) const MOUNT_TABLE_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Most replacements of datasets that wait for the thread that follows datasets, and most that
+/// wait for its search. Behind them any dataset counts as replaced.
+pub(crate) const MAX_WAITING_REPLACEMENTS: usize = 4096;
+
 const _: () = assert!(POOL_PATIENCE.as_secs() < API_ANSWER_TIMEOUT.as_secs());
 const _: () = assert!(MOUNT_TABLE_PATIENCE.as_secs() < API_ANSWER_TIMEOUT.as_secs());
 const _: () = assert!(SYNC_PATIENCE.as_secs() + HOLD_PATIENCE.as_secs() < admin::TIMEOUT.as_secs());

@@ -19,7 +19,7 @@ use super::status;
 use super::systemd::{notify, start_watchdog};
 use super::volumes::VolumeService;
 use super::volumes::serving::LiveServing;
-use super::watch::DatasetWatcher;
+use super::watch::{DatasetWatcher, ReplacementRequests};
 use super::web::{self, access};
 use crate::admin::{self, Client, Handler, Reply, Request};
 use crate::exports::open::Opening;
@@ -226,7 +226,7 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
     let live =
         Arc::new(LiveConfig::new(gateway, reconciler, schedule, path, config.clone(), conf_dir));
     gateway.shared.doctor.open(&examined, &config.server.admin_socket)?;
-    let carry_out = carry_out(Arc::clone(&live), events.clone());
+    let carry_out = carry_out(Arc::clone(&live), watcher.requests(), events.clone());
     admin::start(&config.server.admin_socket, handler(Arc::clone(&carry_out)))?;
     start_api(&running, &config, api_listeners, carry_out)?;
     tracing::info!(
@@ -279,11 +279,15 @@ fn wind_down(gateway: &Gateway, end_others: impl FnOnce()) {
 }
 
 /// Carries out requests of the admin socket and of the API.
-fn carry_out(live: Arc<LiveConfig>, events: mpsc::Sender<Event>) -> CarryOut {
+fn carry_out(
+    live: Arc<LiveConfig>,
+    replacements: Arc<ReplacementRequests>,
+    events: mpsc::Sender<Event>,
+) -> CarryOut {
     let events = Mutex::new(events);
     Arc::new(move |request, by| {
         let what = requested(&request);
-        let answer = answer(&live, &events, request, &by);
+        let answer = answer(&live, &replacements, &events, request, &by);
         if let Some(what) = what {
             match &answer {
                 Ok(answer) => audit::change(&by, &what, Ok(&outcome(answer))),
@@ -382,6 +386,7 @@ fn limits(rule: &InitiatorConfig) -> String {
 
 fn answer(
     live: &LiveConfig,
+    replacements: &ReplacementRequests,
     events: &Mutex<mpsc::Sender<Event>>,
     request: Request,
     by: &Asker,
@@ -408,6 +413,7 @@ fn answer(
             reconciler.resume(gateway, &dataset)?;
             serde_json::json!({ "resumed": dataset })
         }
+        Request::Replaced { dataset } => serde_json::to_value(replacements.tell(by, &dataset)?)?,
         Request::Schedules => serde_json::to_value(schedule.views())?,
         Request::Reload { force } => {
             let unchanged = |error: io::Error| {

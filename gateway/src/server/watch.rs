@@ -1,13 +1,14 @@
 //! A thread that waits for changes and puts them into effect.
 
 mod replaced;
+mod requested;
 
-use self::replaced::{Announcer, Told};
+use self::replaced::{Announcer, Told, queue};
 use super::absent::Source;
 use super::reconcile::{Reconciler, Shown, ShownExport};
 use super::run::Gateway;
 use crate::exports::open::Opening;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -17,6 +18,8 @@ use std::time::{Duration, Instant};
 use zgate_control::PoolName;
 use zgate_control::replaced::Replacement;
 use zgate_control::watch::{Change, Listener, Watch, WatchEnd};
+
+pub(crate) use self::requested::ReplacementRequests;
 
 /// Interval at which stores are checked for idleness.
 const LOOK: Duration = Duration::from_secs(1);
@@ -32,6 +35,7 @@ pub(crate) struct DatasetWatcher {
     stop: Arc<AtomicBool>,
     /// End of the watch of ZFS events, once there is one.
     watch_end: Arc<OnceLock<WatchEnd>>,
+    requests: Arc<ReplacementRequests>,
 }
 
 impl DatasetWatcher {
@@ -45,6 +49,11 @@ impl DatasetWatcher {
         Self::follow_changes(follow, gateway, announcer, changes, happened)
     }
 
+    /// Returns what tells clients of replaced content on request.
+    pub(crate) fn requests(&self) -> Arc<ReplacementRequests> {
+        Arc::clone(&self.requests)
+    }
+
     fn follow_changes(
         follow: &Arc<Reconciler>,
         gateway: &Arc<Gateway>,
@@ -53,12 +62,13 @@ impl DatasetWatcher {
         happened: Receiver<Change>,
     ) -> io::Result<Self> {
         let (stop, watch_end) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let requests = Arc::new(ReplacementRequests::new(&announcer, changes.clone()));
         let runner = Runner {
             follow: Arc::clone(follow),
             gateway: Arc::clone(gateway),
             stop: Arc::clone(&stop),
             announcer,
-            unsettled: Vec::new(),
+            unsettled: VecDeque::new(),
             looked_at: None,
             trouble: None,
             pending: 0,
@@ -69,7 +79,7 @@ impl DatasetWatcher {
         };
         let builder = std::thread::Builder::new().name("zgate-follow".to_owned());
         builder.spawn(move || runner.run(&happened))?;
-        Ok(Self { stop, watch_end })
+        Ok(Self { stop, watch_end, requests })
     }
 }
 
@@ -88,8 +98,10 @@ fn listener(changes: Sender<Change>, announcer: Arc<Announcer>) -> Listener {
     let changes = std::sync::Mutex::new(changes);
     Arc::new(move |change| {
         // At once: a search for datasets that runs may take long.
-        if let Change::Replaced(replacement) = &change {
-            announcer.tell(replacement);
+        if let Change::Replaced(replacement) = &change
+            && !announcer.tell(replacement).is_queued
+        {
+            return;
         }
         let changes = changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // The receiver has ended.
@@ -104,7 +116,7 @@ struct Runner {
     announcer: Arc<Announcer>,
     /// Replacements behind which a search is due: it may find that the dataset has another name
     /// or place, and that clients of other exports are to be told.
-    unsettled: Vec<Told>,
+    unsettled: VecDeque<Told>,
     /// Version of the exports at the last look for storage in ZFS among what is served; none
     /// if another look is due.
     looked_at: Option<u64>,
@@ -255,7 +267,8 @@ impl Runner {
                 let other = self.announcer.look_at_mounts();
                 if let Some(mut told) = self.announcer.take_told() {
                     self.announcer.tell_others(&mut told);
-                    self.unsettled.push(told);
+                    // What a full one stands for is told to all behind the search.
+                    queue(&mut self.unsettled, told);
                 }
                 other || *replacement == Replacement::Any
             }

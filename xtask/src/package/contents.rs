@@ -19,6 +19,8 @@ const BY_HAND: &str = " Install as /etc/systemd/system/zgate.service.";
 const AGENT: &str = "/usr/lib/ocf/resource.d/zgate/zgate";
 /// Resource agent of planned switches.
 const HANDOVER_AGENT: &str = "/usr/lib/ocf/resource.d/zgate/zgate-handover";
+/// Script that OpenZFS's event daemon runs, which looks for it there.
+const ZEDLET: &str = "/etc/zfs/zed.d/history_event-zgate.sh";
 /// Directory of documents.
 pub(super) const DOCUMENTS: &str = "/usr/share/doc/zgate";
 /// Documents for users.
@@ -132,9 +134,9 @@ impl Sources {
         Ok(all)
     }
 
-    /// Configuration, unit, the program that restarts it after an upgrade, and the
-    /// resource agents.
-    fn service(&self) -> io::Result<[Entry; 7]> {
+    /// Configuration, unit, the program that restarts it after an upgrade, the resource
+    /// agents, and the script for OpenZFS's event daemon.
+    fn service(&self) -> io::Result<[Entry; 8]> {
         let unit = self.text("deploy/systemd/zgate.service")?;
         let unit = unit.replace(PROGRAM_BY_HAND, PROGRAM).replace(BY_HAND, "");
         let template = self.text("deploy/systemd/zgate@.service")?;
@@ -153,6 +155,9 @@ impl Sources {
             ),
             Entry::file(AGENT, 0o755, self.text("deploy/ocf/zgate")?),
             Entry::file(HANDOVER_AGENT, 0o755, self.text("deploy/ocf/zgate-handover")?),
+            // An upgrade does not undo an edit that switches it off.
+            Entry::file(ZEDLET, 0o755, self.text("deploy/zed/history_event-zgate.sh")?)
+                .with_role(Role::Configuration),
         ])
     }
 
@@ -269,6 +274,7 @@ mod tests {
             ("/etc/zgate", 0o755, Role::Directory),
             ("/etc/zgate/conf.d", 0o755, Role::Directory),
             ("/etc/zgate/zgate.toml", 0o644, Role::Configuration),
+            ("/etc/zfs/zed.d/history_event-zgate.sh", 0o755, Role::Configuration),
             ("/usr/share/man/man1/zgate.1.gz", 0o644, Role::Document),
             ("/usr/share/man/man1/zgate-serve.1.gz", 0o644, Role::Document),
             ("/usr/share/bash-completion/completions/zgate", 0o644, Role::File),
@@ -291,7 +297,7 @@ mod tests {
     fn an_image_has_no_service_and_keeps_its_state_to_itself() {
         let image = entries(Format::Image);
         assert_eq!(found(&image, "/var/lib/zgate"), (0o700, Role::Directory));
-        let parts = ["systemd", "tmpfiles", "/man/", "completion"];
+        let parts = ["systemd", "tmpfiles", "/man/", "completion", "zed.d"];
         assert!(!image.iter().any(|entry| parts.iter().any(|part| entry.path.contains(part))));
         // There the configuration is mounted.
         assert!(!image.iter().any(|entry| entry.path == "/etc/zgate/zgate.toml"));

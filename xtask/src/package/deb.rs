@@ -25,7 +25,7 @@ const LIBRARIES: [(&str, &str); 5] = [
 ];
 /// Libraries for RDMA are opened at the start, if they are there.
 const RECOMMENDS: &str = "ibverbs-providers, librdmacm1t64 | librdmacm1, rdma-core";
-const SUGGESTS: &str = "zfsutils-linux, libgssapi-krb5-2";
+const SUGGESTS: &str = "zfsutils-linux, zfs-zed, libgssapi-krb5-2";
 /// Bytes that an entry takes besides its content, as Debian's policy counts.
 const KIBIBYTE: u64 = 1024;
 
@@ -168,7 +168,8 @@ mod tests {
 
     #[test]
     fn the_configuration_is_kept_at_an_upgrade() {
-        assert_eq!(control_file("conffiles").1, "/etc/zgate/zgate.toml\n");
+        let kept = "/etc/zgate/zgate.toml\n/etc/zfs/zed.d/history_event-zgate.sh\n";
+        assert_eq!(control_file("conffiles").1, kept);
     }
 
     #[test]
@@ -200,6 +201,6 @@ mod tests {
     fn sums_are_of_files_that_nobody_changes() {
         let (_, text) = control_file("md5sums");
         assert!(text.contains("  usr/bin/zgate\n"), "{text}");
-        assert!(!text.contains("etc/zgate"), "{text}");
+        assert!(!text.contains("  etc/"), "{text}");
     }
 }

@@ -12,6 +12,8 @@ mod oci;
 mod program;
 mod release;
 mod rpm;
+#[cfg(test)]
+mod zedlet_tests;
 
 use crate::output;
 use crate::servers::zgate;

@@ -10,6 +10,10 @@
 use crate::events::{Event, Stamp};
 use crate::name::DatasetName;
 
+/// Operation of the event, in the history of a pool. The script for OpenZFS's event daemon
+/// (`deploy/zed`) looks for the same one.
+const SWAP: &str = "clone swap";
+
 /// Datasets whose content may have been replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replacement {
@@ -22,7 +26,7 @@ pub enum Replacement {
 impl Replacement {
     fn of_event(event: &Event) -> Option<Self> {
         let is_swap = event.class == "sysevent.fs.zfs.history_event"
-            && event.operation.as_deref() == Some("clone swap");
+            && event.operation.as_deref() == Some(SWAP);
         if !is_swap {
             return None;
         }
@@ -145,6 +149,13 @@ mod tests {
         }
         let other = rollback(1, 100).replace("history_event", "config_sync");
         assert!(read(&mut ReplacementReader::default(), &other).is_empty());
+    }
+
+    #[test]
+    fn the_script_of_the_event_daemon_looks_for_the_same_operation() {
+        let script = include_str!("../../../deploy/zed/history_event-zgate.sh");
+        let filter = format!("[ \"$ZEVENT_HISTORY_INTERNAL_NAME\" = \"{SWAP}\" ] || exit 0");
+        assert!(script.lines().any(|line| line == filter), "{script}");
     }
 
     #[test]

@@ -162,8 +162,9 @@ fn follow_events(control: &Control, listener: &Listener) {
                 reason = said,
                 "ZFS reports no events: new zvols and changed properties are only found every \
                  rescan_seconds, and `zfs rollback` or `zfs receive` by hand into what is served \
-                 is not noticed: run `zgate resume DATASET` after it; mounts and unmounts are \
-                 still noticed at once. Events need CAP_SYS_ADMIN"
+                 is not noticed, unless OpenZFS's zed tells of it (`zgate doctor`): run `zgate \
+                 replaced DATASET` after it; mounts and unmounts are still noticed at once. Events \
+                 need CAP_SYS_ADMIN"
             );
         }
         told = Some(said);

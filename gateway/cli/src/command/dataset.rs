@@ -1,4 +1,4 @@
-//! `zgate pool list`, `datasets`, `release` and `resume`.
+//! `zgate pool list`, `datasets`, `release`, `resume` and `replaced`.
 
 use super::live;
 use super::live::LiveArgs;
@@ -45,6 +45,15 @@ pub(crate) struct ReleaseArgs {
 #[derive(Args, Debug)]
 pub(crate) struct ResumeArgs {
     /// A dataset; includes everything below it
+    dataset: DatasetName,
+    #[command(flatten)]
+    live: LiveArgs,
+}
+
+/// Arguments of `zgate replaced`.
+#[derive(Args, Debug)]
+pub(crate) struct ReplacedArgs {
+    /// A dataset; does not include what is below it
     dataset: DatasetName,
     #[command(flatten)]
     live: LiveArgs,
@@ -179,4 +188,12 @@ pub(crate) fn release(args: &ReleaseArgs) -> Outcome {
 /// The gateway's error.
 pub(crate) fn resume(args: &ResumeArgs) -> Outcome {
     live::run(&args.live, &Request::Resume { dataset: args.dataset.to_string() })
+}
+
+/// Makes a running gateway tell clients that the content of a dataset was replaced.
+///
+/// # Errors
+/// The gateway's error.
+pub(crate) fn replaced(args: &ReplacedArgs) -> Outcome {
+    live::run(&args.live, &Request::Replaced { dataset: args.dataset.to_string() })
 }

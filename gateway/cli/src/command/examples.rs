@@ -108,6 +108,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &["zgate release tank/models && zfs rename tank/models tank/old", "zgate release tank"],
     ),
     ("resume", &["zgate resume tank/models"]),
+    ("replaced", &["zfs rollback tank/models@monday && zgate replaced tank/models"]),
     ("reload", &["zgate reload", "zgate config check && zgate reload", "zgate reload --force"]),
     ("drain", &["zgate drain"]),
     (

@@ -97,6 +97,9 @@ enum Command {
     Release(dataset::ReleaseArgs),
     /// Make a running gateway serve a released dataset again
     Resume(dataset::ResumeArgs),
+    /// Make a running gateway tell clients that a dataset has other content, by
+    /// `zfs rollback` or `zfs receive`
+    Replaced(dataset::ReplacedArgs),
     /// Make a running gateway reload its configuration, all or nothing; what is
     /// in use is not taken away
     Reload(live::ReloadArgs),
@@ -209,6 +212,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Datasets(args) => dataset::datasets(args),
         Command::Release(args) => dataset::release(args),
         Command::Resume(args) => dataset::resume(args),
+        Command::Replaced(args) => dataset::replaced(args),
         Command::Reload(args) => live::reload(args),
         Command::Drain(args) => live::run(args, &Request::Drain),
         Command::Handover(args) => live::handover(args),

@@ -7,4 +7,5 @@ mod process;
 pub(crate) mod rdma;
 pub(crate) mod server;
 pub(crate) mod sockets;
+mod zed;
 mod zfs;

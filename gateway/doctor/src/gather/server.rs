@@ -1,6 +1,6 @@
 //! Facts about the machine of a gateway.
 
-use super::{mounts, process, sockets, zfs};
+use super::{mounts, process, sockets, zed, zfs};
 use crate::facts::{
     AbsentFacts, ClientFacts, ExportFacts, LunFacts, Mount, PortFacts, RdmaFacts, ServerFacts,
     StateDirFacts, ZfsFacts,
@@ -50,6 +50,7 @@ pub(crate) fn facts(config_path: &Path, socket: Option<&Path>) -> ServerFacts {
         exports,
         luns: luns(&config, &table, &zfs),
         zfs,
+        zed: zed::facts(),
         memory_bytes: memory_bytes(),
         rdma_devices: fs::read_dir("/sys/class/infiniband").map_or(0, Iterator::count),
         is_cluster_node: Path::new(COROSYNC).exists(),

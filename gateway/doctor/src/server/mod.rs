@@ -55,7 +55,7 @@ pub(crate) const CHECKS: &[Check<ServerFacts>] = &[
 pub(super) mod sound {
     use crate::facts::{
         ExportFacts, Holder, LunFacts, Mount, PoolFacts, PortFacts, ProcessFacts, ServerFacts,
-        StateDirFacts, ZfsFacts,
+        StateDirFacts, ZedFacts, ZfsFacts,
     };
     use crate::{Level, Verdict};
     use zgate_control::health::{PoolHealth, PoolState, PoolStatus, Scan, ScanKind, ScanState};
@@ -154,6 +154,7 @@ tank/vol\tvolume\t3\t3\t9\t9\t9\t-\t16384\t1073741824\tstandard\tlatency\toff\t-
                 datasets_problem: None,
                 arc: None,
             },
+            zed: ZedFacts { runs: true, has_zedlet: true },
             memory_bytes: 64 << 30,
             rdma_devices: 0,
             is_cluster_node: false,

@@ -1,7 +1,8 @@
 //! Checks of the configuration, and of the gateway's process.
 
 use crate::Verdict;
-use crate::facts::ServerFacts;
+use crate::facts::{ServerFacts, ZEDLET, ZedFacts};
+use std::path::Path;
 use zgate_config::IoEngineChoice;
 
 /// Checks that the file can be read and is valid.
@@ -180,21 +181,50 @@ pub(super) fn capabilities(facts: &ServerFacts) -> Vec<Verdict> {
     }]
 }
 
-/// Tells what becomes of a rollback by hand. No fault either way: the shipped unit leaves the
-/// capability out.
+/// Tells what becomes of a rollback by hand, and the next step if the gateway does not notice it.
+/// No fault either way: the shipped unit leaves the capability out, and who rolls back may tell
+/// the gateway.
 pub(super) fn rollbacks(facts: &ServerFacts) -> Vec<Verdict> {
     if facts.zfs.datasets.is_empty() {
         return Vec::new();
     }
     let whose = facts.process.whose();
+    let by_hand = "`zfs rollback` and `zfs receive` by hand";
+    let missing = missing_for_zed(facts.zed);
     vec![Verdict::ok(if has(facts, SYS_ADMIN) {
-        format!("{whose} notices `zfs rollback` and `zfs receive` by hand")
+        format!("{whose} notices {by_hand}")
+    } else if missing.is_empty() {
+        let condition = condition_for_zed(&facts.config.server.admin_socket);
+        format!("{whose} is told of {by_hand} by OpenZFS's zed, with {ZEDLET}{condition}")
     } else {
         format!(
-            "{whose} does not notice `zfs rollback` and `zfs receive` by hand, without \
-             CAP_SYS_ADMIN: run `zgate resume DATASET` after them"
+            "{whose} does not notice {by_hand}, without CAP_SYS_ADMIN: for OpenZFS's zed to tell \
+             it, {}; until then run `zgate replaced DATASET` after them",
+            missing.join(", and ")
         )
     })]
+}
+
+/// Returns the steps that are missing for zed to tell the gateway of rollbacks.
+fn missing_for_zed(zed: ZedFacts) -> Vec<String> {
+    let script = format!(
+        "install `deploy/zed/history_event-zgate.sh` as {ZEDLET} (owner root, mode 755) and run \
+         `systemctl restart zfs-zed`"
+    );
+    let daemon = "start zed: `systemctl enable --now zfs-zed`, of Debian's package zfs-zed";
+    let steps = [(zed.has_zedlet, script), (zed.runs, daemon.to_owned())];
+    steps.into_iter().filter_map(|(is_there, step)| (!is_there).then_some(step)).collect()
+}
+
+/// Returns the condition under which the script finds this admin socket; empty if it does.
+fn condition_for_zed(socket: &Path) -> String {
+    let is_found = socket.parent() == Some(Path::new("/run/zgate"))
+        && socket.extension().is_some_and(|ending| ending == "sock");
+    if is_found {
+        return String::new();
+    }
+    // Only root may read that file.
+    format!(", if ZED_ZGATE_SOCKETS in /etc/zfs/zed.d/zed.rc names {}", socket.display())
 }
 
 /// Locked memory for rings and fixed buffers without RDMA, in bytes: the
@@ -317,8 +347,20 @@ mod tests {
         let said = |facts: &ServerFacts| rollbacks(facts).remove(0).what;
         assert!(said(&facts).contains("notices `zfs rollback`"));
         facts.process.capabilities &= !(1 << SYS_ADMIN);
-        assert!(said(&facts).contains("run `zgate resume DATASET`"));
-        assert_eq!(worst(&rollbacks(&facts)).0, Level::Ok);
+        assert!(said(&facts).contains("is told of `zfs rollback`"));
+        assert!(said(&facts).ends_with(ZEDLET), "its socket is where the script looks");
+        for elsewhere in ["/srv/zgate/admin.sock", "/run/zgate/admin"] {
+            facts.config.server.admin_socket = elsewhere.into();
+            assert!(said(&facts).ends_with(&format!("zed.rc names {elsewhere}")));
+        }
+        for (runs, has_zedlet) in [(true, false), (false, true), (false, false)] {
+            facts.zed = ZedFacts { runs, has_zedlet };
+            let said = said(&facts);
+            assert_eq!(said.contains("systemctl enable --now zfs-zed"), !runs, "{said}");
+            assert_eq!(said.contains(ZEDLET), !has_zedlet, "{said}");
+            assert!(said.contains("run `zgate replaced DATASET`"), "{said}");
+            assert_eq!(worst(&rollbacks(&facts)).0, Level::Ok);
+        }
         facts.zfs.datasets.clear();
         assert!(rollbacks(&facts).is_empty());
     }

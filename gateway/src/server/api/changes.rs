@@ -12,7 +12,8 @@ use serde::Deserialize;
 use std::sync::Arc;
 use utoipa::IntoParams;
 use zgate_api::{
-    AddLun, AddRule, ApiError, ErrorCode, ReleaseDataset, Reload, ResizeLun, ResumeDataset,
+    AddLun, AddRule, ApiError, ErrorCode, ReleaseDataset, Reload, ReplacedDataset, ResizeLun,
+    ResumeDataset,
 };
 use zgate_config::{ByteSize, InitiatorConfig, LunConfig};
 
@@ -27,6 +28,7 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Arc<ApiState>>)> {
         ("/api/v1/drain", post(drain)),
         ("/api/v1/release", post(release)),
         ("/api/v1/resume", post(resume)),
+        ("/api/v1/replaced", post(replaced)),
     ]
 }
 
@@ -201,10 +203,23 @@ async fn resume(
     api.carry_out(caller, Request::Resume { dataset }).await
 }
 
+#[utoipa::path(
+    post, path = "/api/v1/replaced", tag = "changes",
+    summary = "Tell clients that the content of a dataset was replaced",
+    description = "As `zgate replaced`", request_body = ReplacedDataset,
+    responses((status = 200, description = "As `zgate replaced --json`", body = Object))
+)]
+async fn replaced(
+    State(api): Api,
+    Change { caller, asked: ReplacedDataset { dataset } }: Change<ReplacedDataset>,
+) -> Outcome {
+    api.carry_out(caller, Request::Replaced { dataset }).await
+}
+
 pub(super) mod described {
     //! The operations, for the document.
     pub(crate) use super::{
         __path_acl_add, __path_acl_remove, __path_drain, __path_lun_add, __path_lun_remove,
-        __path_lun_resize, __path_release, __path_reload, __path_resume,
+        __path_lun_resize, __path_release, __path_reload, __path_replaced, __path_resume,
     };
 }

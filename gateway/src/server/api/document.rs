@@ -15,6 +15,7 @@ use zgate_api::{ErrorAnswer, ErrorCode};
         volumes::roll_back,
         changes::lun_add, changes::lun_remove, changes::lun_resize, changes::acl_add,
         changes::acl_remove, changes::reload, changes::drain, changes::release, changes::resume,
+        changes::replaced,
     ),
     components(schemas(ErrorAnswer)),
     tags(
@@ -84,6 +85,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(operations, 23);
+        assert_eq!(operations, 24);
     }
 }

@@ -277,6 +277,7 @@ fn changes_of_the_command_line_are_its_requests() {
         ("POST", "/api/v1/reload".to_owned(), json!({ "force": true }), "Reload { force: true }"),
         ("POST", "/api/v1/release".to_owned(), dataset, "Release"),
         ("POST", "/api/v1/resume".to_owned(), json!({ "dataset": "tank/a" }), "Resume"),
+        ("POST", "/api/v1/replaced".to_owned(), json!({ "dataset": "tank/a" }), "Replaced"),
         ("POST", "/api/v1/drain".to_owned(), Value::Null, "Drain"),
     ];
     for (method, path, body, request) in cases {

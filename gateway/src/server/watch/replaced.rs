@@ -9,6 +9,7 @@
 
 use crate::exports::replaced::ReplacedDatasets;
 use crate::observe::throttle::warn_seldom;
+use crate::server::limits::MAX_WAITING_REPLACEMENTS;
 use crate::server::mount_table::MountTable;
 use crate::server::run::Gateway;
 use std::collections::{BTreeSet, VecDeque};
@@ -22,6 +23,17 @@ use zgate_nfs::namespace::ExportId;
 pub(super) struct Told {
     replacement: Replacement,
     exports: BTreeSet<ExportId>,
+}
+
+/// Extent of what was told at once.
+pub(super) struct Announced {
+    /// Number of exports whose clients were told.
+    pub(super) exports: usize,
+    /// Number of LUNs in which it was noted.
+    pub(super) luns: usize,
+    /// Set if the thread that follows datasets has to hear of it. Otherwise it does with what
+    /// waits for it already.
+    pub(super) is_queued: bool,
 }
 
 /// Tells clients of replaced content.
@@ -101,11 +113,11 @@ impl Announcer {
 
     /// Tells clients of what may have been replaced, by what is known of mounts and names. Waits
     /// for no storage.
-    pub(super) fn tell(&self, replacement: &Replacement) {
+    pub(super) fn tell(&self, replacement: &Replacement) -> Announced {
         let mut told = Told { replacement: replacement.clone(), exports: BTreeSet::new() };
         let (exports, luns) = self.note(&mut told);
         log(replacement, exports, luns);
-        self.lock_told().push_back(told);
+        Announced { exports, luns, is_queued: queue(&mut self.lock_told(), told) }
     }
 
     /// Returns the replacement that was told first, once.
@@ -135,6 +147,26 @@ impl Announcer {
     }
 }
 
+/// Adds what was told to a bounded queue: the thread that follows datasets may hang in a search.
+/// False: the queue is full, and its last entry, of any dataset, stands for this one, too.
+pub(super) fn queue(waiting: &mut VecDeque<Told>, told: Told) -> bool {
+    if waiting.len() < MAX_WAITING_REPLACEMENTS {
+        waiting.push_back(told);
+        return true;
+    }
+    let any = Told { replacement: Replacement::Any, exports: BTreeSet::new() };
+    match waiting.back_mut().filter(|last| last.replacement == Replacement::Any) {
+        Some(last) => {
+            *last = any;
+            false
+        }
+        None => {
+            waiting.push_back(any);
+            true
+        }
+    }
+}
+
 fn log(replacement: &Replacement, exports: usize, luns: usize) {
     if exports + luns == 0 {
         return;
@@ -150,9 +182,10 @@ fn log(replacement: &Replacement, exports: usize, luns: usize) {
         Replacement::Any => warn_seldom!(
             exports,
             luns,
-            "events of ZFS were lost: any dataset may have other content, and NFS clients write \
-             again what they have not committed, and return delegations; if it happens again, \
-             raise the module parameter zfs_zevent_len_max"
+            "events of ZFS were lost, or too many datasets got other content at once: any dataset \
+             may have other content, and NFS clients write again what they have not committed, \
+             and return delegations; if it happens again, raise the module parameter \
+             zfs_zevent_len_max"
         ),
     }
 }

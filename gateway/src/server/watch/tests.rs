@@ -8,9 +8,13 @@ use crate::iscsi::luns::catalog::Catalog;
 use crate::iscsi::service::Rules;
 use crate::iscsi::tests::gate::hold_open;
 use crate::nfs::tcp::tests::gateway_with;
+use crate::observe::audit::Asker;
+use crate::observe::log_of_test::logged;
+use crate::server::limits::MAX_WAITING_REPLACEMENTS;
 use crate::server::mount_table::MountTable;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use tracing::Level;
 use zgate_config::Config;
 use zgate_control::{Discovery, Tool, ToolError};
 use zgate_io::mountinfo::MountLine;
@@ -360,6 +364,66 @@ fn clients_are_told_of_a_rollback_that_comes_before_a_new_name_is_known() {
     announcer.tell_others(&mut told);
     assert_eq!(losses(&gateway), after, "told once");
     assert!(announcer.take_told().is_none());
+}
+
+#[test]
+fn clients_are_told_of_a_rollback_by_request_as_by_an_event() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, _, gateway) = serve_two_pools(dir.path());
+    let (changes, happened) = channel();
+    let requests = ReplacementRequests::new(&Arc::new(Announcer::new(&gateway)), changes);
+    let ask = |name: &str| logged(Level::INFO, || requests.tell(&Asker::Unknown, name));
+    // The storage of another export may hang then.
+    let _one = gateway.replacing();
+    let before = losses(&gateway);
+    for other in ["tank/m/b", "tank/m", "tank/m/a/below", "elsewhere"] {
+        let (answer, log) = ask(other);
+        let answer = answer.unwrap();
+        assert_eq!((answer.exports, answer.luns), (0, 0), "{other}");
+        assert!(log.is_empty(), "what is not served leaves no line: {log}");
+    }
+    assert_eq!(losses(&gateway), before);
+    // Twice: an event tells of it as well.
+    let mut last = before;
+    for _ in 0..2 {
+        let (answer, log) = ask("tank/m/a");
+        let answer = answer.unwrap();
+        assert_eq!(serde_json::to_value(&answer).unwrap()["dataset"], "tank/m/a");
+        assert_eq!((answer.exports, answer.luns), (1, 0));
+        assert!(log.contains("replaced tank/m/a") && log.contains("exports: 1"), "{log}");
+        let now = losses(&gateway);
+        assert!(now[0] > last[0], "{last:?} {now:?}");
+        last = now;
+    }
+    for wrong in ["", "tank/m/a@monday", "tank/m/a/%rollback", "-r", "tank//a"] {
+        let (answer, log) = ask(wrong);
+        assert_eq!(answer.unwrap_err().kind(), io::ErrorKind::InvalidInput, "{wrong}");
+        assert!(log.contains("change refused"), "{log}");
+    }
+    assert_eq!(losses(&gateway), last);
+    let heard: Vec<_> = happened.try_iter().collect();
+    assert_eq!(heard.len(), 6, "the thread that follows datasets hears of all: {heard:?}");
+}
+
+#[test]
+fn rollbacks_that_nobody_takes_fill_no_memory_and_are_not_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, _, gateway) = serve_two_pools(dir.path());
+    let announcer = Arc::new(Announcer::new(&gateway));
+    let (changes, happened) = channel();
+    let requests = ReplacementRequests::new(&announcer, changes);
+    for number in 0..MAX_WAITING_REPLACEMENTS + 7 {
+        requests.tell(&Asker::Unknown, &format!("tank/m/new{number}")).unwrap();
+    }
+    // Of those that found no place, each dataset may be one.
+    assert_eq!(happened.try_iter().count(), MAX_WAITING_REPLACEMENTS + 1);
+    let mut waiting: Vec<_> = std::iter::from_fn(|| announcer.take_told()).collect();
+    assert_eq!(waiting.len(), MAX_WAITING_REPLACEMENTS + 1);
+    let before = losses(&gateway);
+    announcer.tell_others(&mut waiting[0]);
+    assert_eq!(losses(&gateway), before, "another dataset");
+    announcer.tell_others(waiting.last_mut().unwrap());
+    assert!(losses(&gateway)[0] > before[0]);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 . /lab/guest/service.sh
 CONFIG=/etc/zgate/zgate.toml
+ZEDLET=/etc/zfs/zed.d/history_event-zgate.sh
 package() { ls /lab/packages/zgate_*-"$1"_*.deb; }
 # Of zgate, and of the second gateway.
 main_pids() { under_manager systemctl show --property=MainPID --value zgate zgate@two | xargs; }
@@ -16,6 +17,7 @@ installed() {
     dpkg_run -i "$(package 1)"
     same 755 "$(stat -c %a /usr/bin/zgate)" "mode of the program"
     same 644 "$(stat -c %a $CONFIG)" "mode of the configuration"
+    same 755 "$(stat -c %a $ZEDLET)" "mode of the script for zed"
     same 700 "$(stat -c %a /var/lib/zgate)" "mode of the state"
     cmp $CONFIG /lab/deploy/zgate.example.toml
     # Nothing serves before somebody has configured it.
@@ -121,6 +123,7 @@ purged() {
     echo secret >/etc/zgate/own.secret
     dpkg_run --purge zgate
     [ ! -e $CONFIG ] || fail "the configuration is still there"
+    [ ! -e $ZEDLET ] || fail "the script for zed is still there"
     [ ! -e /var/lib/zgate ] || fail "the state is still there"
     test -e /etc/zgate/own.secret
     rm -r /etc/zgate
