@@ -60,7 +60,7 @@ fn status_flags(cx: &Cx<'_>, session: &Session) -> u32 {
     }
     let tables = cx.server.state.lock();
     let Some(client) = tables.clients.get(&session.client) else { return 0 };
-    let revoked = if client.revoked.is_empty() { 0 } else { STATUS_RECALLABLE_STATE_REVOKED };
+    let revoked = if client.losses.revoked() == 0 { 0 } else { STATUS_RECALLABLE_STATE_REVOKED };
     revoked | back_channel_flags(cx, session, client)
 }
 

@@ -31,7 +31,7 @@ impl State {
             open_owners: std::mem::take(&mut client.open_owners).into_iter(),
             lock_owners: std::mem::take(&mut client.lock_owners).into_iter(),
             delegations: std::mem::take(&mut client.delegations).into_iter(),
-            revoked: std::mem::take(&mut client.revoked).into_iter(),
+            revoked: client.losses.take_revoked(),
             record_removal: client.record_removal.take(),
             minor_zero: client.minor_zero,
         };
