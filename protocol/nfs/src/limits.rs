@@ -64,6 +64,9 @@ pub const MAX_OWNERS_PER_CLIENT: usize = 65_536;
 /// Most revoked delegations of one client of minor version 0 that are remembered until it
 /// returns them. If more are revoked, it may reclaim nothing as long as its id lasts.
 pub const MAX_UNRETURNED_PER_CLIENT: usize = 1024;
+/// Leases in which SEQUENCE tells a client of revoked delegations that it does not
+/// acknowledge.
+pub const LEASES_OF_UNHEEDED_REVOCATIONS: u64 = 8;
 /// Most byte ranges locked in one file.
 pub const MAX_RANGES_PER_FILE: usize = 16_384;
 /// Most lock stateids of one open: they are removed with it in one step.

@@ -73,11 +73,9 @@ impl State {
     /// cannot be opened now keep theirs: their clients are told to wait, and
     /// expect to go on.
     ///
-    /// What a client has in its cache under a delegation it uses without a request, also if
-    /// the export comes back with other content: a client with a session is told. Records are
-    /// marked for that alone, which such a client soon acknowledges. An export that is gone
-    /// has nothing to reclaim, and a mark that lasts would keep the client from reclaiming
-    /// what it has in others.
+    /// Records are marked for delegations alone, and until their clients are told
+    /// ([`Self::end_delegation_with_export`]). An export that is gone has nothing to reclaim,
+    /// and a mark that lasts would keep the client from reclaiming what it has in others.
     pub(crate) fn close_vanished(&self, old: &Namespace, new: &Namespace, now_seconds: u64) {
         let mut tables = self.lock();
         let vanished = |file: &FileKey| match (old.export(file.export), new.export(file.export)) {
@@ -94,18 +92,15 @@ impl State {
             self.remove_open(&mut tables, key, now_seconds);
         }
         for key in delegations {
-            if tables.is_told_of_revocations(key) {
-                self.revoke_delegation(&mut tables, key, now_seconds);
-            } else {
-                self.remove_delegation(&mut tables, key, now_seconds);
-            }
+            self.end_delegation_with_export(&mut tables, key, now_seconds);
         }
     }
 
     /// Takes state from clients in exports that named their hosts before, and
     /// do not any longer: their requests are refused, so that they could not
     /// return it, and others would wait for it. Others get it at once, and after a restart
-    /// the exports may name the hosts again: the records are marked.
+    /// the exports may name the hosts again: the records are marked. A client that has lost
+    /// all its state is left out: the rest of that goes when its record has.
     pub(crate) fn close_excluded(&self, old: &Namespace, new: &Namespace, now_seconds: u64) {
         let changed = |file: &FileKey| {
             let (before, now) = (old.export(file.export)?, new.export(file.export)?);
@@ -113,7 +108,8 @@ impl State {
         };
         let mut tables = self.lock();
         let excluded = |file: &FileKey, client: ClientId| {
-            let address = tables.clients.get(&client)?.address.parse().ok()?;
+            let holder = tables.clients.get(&client).filter(|holder| !holder.lease.revoked())?;
+            let address = holder.address.parse().ok()?;
             let (before, now) = changed(file)?;
             (before.names_host(address) && !now.names_host(address)).then_some(())
         };
@@ -137,7 +133,7 @@ impl State {
     /// an answer, drops waiters.
     pub(crate) fn tick(&self, now_seconds: u64) {
         self.records.tick(now_seconds);
-        Self::end_restorations(&mut self.lock());
+        self.settle_losses(&mut self.lock());
         // The tables are unlocked between the steps: requests wait for them.
         self.end_grace(&mut self.lock(), now_seconds);
         self.expire_clients(&mut self.lock(), now_seconds);

@@ -155,8 +155,9 @@ impl ClientRecords {
     }
 
     /// Writes the record of a client that has acknowledged what its mark stood for, if
-    /// [`Self::begin`] has failed: it is retried as a removal is. The returned work ends when
-    /// the record is on stable storage, unless another mark or a removal takes its place.
+    /// [`Self::begin`] has failed, or that needs to acknowledge nothing any more: it is retried
+    /// as a removal is. The returned work ends when the record is on stable storage, unless
+    /// another mark or a removal takes its place.
     pub fn restore(&self, record: ClientRecord) -> PendingWork {
         self.mark(record)
     }

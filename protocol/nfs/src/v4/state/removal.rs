@@ -58,7 +58,7 @@ impl State {
                 self.remember_expired(tables, &left, key);
                 hold_back(tables, &left, tables.delegations.get(&key).map(|held| held.file));
                 self.remove_delegation(tables, key, now_seconds);
-            } else if let Some((key, _)) = left.revoked.next() {
+            } else if let Some(key) = left.revoked.next() {
                 self.remember_expired(tables, &left, key);
             } else if left.lock_owners.next().is_none() {
                 return true;

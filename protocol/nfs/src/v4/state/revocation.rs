@@ -6,7 +6,7 @@
 use super::State;
 use super::client::record_of;
 use super::recovery::ClientRecord;
-use crate::limits::MAX_UNRETURNED_PER_CLIENT;
+use crate::limits::{LEASES_OF_UNHEEDED_REVOCATIONS, MAX_UNRETURNED_PER_CLIENT};
 use crate::v4::tables::Tables;
 use crate::v4::tables::ids::StateKey;
 use crate::v4::tables::pending_work::PendingWork;
@@ -21,12 +21,7 @@ impl State {
     /// before it has: others get the file when stable storage knows that the client may
     /// not reclaim (RFC 8881 §10.2.1).
     pub(crate) fn revoke_delegation(&self, tables: &mut Tables, key: StateKey, now_seconds: u64) {
-        let Some(delegation) = tables.delegations.get(&key) else { return };
-        let (holder, file) = (delegation.client, delegation.file);
-        if let Some(marking) = self.mark_record(tables, holder) {
-            Self::await_before_giving(tables, file, marking);
-        }
-        self.remove_delegation(tables, key, now_seconds);
+        let Some(holder) = self.take_delegation(tables, key, now_seconds) else { return };
         let Some(client) = tables.clients.get_mut(&holder) else { return };
         if client.minor_zero {
             client.losses.add_within(key, Status::Expired, MAX_UNRETURNED_PER_CLIENT);
@@ -34,6 +29,43 @@ impl State {
         } else {
             client.losses.add(key, Status::DelegRevoked);
         }
+    }
+
+    /// Ends a delegation with its export. What its holder has in its cache it uses without a
+    /// request, also if the export comes back with other content: a client with sessions is
+    /// told. Its record is marked until it has acknowledged that, or was told in
+    /// [`LEASES_OF_UNHEEDED_REVOCATIONS`] leases: its DELEGRETURN may have come too late, when
+    /// the file handle was stale already.
+    pub(super) fn end_delegation_with_export(
+        &self,
+        tables: &mut Tables,
+        key: StateKey,
+        now_seconds: u64,
+    ) {
+        if !tables.is_told_of_revocations(key) {
+            self.remove_delegation(tables, key, now_seconds);
+            return;
+        }
+        let Some(holder) = self.take_delegation(tables, key, now_seconds) else { return };
+        if let Some(client) = tables.clients.get_mut(&holder) {
+            client.losses.add_with_export(key, Status::DelegRevoked);
+        }
+    }
+
+    /// Removes a delegation from its holder, which is returned, and marks its record.
+    fn take_delegation(
+        &self,
+        tables: &mut Tables,
+        key: StateKey,
+        now_seconds: u64,
+    ) -> Option<ClientId> {
+        let delegation = tables.delegations.get(&key)?;
+        let (holder, file) = (delegation.client, delegation.file);
+        if let Some(marking) = self.mark_record(tables, holder) {
+            Self::await_before_giving(tables, file, marking);
+        }
+        self.remove_delegation(tables, key, now_seconds);
+        Some(holder)
     }
 
     /// Takes opens from clients, with the locks under them. The clients have no way to say
@@ -82,28 +114,35 @@ impl State {
             (was_revoked, was_revoked && client.is_record_due())
         };
         if is_due && self.record_again(id).await.is_err() {
-            self.begin_restoration(id);
+            self.begin_restoration(&mut self.lock(), id);
         }
         was_revoked
     }
 
     /// Has the record of a client written when storage takes it again. A restart before that
     /// takes from the client what it holds.
-    fn begin_restoration(&self, id: ClientId) {
-        let mut tables = self.lock();
+    fn begin_restoration(&self, tables: &mut Tables, id: ClientId) {
         let client = tables.clients.get_mut(&id);
         if let Some(client) = client.filter(|client| client.is_record_due()) {
             client.restoration = Some(self.records.restore(record_of(client)));
         }
     }
 
-    /// Notes which records are on stable storage now that could not be written when their
-    /// clients acknowledged their losses.
-    pub(super) fn end_restorations(tables: &mut Tables) {
+    /// To be called about once a second: notes which records have been restored, and goes on
+    /// without the acknowledgement of clients that were told for long enough.
+    pub(super) fn settle_losses(&self, tables: &mut Tables) {
+        // In the order of their ids: storage does not see the order of a hash table.
+        let mut unheeding = BTreeSet::new();
         for client in tables.clients.values_mut() {
             if client.restoration.take_if(|restoration| restoration.is_over()).is_some() {
                 client.unrecorded = false;
             }
+            if client.losses.forget_unheeded(LEASES_OF_UNHEEDED_REVOCATIONS) {
+                unheeding.insert(client.id);
+            }
+        }
+        for id in unheeding {
+            self.begin_restoration(tables, id);
         }
     }
 

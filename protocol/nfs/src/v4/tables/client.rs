@@ -107,8 +107,8 @@ pub struct Client {
     /// or has opened a file, or sent RECLAIM_COMPLETE, since it has none. Counts only while it
     /// is [`Self::unrecorded`].
     pub knows_the_rest: bool,
-    /// The write of its record in place of the mark, if that could not be written when the
-    /// client acknowledged its losses.
+    /// The write of its record in place of the mark that no request waits for: storage refused
+    /// it when the client acknowledged its losses, or the client did not do that.
     pub restoration: Option<PendingWork>,
     /// Its lease.
     pub lease: Arc<Lease>,
@@ -132,7 +132,7 @@ pub struct Client {
     pub delegations: HashSet<StateKey>,
     /// The last search for delegations that it does not use.
     pub sought_room: SoughtRoom,
-    /// What it has lost, and has not acknowledged yet.
+    /// State that it has lost, and whose loss it has not acknowledged yet.
     pub losses: Losses,
     /// RECLAIM_COMPLETE was received.
     pub reclaim_complete: bool,

@@ -6,7 +6,7 @@ use super::grace::{come_back, gone, outlast_grace, reclaim};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use zgate_memory::{FileOp, When};
-use zgate_nfs::limits::RECORD_RETRY_SECONDS;
+use zgate_nfs::limits::{LEASES_OF_UNHEEDED_REVOCATIONS, RECORD_RETRY_SECONDS};
 use zgate_nfs::namespace::ExportId;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::FreeStateid;
@@ -191,6 +191,26 @@ fn acknowledge(holder: &Client, held: &Opened) {
         let free = Ops::new().op::<FreeStateid>(&free_stateid::Args { stateid });
         holder.check("acknowledged", free, Status::Ok);
     }
+}
+
+/// Returns whether SEQUENCE tells the client that a delegation is revoked.
+fn is_told(holder: &Client) -> bool {
+    let told = holder.run(Ops::new().root()).ok().sequence.unwrap();
+    told.status_flags & STATUS_RECALLABLE_STATE_REVOKED != 0
+}
+
+/// A client loses a delegation with its export, which comes back. It returns the delegation
+/// in between, which the server does not understand: the file handle is stale.
+fn loses_its_export(minor: u8) -> (Rc<Harness>, Client, Opened) {
+    let harness = Harness::new();
+    let holder = harness.reachable("holder", minor);
+    harness.client("maker", minor).file(&holder.export(), "f", b"content");
+    let held = holder.open(&wish(&holder)).unwrap();
+    holder.close(&held).unwrap();
+    harness.reload(|_| false);
+    assert_eq!(holder.delegreturn(&held.fh, held.delegation()), Err(Status::Stale));
+    harness.reload(|_| true);
+    (harness, holder, held)
 }
 
 /// After a restart the holder reclaims its delegation for reading. It is recalled at once, because
@@ -409,26 +429,48 @@ fn who_was_shut_out_may_not_reclaim_after_a_restart_that_lets_it_in_again() {
 #[test]
 fn a_client_is_told_that_a_delegation_went_with_its_export() {
     for (minor, knows) in [(1, false), (1, true), (2, false), (2, true)] {
-        let harness = Harness::new();
-        let holder = harness.reachable("holder", minor);
-        harness.client("maker", minor).file(&holder.export(), "f", b"content");
-        let held = holder.open(&wish(&holder)).unwrap();
-        holder.close(&held).unwrap();
-        harness.reload(|_| false);
-        harness.reload(|_| true);
-        let is_told = || {
-            let flags = holder.run(Ops::new().root()).ok().sequence.unwrap().status_flags;
-            flags & STATUS_RECALLABLE_STATE_REVOKED != 0
-        };
-        assert!(is_told(), "minor version {minor}");
+        let (harness, holder, held) = loses_its_export(minor);
+        assert!(is_told(&holder), "minor version {minor}");
         if knows {
             acknowledge(&holder, &held);
-            assert!(!is_told(), "minor version {minor}");
+            assert!(!is_told(&holder), "minor version {minor}");
         }
         harness.restart();
         come_back(&holder);
         let refused = holder.open(&reclaim(&held.fh, 2)).err();
         assert_eq!(refused, (!knows).then_some(Status::NoGrace), "minor version {minor}");
+    }
+}
+
+#[test]
+fn who_was_told_for_long_of_a_delegation_that_went_with_its_export_may_reclaim() {
+    // A Linux client that has nothing to free would test its delegations for ever.
+    for minor in 1..=2 {
+        let (harness, holder, held) = loses_its_export(minor);
+        for _ in 0..(LEASES_OF_UNHEEDED_REVOCATIONS + 1) * LEASE {
+            harness.pass_seconds(1);
+            holder.run(Ops::new().root()).ok();
+        }
+        assert!(!is_told(&holder), "minor version {minor}");
+        harness.restart();
+        come_back(&holder);
+        assert!(holder.open(&reclaim(&held.fh, 2)).is_ok(), "minor version {minor}");
+    }
+}
+
+#[test]
+fn who_never_acknowledges_is_told_for_some_leases_and_may_not_reclaim() {
+    for minor in 1..=2 {
+        let (harness, holder, _, held) = recalled(minor);
+        keep_it_too_long(&harness, &holder, &held);
+        stay(&harness, &holder, &held, (LEASES_OF_UNHEEDED_REVOCATIONS - 2) * LEASE);
+        assert!(is_told(&holder), "minor version {minor}");
+        stay(&harness, &holder, &held, 3 * LEASE);
+        assert!(!is_told(&holder), "minor version {minor}");
+        harness.restart();
+        come_back(&holder);
+        let refused = holder.open(&reclaim(&held.fh, 0)).unwrap_err();
+        assert_eq!(refused, Status::NoGrace, "minor version {minor}");
     }
 }
 
