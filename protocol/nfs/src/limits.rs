@@ -61,6 +61,12 @@ pub const HOST_SHARE_OF_FREE: usize = 3;
 pub const MAX_STATES_PER_CLIENT: usize = 262_144;
 /// Most open and lock owners of one client.
 pub const MAX_OWNERS_PER_CLIENT: usize = 65_536;
+/// Most revoked delegations of one client of minor version 0 that are remembered until it
+/// returns them. If more are revoked, it may reclaim nothing as long as its id lasts.
+pub const MAX_UNRETURNED_PER_CLIENT: usize = 1024;
+/// Leases in which SEQUENCE tells a client of revoked delegations that it does not
+/// acknowledge.
+pub const LEASES_OF_UNHEEDED_REVOCATIONS: u64 = 8;
 /// Most byte ranges locked in one file.
 pub const MAX_RANGES_PER_FILE: usize = 16_384;
 /// Most lock stateids of one open: they are removed with it in one step.
@@ -128,6 +134,8 @@ const _: () =
     assert!(FH_PREFIX_BYTES + zgate_store::handle::MAX_NODE_HANDLE_BYTES <= MAX_FH3_BYTES);
 const _: () = assert!(MAX_RECORD_WRITES <= MAX_CLIENTS);
 const _: () = assert!(RECORD_RETRY_SECONDS < RECORD_LOG_PAUSE_SECONDS);
+// What a client has not returned yet counts as its state, and keeps no room from it.
+const _: () = assert!(MAX_UNRETURNED_PER_CLIENT < MAX_STATES_PER_CLIENT / 64);
 const _: () = assert!(SPARE_SLOTS <= MAX_SLOTS);
 // A client whose requests run has longer than a silent one.
 const _: () = assert!(LEASES_OF_A_RUNNING_REQUEST > 1);

@@ -1,4 +1,4 @@
-//! DELEGRETURN (RFC 8881 §18.6).
+//! DELEGRETURN (RFC 8881 §18.6, RFC 7530 §16.8).
 
 use super::Rule;
 use crate::v4::failure::Failure;
@@ -25,9 +25,14 @@ impl Rule for Delegreturn {
                 Err(status) => status,
             }
         };
-        if let Some(client) = cx.session_client() {
-            // Returning a revoked delegation acknowledges the revocation.
-            state.acknowledge(client, StateKey::from(stateid)).await;
+        // Returning a revoked delegation acknowledges the revocation: its client has given up
+        // what it had under it, whatever the answer. In minor version 0 nothing else shows
+        // that: the error of a READ or WRITE may be lost with the server.
+        let key = StateKey::from(stateid);
+        let host = cx.call.peer.address;
+        let loser = cx.session_client().or_else(|| state.client_of_revoked(key, host));
+        if let Some(client) = loser {
+            state.acknowledge(client, key).await;
         }
         Err(status.into())
     }

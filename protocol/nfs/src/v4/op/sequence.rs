@@ -58,9 +58,11 @@ fn status_flags(cx: &Cx<'_>, session: &Session) -> u32 {
     if !session.lease.wants_attention() {
         return 0;
     }
-    let tables = cx.server.state.lock();
-    let Some(client) = tables.clients.get(&session.client) else { return 0 };
-    let revoked = if client.revoked.is_empty() { 0 } else { STATUS_RECALLABLE_STATE_REVOKED };
+    let state = &cx.server.state;
+    let mut tables = state.lock();
+    let Some(client) = tables.clients.get_mut(&session.client) else { return 0 };
+    let has_lost = client.losses.tell(cx.now.seconds(), state.lease_seconds);
+    let revoked = if has_lost { STATUS_RECALLABLE_STATE_REVOKED } else { 0 };
     revoked | back_channel_flags(cx, session, client)
 }
 

@@ -7,10 +7,9 @@ use crate::runtime::Call;
 use crate::v4::tables::Tables;
 use crate::v4::tables::client::{Client, HeldStates, SoughtRoom};
 use crate::v4::tables::client_hosts::ClientHosts;
-use crate::v4::tables::ids::StateKey;
 use crate::v4::tables::lease::Lease;
+use crate::v4::tables::losses::Losses;
 use crate::v4::tables::owner_seq::OwnerSeq;
-use crate::v4::tables::pending_work::PendingWork;
 use crate::v4::tables::session::Session;
 use ahash::{HashMap, HashSet};
 use std::sync::Arc;
@@ -62,7 +61,8 @@ impl State {
             record_begun: false,
             record_removal: None,
             unrecorded: false,
-            lost_delegation: false,
+            knows_the_rest: false,
+            restoration: None,
             lease: Arc::new(Lease::new(now_seconds)),
             sessions: Vec::new(),
             create_sequence: OwnerSeq::default(),
@@ -74,7 +74,7 @@ impl State {
             charge,
             delegations: HashSet::default(),
             sought_room: SoughtRoom::default(),
-            revoked: HashMap::default(),
+            losses: Losses::default(),
             reclaim_complete: false,
             may_reclaim,
             callback: None,
@@ -199,17 +199,23 @@ impl State {
     /// Writes the record of a client that has none: it registered outside of grace, or
     /// lost its record at the end of it, or by the loss of a delegation. What the client
     /// has reclaimed until then, and what it gets from now on, it may reclaim after a
-    /// restart. A client that does not know yet what it has lost goes on without it. No
-    /// lock is held in the meantime.
+    /// restart. A client that does not know yet what it has lost goes on without it, until it
+    /// acknowledges that ([`Self::acknowledge`]). No lock is held in the meantime.
     ///
     /// # Errors
-    /// [`Status::StaleClientid`], or [`Status::Delay`] if stable storage does not
-    /// accept it, or the record was removed meanwhile.
+    /// [`Status::StaleClientid`], [`Status::Expired`] if the client has lost its state, or
+    /// [`Status::Delay`] if stable storage does not accept it, or the record was removed
+    /// meanwhile.
     pub(crate) async fn record_again(&self, id: ClientId) -> Result<(), Status> {
         let (name, write, kept) = {
-            let tables = self.lock();
-            let client = tables.clients.get(&id).ok_or(Status::StaleClientid)?;
-            if !client.unrecorded || !client.knows_its_losses() {
+            let mut tables = self.lock();
+            let client = tables.clients.get_mut(&id).ok_or(Status::StaleClientid)?;
+            if !client.unrecorded {
+                return Ok(());
+            }
+            client.may_hold_state()?;
+            client.knows_the_rest = true;
+            if !client.knows_its_losses() {
                 return Ok(());
             }
             let kept = RecordKept { record_removals: client.record_removals };
@@ -231,45 +237,16 @@ impl State {
         Err(Status::StaleClientid)
     }
 
-    /// Begins to note on stable storage that a client loses a delegation although its lease
-    /// is valid (RFC 8881 §8.4.3, §10.2.1): after a restart, the server could not tell this
-    /// delegation, and the opens and locks under it, from what the client still has. It may
-    /// reclaim nothing until it knows ([`Self::record_again`]). The file may be granted to
-    /// others when the returned work has ended.
-    pub(crate) fn mark_record(&self, tables: &mut Tables, id: ClientId) -> Option<PendingWork> {
-        let client = tables.clients.get_mut(&id)?;
-        client.unrecorded = true;
-        client.lost_delegation |= client.minor_zero;
-        let record = ClientRecord { revoked: true, ..record_of(client) };
-        Self::count_removal(tables, &record.name);
-        Some(self.records.mark(record))
-    }
-
-    /// Counts a removal of the record of this name: what is being written of it meanwhile
-    /// does not count.
+    /// Counts a removal of the record of this name, or its mark: what is being written of it
+    /// meanwhile does not count.
     pub(super) fn count_removal(tables: &mut Tables, name: &[u8]) {
         let slot = tables.by_name.get(name).copied().unwrap_or_default();
         for id in [slot.confirmed, slot.unconfirmed].into_iter().flatten() {
             if let Some(client) = tables.clients.get_mut(&id) {
                 client.record_removals += 1;
+                client.restoration = None;
             }
         }
-    }
-
-    /// Notes that a client knows that one of its delegations was revoked; its record is
-    /// written again with the last one. False if it is no revoked one of this client.
-    pub(crate) async fn acknowledge(&self, id: ClientId, key: StateKey) -> bool {
-        let was_revoked = {
-            let mut tables = self.lock();
-            let client = tables.clients.get_mut(&id);
-            client.is_some_and(|client| client.revoked.remove(&key).is_some())
-        };
-        if was_revoked {
-            // If storage fails, the client's next OPEN writes it; a restart before that takes
-            // from the client what it holds.
-            let _ = self.record_again(id).await;
-        }
-        was_revoked
     }
 
     /// Ends the reclaims of a client whose record has been written again, if it was
@@ -288,6 +265,7 @@ impl State {
         if std::mem::replace(&mut client.reclaim_complete, true) {
             return Err(Status::CompleteAlready);
         }
+        client.knows_the_rest = true;
         // Also of one that may reclaim nothing: the period was for it, too.
         self.grace.completed(&client.name, now_seconds);
         Ok(())
@@ -333,13 +311,16 @@ fn confirmed_of<'t>(tables: &'t Tables, name: &[u8]) -> Option<&'t Client> {
     tables.clients.get(&tables.by_name.get(name)?.confirmed?)
 }
 
-/// Returns whether a confirmed client has a record under which it may reclaim.
+/// Returns whether a confirmed client has a record under which it may reclaim, or gets it as
+/// soon as storage takes it.
 fn is_recorded(confirmed: Option<&Client>) -> bool {
-    confirmed.is_some_and(|client| !client.unrecorded && !client.lease.revoked())
+    confirmed.is_some_and(|client| {
+        (!client.unrecorded || client.restoration.is_some()) && !client.lease.revoked()
+    })
 }
 
 /// Returns the record of a client for stable storage.
-fn record_of(client: &Client) -> ClientRecord {
+pub(super) fn record_of(client: &Client) -> ClientRecord {
     ClientRecord {
         name: client.name.clone(),
         minor_zero: client.minor_zero,

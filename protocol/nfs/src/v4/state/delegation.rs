@@ -1,4 +1,4 @@
-//! Delegations: granting, recall and revocation (RFC 8881 §10.4).
+//! Delegations: granting and recall (RFC 8881 §10.4). Revocation is in `revocation.rs`.
 
 use super::State;
 use crate::changes::ChangeGuard;
@@ -132,27 +132,6 @@ impl State {
             file.let_go(holder);
         }
         tables.tidy_file(&delegation.file.id, now_seconds);
-    }
-
-    /// Revokes a delegation that a client does not return; the client learns of
-    /// it through SEQUENCE and TEST_STATEID. It may be cut off, and the server restart
-    /// before it has: others get the file when stable storage knows that the client may
-    /// not reclaim (RFC 8881 §10.2.1).
-    pub(crate) fn revoke_delegation(&self, tables: &mut Tables, key: StateKey, now_seconds: u64) {
-        let Some(delegation) = tables.delegations.get(&key) else { return };
-        let (holder, file) = (delegation.client, delegation.file);
-        if let Some(marking) = self.mark_record(tables, holder) {
-            Self::await_before_giving(tables, file, marking);
-        }
-        self.remove_delegation(tables, key, now_seconds);
-        match tables.clients.get_mut(&holder) {
-            // The owner need not be kept: NFS4ERR_EXPIRED for everyone.
-            Some(client) if client.minor_zero => tables.expired_stateids.add(key),
-            Some(client) => {
-                client.revoked.insert(key, Status::DelegRevoked);
-            }
-            None => {}
-        }
     }
 
     /// Recalls the delegations that conflict with an access: write delegations,

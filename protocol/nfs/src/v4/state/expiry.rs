@@ -4,6 +4,7 @@ use super::State;
 use crate::namespace::{FileKey, Namespace};
 use crate::v4::tables::Tables;
 use crate::v4::tables::pending_work::PendingWork;
+use std::collections::BTreeSet;
 use zgate_nfs_wire::v4::ClientId;
 
 /// Time for which an expired client keeps its state without a conflict, in
@@ -71,6 +72,10 @@ impl State {
     /// learn of it at the next use: the file handle is stale. Exports that
     /// cannot be opened now keep theirs: their clients are told to wait, and
     /// expect to go on.
+    ///
+    /// Records are marked for delegations alone, and until their clients are told
+    /// ([`Self::end_delegation_with_export`]). An export that is gone has nothing to reclaim,
+    /// and a mark that lasts would keep the client from reclaiming what it has in others.
     pub(crate) fn close_vanished(&self, old: &Namespace, new: &Namespace, now_seconds: u64) {
         let mut tables = self.lock();
         let vanished = |file: &FileKey| match (old.export(file.export), new.export(file.export)) {
@@ -82,18 +87,20 @@ impl State {
         let opens = tables.opens.values().filter(|open| vanished(&open.file));
         let opens: Vec<_> = opens.map(|open| open.key).collect();
         let delegations = tables.delegations.values().filter(|held| vanished(&held.file));
-        let delegations: Vec<_> = delegations.map(|held| held.key).collect();
+        let delegations: BTreeSet<_> = delegations.map(|held| held.key).collect();
         for key in opens {
             self.remove_open(&mut tables, key, now_seconds);
         }
         for key in delegations {
-            self.remove_delegation(&mut tables, key, now_seconds);
+            self.end_delegation_with_export(&mut tables, key, now_seconds);
         }
     }
 
-    /// Removes state of clients in exports that named their hosts before, and
+    /// Takes state from clients in exports that named their hosts before, and
     /// do not any longer: their requests are refused, so that they could not
-    /// return it, and others would wait for it.
+    /// return it, and others would wait for it. Others get it at once, and after a restart
+    /// the exports may name the hosts again: the records are marked. A client that has lost
+    /// all its state is left out: the rest of that goes when its record has.
     pub(crate) fn close_excluded(&self, old: &Namespace, new: &Namespace, now_seconds: u64) {
         let changed = |file: &FileKey| {
             let (before, now) = (old.export(file.export)?, new.export(file.export)?);
@@ -101,22 +108,21 @@ impl State {
         };
         let mut tables = self.lock();
         let excluded = |file: &FileKey, client: ClientId| {
-            let address = tables.clients.get(&client)?.address.parse().ok()?;
+            let holder = tables.clients.get(&client).filter(|holder| !holder.lease.revoked())?;
+            let address = holder.address.parse().ok()?;
             let (before, now) = changed(file)?;
             (before.names_host(address) && !now.names_host(address)).then_some(())
         };
         let opens = tables.opens.iter();
         let opens = opens.filter(|(_, open)| excluded(&open.file, open.client).is_some());
-        let opens: Vec<_> = opens.map(|(key, _)| *key).collect();
+        let opens: BTreeSet<_> = opens.map(|(key, _)| *key).collect();
         let delegations = tables.delegations.iter();
         let delegations =
             delegations.filter(|(_, held)| excluded(&held.file, held.client).is_some());
-        let delegations: Vec<_> = delegations.map(|(key, _)| *key).collect();
-        for key in opens {
-            self.remove_open(&mut tables, key, now_seconds);
-        }
+        let delegations: BTreeSet<_> = delegations.map(|(key, _)| *key).collect();
+        self.revoke_opens(&mut tables, &opens, now_seconds);
         for key in delegations {
-            self.remove_delegation(&mut tables, key, now_seconds);
+            self.revoke_delegation(&mut tables, key, now_seconds);
         }
     }
 }
@@ -127,6 +133,7 @@ impl State {
     /// an answer, drops waiters.
     pub(crate) fn tick(&self, now_seconds: u64) {
         self.records.tick(now_seconds);
+        self.settle_losses(&mut self.lock());
         // The tables are unlocked between the steps: requests wait for them.
         self.end_grace(&mut self.lock(), now_seconds);
         self.expire_clients(&mut self.lock(), now_seconds);
@@ -188,6 +195,7 @@ impl State {
                 Some(client) if client.minor_zero && client.has_state() => continue,
                 Some(client) => {
                     (client.unrecorded, client.may_reclaim) = (true, false);
+                    client.knows_the_rest = false;
                     let is_marked = !client.knows_its_losses() && !client.lease.revoked();
                     // One that is not durable yet is removed: that needs no space, and the
                     // end of grace waits for it.

@@ -17,6 +17,7 @@ pub mod recall;
 pub mod records;
 pub mod recovery;
 pub mod removal;
+pub mod revocation;
 mod room;
 pub mod settled;
 pub mod shares;

@@ -48,7 +48,7 @@ struct Changes {
     /// one of them is durable.
     removal: Option<WorkGuard>,
     /// The record that takes the place of the removed one: with it, too, the client may
-    /// reclaim nothing.
+    /// reclaim nothing, or it knows now what it has lost ([`ClientRecords::restore`]).
     mark: Option<ClientRecord>,
     /// The write was asked for before the removal: it is not that of a client that
     /// is back since, and the removal follows it.
@@ -154,13 +154,21 @@ impl ClientRecords {
         self.inner.begin_removal(&name, Some(record))
     }
 
+    /// Writes the record of a client that has acknowledged what its mark stood for, if
+    /// [`Self::begin`] has failed, or that needs to acknowledge nothing any more: it is retried
+    /// as a removal is. The returned work ends when the record is on stable storage, unless
+    /// another mark or a removal takes its place.
+    pub fn restore(&self, record: ClientRecord) -> PendingWork {
+        self.mark(record)
+    }
+
     /// True if no change of this name's record is under way.
     #[must_use]
     pub fn is_settled(&self, name: &[u8]) -> bool {
         !self.inner.queue().clients.contains_key(name)
     }
 
-    /// To be called about once a second: retries failed removals, and logs
+    /// To be called about once a second: retries failed removals and marks, and logs
     /// storage that makes no progress.
     pub fn tick(&self, now_seconds: u64) {
         let (retry, stuck) = self.inner.due(now_seconds);

@@ -38,7 +38,7 @@ pub struct ClientRecord {
     /// Proofs that it has given over TLS: nobody may reclaim in its place who does not show as
     /// much, nor know its verifier. `None`: nothing.
     pub shown: Option<Shown>,
-    /// It has lost a delegation although its lease was valid, and may not know: it may
+    /// It has lost a delegation, or more, although its lease was valid, and may not know: it may
     /// reclaim nothing (RFC 8881 §8.4.3, §10.2.1; RFC 7530 §9.6.3.4, §10.2.1). The grace
     /// period is for it as well: what it holds besides is nobody else's before its lease
     /// is over.

@@ -31,7 +31,7 @@ impl State {
             open_owners: std::mem::take(&mut client.open_owners).into_iter(),
             lock_owners: std::mem::take(&mut client.lock_owners).into_iter(),
             delegations: std::mem::take(&mut client.delegations).into_iter(),
-            revoked: std::mem::take(&mut client.revoked).into_iter(),
+            revoked: client.losses.take_revoked(),
             record_removal: client.record_removal.take(),
             minor_zero: client.minor_zero,
         };
@@ -58,7 +58,7 @@ impl State {
                 self.remember_expired(tables, &left, key);
                 hold_back(tables, &left, tables.delegations.get(&key).map(|held| held.file));
                 self.remove_delegation(tables, key, now_seconds);
-            } else if let Some((key, _)) = left.revoked.next() {
+            } else if let Some(key) = left.revoked.next() {
                 self.remember_expired(tables, &left, key);
             } else if left.lock_owners.next().is_none() {
                 return true;

@@ -71,8 +71,8 @@ impl State {
         // Minor version 0 names no client: the lost stateids of all its clients
         // are remembered together.
         let lost = || tables.expired_stateids.contains(key) || tables.find_any(key).is_some();
-        match client.and_then(|client| client.revoked.get(&key)) {
-            Some(status) => *status,
+        match client.and_then(|client| client.losses.status_of(key)) {
+            Some(status) => status,
             None if requester.minor == 0 && lost() => Status::Expired,
             None if requester.minor == 0 && self.ids.is_stale(stateid) && !is_special(stateid) => {
                 Status::StaleStateid

@@ -4,6 +4,7 @@ use super::callback_path::{Callback40, CallbackProbe};
 use super::client_hosts::ClientHosts;
 use super::ids::StateKey;
 use super::lease::Lease;
+use super::losses::Losses;
 use super::owner::{LockOwner, OpenOwner, OwnerName};
 use super::owner_seq::OwnerSeq;
 use super::pending_work::PendingWork;
@@ -100,11 +101,15 @@ pub struct Client {
     /// anything. The record is written with RECLAIM_COMPLETE, or, in minor version 0,
     /// with the first OPEN. Or it has one under which it may reclaim nothing, because a
     /// delegation was revoked: that is replaced when it knows
-    /// ([`Self::knows_its_losses`]).
+    /// ([`Self::is_record_due`]).
     pub unrecorded: bool,
-    /// Minor version 0: a delegation was revoked. The client cannot say that it knows, so
-    /// this lasts as long as its id.
-    pub lost_delegation: bool,
+    /// It knows what it holds besides what it has lost: it had a record when it lost the first,
+    /// or has opened a file, or sent RECLAIM_COMPLETE, since it has none. Counts only while it
+    /// is [`Self::unrecorded`].
+    pub knows_the_rest: bool,
+    /// The write of its record in place of the mark that no request waits for: storage refused
+    /// it when the client acknowledged its losses, or the client did not do that.
+    pub restoration: Option<PendingWork>,
     /// Its lease.
     pub lease: Arc<Lease>,
     /// Its sessions.
@@ -127,8 +132,8 @@ pub struct Client {
     pub delegations: HashSet<StateKey>,
     /// The last search for delegations that it does not use.
     pub sought_room: SoughtRoom,
-    /// Revoked stateids that it has not freed yet, with the status.
-    pub revoked: HashMap<StateKey, Status>,
+    /// State that it has lost, and whose loss it has not acknowledged yet.
+    pub losses: Losses,
     /// RECLAIM_COMPLETE was received.
     pub reclaim_complete: bool,
     /// True if it may reclaim: it had state before the restart.
@@ -197,7 +202,7 @@ impl Client {
     /// [`Self::may_hold_state`].
     pub fn room_for_state(&self) -> Result<(), Status> {
         self.may_hold_state()?;
-        let room = self.held.all() + self.revoked.len() < MAX_STATES_PER_CLIENT;
+        let room = self.held.all() + self.losses.revoked() < MAX_STATES_PER_CLIENT;
         if room { Ok(()) } else { Err(self.too_much()) }
     }
 
@@ -266,12 +271,21 @@ impl Client {
         holds && !self.lease.expired(now_seconds, lease_seconds)
     }
 
-    /// True if it knows of all delegations that were revoked while its lease was valid: it
-    /// has acknowledged them (FREE_STATEID, DELEGRETURN), or there were none. One that does
-    /// not know would reclaim them after a restart (RFC 8881 §8.4.3).
+    /// True if it knows of all that was revoked while its lease was valid: it has
+    /// acknowledged the delegations (FREE_STATEID, DELEGRETURN), or there was nothing. One
+    /// that does not know would reclaim it after a restart (RFC 8881 §8.4.3).
     #[must_use]
     pub fn knows_its_losses(&self) -> bool {
-        self.revoked.is_empty() && !self.lost_delegation
+        self.losses.are_known()
+    }
+
+    /// True if its record is to be written although it asks for nothing that needs one: it
+    /// lacked only the acknowledgement of what was revoked. Where the client may also lack
+    /// what it had not reclaimed when grace ended, the acknowledgement says nothing of that.
+    #[must_use]
+    pub fn is_record_due(&self) -> bool {
+        let is_missing = self.unrecorded && !self.lease.revoked();
+        is_missing && self.knows_the_rest && self.knows_its_losses()
     }
 
     /// True if it holds opens, locks or delegations.

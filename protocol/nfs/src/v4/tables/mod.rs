@@ -14,6 +14,7 @@ pub mod ids;
 pub mod index;
 mod interval_tree;
 pub mod lease;
+pub mod losses;
 pub mod open;
 pub mod owner;
 pub mod owner_seq;
@@ -55,7 +56,7 @@ pub struct Tables {
     pub locks: HashMap<StateKey, LockState>,
     /// Delegations.
     pub delegations: HashMap<StateKey, Delegation>,
-    /// Stateids that were removed with their minor-0 clients.
+    /// Stateids that were removed with their minor-0 clients, or revoked from them.
     pub expired_stateids: ExpiredStateids,
     /// Removed clients with more state than is removed at once.
     pub removed_clients: BTreeMap<ClientId, RemovedClient>,
@@ -149,6 +150,15 @@ impl Tables {
         }
         state.holders.insert(holder, own);
         Ok(())
+    }
+
+    /// True if the client of this delegation hears of revocations by SEQUENCE: one with
+    /// sessions.
+    #[must_use]
+    pub fn is_told_of_revocations(&self, delegation: StateKey) -> bool {
+        let holder = self.delegations.get(&delegation).map(|held| held.client);
+        let holder = holder.and_then(|client| self.clients.get(&client));
+        holder.is_some_and(|client| !client.minor_zero)
     }
 
     /// Drops a file's record when it has no state any more.

@@ -6,11 +6,13 @@ use super::grace::{come_back, gone, outlast_grace, reclaim};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use zgate_memory::{FileOp, When};
+use zgate_nfs::limits::{LEASES_OF_UNHEEDED_REVOCATIONS, RECORD_RETRY_SECONDS};
 use zgate_nfs::namespace::ExportId;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::FreeStateid;
 use zgate_nfs_wire::v4::op::Open;
 use zgate_nfs_wire::v4::op::free_stateid;
+use zgate_nfs_wire::v4::op::sequence::STATUS_RECALLABLE_STATE_REVOKED;
 use zgate_test_harness::nfs::{
     CallbackBehavior, Client, GRACE, Harness, LEASE, OpenRequest, Opened, Ops,
 };
@@ -148,13 +150,67 @@ fn recalled(minor: u8) -> (Rc<Harness>, Client, Client, Opened) {
     (harness, holder, other, held)
 }
 
-/// The holder does not return its delegation, but renews its lease: the server revokes
-/// the delegation.
-fn keep_it_too_long(harness: &Harness, holder: &Client, held: &Opened) {
-    for _ in 0..2 * LEASE {
+/// A client with write delegations of the files `f` and `g`, whose callbacks are lost.
+fn holds_two(minor: u8) -> (Rc<Harness>, Client, Client, [Opened; 2]) {
+    let harness = Harness::new();
+    let (holder, other) = (harness.reachable("holder", minor), harness.client("other", minor));
+    let held = ["f", "g"].map(|name| {
+        other.file(&other.export(), name, b"content");
+        holder.open(&OpenRequest::name(&holder.export(), name)).unwrap()
+    });
+    holder.answers_callbacks(CallbackBehavior::Silent);
+    (harness, holder, other, held)
+}
+
+/// Another client wants a file that is delegated.
+fn wanted(other: &Client, name: &str) {
+    let refused = other.open(&OpenRequest::name(&other.export(), name)).unwrap_err();
+    assert_eq!(refused, Status::Delay, "{name}");
+}
+
+/// Time passes in which the holder renews its lease by an open file.
+fn stay(harness: &Harness, holder: &Client, held: &Opened, seconds: u64) {
+    for _ in 0..seconds {
         harness.pass_seconds(1);
         holder.read(&held.fh, held.stateid, 0, 1).unwrap();
     }
+}
+
+/// The holder does not return its delegation, but renews its lease: the server revokes
+/// the delegation.
+fn keep_it_too_long(harness: &Harness, holder: &Client, held: &Opened) {
+    stay(harness, holder, held, 2 * LEASE);
+}
+
+/// The holder of a revoked delegation says that it knows.
+fn acknowledge(holder: &Client, held: &Opened) {
+    let stateid = held.delegation();
+    if holder.minor == 0 {
+        assert_eq!(holder.delegreturn(&held.fh, stateid), Err(Status::Expired));
+    } else {
+        let free = Ops::new().op::<FreeStateid>(&free_stateid::Args { stateid });
+        holder.check("acknowledged", free, Status::Ok);
+    }
+}
+
+/// Returns whether SEQUENCE tells the client that a delegation is revoked.
+fn is_told(holder: &Client) -> bool {
+    let told = holder.run(Ops::new().root()).ok().sequence.unwrap();
+    told.status_flags & STATUS_RECALLABLE_STATE_REVOKED != 0
+}
+
+/// A client loses a delegation with its export, which comes back. It returns the delegation
+/// in between, which the server does not understand: the file handle is stale.
+fn loses_its_export(minor: u8) -> (Rc<Harness>, Client, Opened) {
+    let harness = Harness::new();
+    let holder = harness.reachable("holder", minor);
+    harness.client("maker", minor).file(&holder.export(), "f", b"content");
+    let held = holder.open(&wish(&holder)).unwrap();
+    holder.close(&held).unwrap();
+    harness.reload(|_| false);
+    assert_eq!(holder.delegreturn(&held.fh, held.delegation()), Err(Status::Stale));
+    harness.reload(|_| true);
+    (harness, holder, held)
 }
 
 /// After a restart the holder reclaims its delegation for reading. It is recalled at once, because
@@ -172,10 +228,7 @@ fn loses_what_it_reclaims(
     let exports = BTreeSet::from([ExportId::from_pseudo_path("/export")]);
     harness.server().content_replaced(&exports);
     let again = holder.open(&reclaim(&held.fh, 1).access(1)).unwrap();
-    for _ in 0..seconds {
-        harness.pass_seconds(1);
-        holder.read(&again.fh, again.stateid, 0, 1).unwrap();
-    }
+    stay(harness, holder, &again, seconds);
     again
 }
 
@@ -251,14 +304,173 @@ fn who_knows_of_a_lost_delegation_may_reclaim_the_rest() {
 
 #[test]
 fn the_acknowledgement_of_a_lost_delegation_writes_the_record() {
-    for minor in 1..=2 {
-        let (harness, holder, _, held) = recalled(minor);
+    // Minor version 0 has no FREE_STATEID: the late return says that the client knows.
+    for minor in 0..=2 {
+        let (harness, holder, other, held) = recalled(minor);
         keep_it_too_long(&harness, &holder, &held);
-        let args = free_stateid::Args { stateid: held.delegation() };
-        holder.check("acknowledged", Ops::new().op::<FreeStateid>(&args), Status::Ok);
+        other.open(&wish(&other)).unwrap();
+        acknowledge(&holder, &held);
         harness.restart();
         come_back(&holder);
         assert!(holder.open(&reclaim(&held.fh, 0)).is_ok(), "minor version {minor}");
+    }
+}
+
+#[test]
+fn the_acknowledgement_of_the_last_one_writes_the_record() {
+    for minor in 0..=2 {
+        let (harness, holder, other, [f, g]) = holds_two(minor);
+        wanted(&other, "f");
+        wanted(&other, "g");
+        keep_it_too_long(&harness, &holder, &f);
+        let puts = harness.records.puts();
+        acknowledge(&holder, &f);
+        assert_eq!(harness.records.puts(), puts, "minor version {minor}");
+        acknowledge(&holder, &g);
+        assert_eq!(harness.records.puts(), puts + 1, "minor version {minor}");
+    }
+}
+
+#[test]
+fn a_late_return_from_another_host_acknowledges_nothing() {
+    let (harness, holder, _, held) = recalled(0);
+    keep_it_too_long(&harness, &holder, &held);
+    let puts = harness.records.puts();
+    let own = holder.address.replace([192, 0, 2, 99].into());
+    acknowledge(&holder, &held);
+    assert_eq!(harness.records.puts(), puts);
+    holder.address.set(own);
+    acknowledge(&holder, &held);
+    assert_eq!(harness.records.puts(), puts + 1);
+}
+
+#[test]
+fn a_record_that_storage_refuses_at_the_acknowledgement_is_written_when_it_can_be() {
+    for minor in 0..=2 {
+        let (harness, holder, _, held) = recalled(minor);
+        keep_it_too_long(&harness, &holder, &held);
+        harness.records.set_broken(true);
+        acknowledge(&holder, &held);
+        stay(&harness, &holder, &held, RECORD_RETRY_SECONDS + 1);
+        harness.records.set_broken(false);
+        let puts = harness.records.puts();
+        stay(&harness, &holder, &held, 3 * RECORD_RETRY_SECONDS);
+        assert_eq!(harness.records.puts(), puts + 1, "minor version {minor}: once");
+        holder.open(&wish(&holder).owner("second")).unwrap();
+        assert_eq!(harness.records.puts(), puts + 1, "minor version {minor}: it is there");
+        harness.restart();
+        come_back(&holder);
+        assert!(holder.open(&reclaim(&held.fh, 0)).is_ok(), "minor version {minor}");
+    }
+}
+
+#[test]
+fn a_second_loss_takes_the_place_of_a_record_that_could_not_be_written_yet() {
+    for minor in 0..=2 {
+        let (harness, holder, other, [f, _]) = holds_two(minor);
+        wanted(&other, "f");
+        keep_it_too_long(&harness, &holder, &f);
+        harness.records.set_broken(true);
+        acknowledge(&holder, &f);
+        wanted(&other, "g");
+        keep_it_too_long(&harness, &holder, &f);
+        harness.records.set_broken(false);
+        stay(&harness, &holder, &f, RECORD_RETRY_SECONDS + 1);
+        harness.restart();
+        come_back(&holder);
+        let refused = holder.open(&reclaim(&f.fh, 0)).unwrap_err();
+        assert_eq!(refused, Status::NoGrace, "minor version {minor}");
+    }
+}
+
+#[test]
+fn an_acknowledgement_does_not_say_that_all_is_reclaimed() {
+    // Grace has ended before the client had finished: others may have got the rest.
+    for minor in 1..=2 {
+        let harness = Harness::new();
+        let holder = harness.reachable("holder", minor);
+        harness.client("maker", minor).file(&holder.export(), "f", b"content");
+        let held = holder.open(&wish(&holder).access(1)).unwrap();
+        let seconds = LEASE + GRACE + 5;
+        let again = loses_what_it_reclaims(&harness, &holder, &held, seconds);
+        acknowledge(&holder, &again);
+        harness.restart();
+        come_back(&holder);
+        let refused = holder.open(&reclaim(&held.fh, 0)).unwrap_err();
+        assert_eq!(refused, Status::NoGrace, "minor version {minor}");
+    }
+}
+
+#[test]
+fn who_was_shut_out_may_not_reclaim_after_a_restart_that_lets_it_in_again() {
+    for (minor, closes) in [(0, false), (0, true), (1, false), (1, true), (2, false), (2, true)] {
+        let harness = Harness::new();
+        let (holder, other) = (harness.reachable("holder", minor), harness.stranger("other", 2));
+        other.address.set([192, 0, 2, 77].into());
+        other.introduce(false);
+        other.file(&other.export(), "f", b"content");
+        let held = holder.open(&wish(&holder)).unwrap();
+        if closes {
+            // The delegation alone is left.
+            holder.close(&held).unwrap();
+        }
+        harness.admit_only(&[other.address.get().into()]);
+        let theirs = other.open(&wish(&other)).unwrap();
+        other.write(&theirs.fh, theirs.stateid, 0, b"new").unwrap();
+        other.close(&theirs).unwrap();
+        harness.restart();
+        come_back(&holder);
+        let kind = if closes { 2 } else { 0 };
+        let refused = holder.open(&reclaim(&held.fh, kind)).unwrap_err();
+        assert_eq!(refused, Status::NoGrace, "minor version {minor}, closes: {closes}");
+    }
+}
+
+#[test]
+fn a_client_is_told_that_a_delegation_went_with_its_export() {
+    for (minor, knows) in [(1, false), (1, true), (2, false), (2, true)] {
+        let (harness, holder, held) = loses_its_export(minor);
+        assert!(is_told(&holder), "minor version {minor}");
+        if knows {
+            acknowledge(&holder, &held);
+            assert!(!is_told(&holder), "minor version {minor}");
+        }
+        harness.restart();
+        come_back(&holder);
+        let refused = holder.open(&reclaim(&held.fh, 2)).err();
+        assert_eq!(refused, (!knows).then_some(Status::NoGrace), "minor version {minor}");
+    }
+}
+
+#[test]
+fn who_was_told_for_long_of_a_delegation_that_went_with_its_export_may_reclaim() {
+    // A Linux client that has nothing to free would test its delegations for ever.
+    for minor in 1..=2 {
+        let (harness, holder, held) = loses_its_export(minor);
+        for _ in 0..(LEASES_OF_UNHEEDED_REVOCATIONS + 1) * LEASE {
+            harness.pass_seconds(1);
+            holder.run(Ops::new().root()).ok();
+        }
+        assert!(!is_told(&holder), "minor version {minor}");
+        harness.restart();
+        come_back(&holder);
+        assert!(holder.open(&reclaim(&held.fh, 2)).is_ok(), "minor version {minor}");
+    }
+}
+
+#[test]
+fn who_never_acknowledges_is_told_for_some_leases_and_may_not_reclaim() {
+    for minor in 1..=2 {
+        let (harness, holder, _, held) = recalled(minor);
+        keep_it_too_long(&harness, &holder, &held);
+        stay(&harness, &holder, &held, (LEASES_OF_UNHEEDED_REVOCATIONS - 2) * LEASE);
+        assert!(is_told(&holder), "minor version {minor}");
+        stay(&harness, &holder, &held, 3 * LEASE);
+        assert!(!is_told(&holder), "minor version {minor}");
+        harness.restart();
+        come_back(&holder);
+        let refused = holder.open(&reclaim(&held.fh, 0)).unwrap_err();
+        assert_eq!(refused, Status::NoGrace, "minor version {minor}");
     }
 }
 

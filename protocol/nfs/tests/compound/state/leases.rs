@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 use zgate_memory::{FileOp, Hold, When};
-use zgate_nfs::limits::LEASES_OF_A_RUNNING_REQUEST;
+use zgate_nfs::limits::{LEASES_OF_A_RUNNING_REQUEST, MAX_STATES_PER_SLICE};
 use zgate_nfs_wire::v4::op::Renew;
 use zgate_nfs_wire::v4::op::renew;
 use zgate_nfs_wire::v4::{LockType, StableHow, Stateid, Status};
@@ -296,4 +296,30 @@ fn a_host_that_loses_an_export_loses_its_state_there() {
         harness.admit_only(&[]);
         assert_eq!(a.read(&opened.fh, opened.stateid, 0, 7).unwrap_err(), Status::BadStateid);
     }
+}
+
+#[test]
+fn what_an_expired_client_had_waits_for_its_record_also_where_it_is_shut_out() {
+    // Minor version 0: the bare record of the client stays, and its state goes in slices.
+    const FILES: usize = MAX_STATES_PER_SLICE + 8;
+    let harness = Harness::new();
+    let gone = harness.stranger("gone", 0);
+    gone.address.set([192, 0, 2, 77].into());
+    gone.introduce(false);
+    let names = (0..FILES).map(|n| format!("f{n}"));
+    let mut made: Vec<_> = names.map(|name| (gone.create(&name).stateid.other, name)).collect();
+    // In this order they go.
+    made.sort();
+    harness.pass_seconds(LEASE + 1);
+    let here = harness.client("here", 0);
+    here.create("own");
+    harness.records.hold();
+    let alone = |(_, name): &([u8; 12], String)| {
+        here.open(&OpenRequest::name(&here.export(), name).deny(3)).map(drop)
+    };
+    assert_eq!(alone(&made[0]), Err(Status::Delay));
+    harness.admit_only(&[here.address.get().into()]);
+    assert_eq!(alone(&made[FILES - 1]), Err(Status::Delay));
+    harness.records.release();
+    assert_eq!(alone(&made[FILES - 1]), Ok(()));
 }
