@@ -14,7 +14,8 @@ impl Rule for Clone {
         let from = cx.saved_object(Status::Isdir)?;
         let to = cx.writable_object()?;
         let (stateids, range) = ((args.from, args.to), (args.from_offset, args.count));
-        let (source, target, changing, size) = open_files(cx, (&from, &to), stateids, range).await?;
+        let (source, target, changing, size) =
+            open_files(cx, (&from, &to), stateids, range).await?;
         let store = &to.export.store;
         let Some(block) = store.traits().clone_block_bytes.map(u64::from) else {
             return Err(Status::Notsupp.into());

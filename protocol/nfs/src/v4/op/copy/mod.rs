@@ -61,7 +61,8 @@ impl Rule for Copy {
             return Err(Status::Notsupp.into());
         }
         let (stateids, range) = ((args.from, args.to), (args.from_offset, args.count));
-        let (source, target, changing, size) = open_files(cx, (&from, &to), stateids, range).await?;
+        let (source, target, changing, size) =
+            open_files(cx, (&from, &to), stateids, range).await?;
         let count = if args.count == 0 { size - args.from_offset } else { args.count };
         let to_end = args.to_offset.checked_add(count).ok_or(Status::Inval)?;
         let overlap = args.from_offset < to_end && args.to_offset < args.from_offset + count;
