@@ -239,7 +239,7 @@ impl IscsiService {
         }
         live.set_lun_map(new);
         for unit in &kept {
-            unit.disk.reported_luns_changed();
+            unit.disk.reported_luns_changed(live.nexus.id);
         }
     }
 

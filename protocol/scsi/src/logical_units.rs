@@ -3,6 +3,8 @@
 use crate::disk::Disk;
 use crate::disk::config::DiskConfig;
 use crate::lun::Lun;
+use crate::nexus::NexusId;
+use crate::sense::Asc;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -79,5 +81,54 @@ impl LogicalUnits {
         let listed: BTreeSet<Lun> =
             self.disks.keys().chain(self.becoming_ready.keys()).copied().collect();
         listed.into_iter().collect()
+    }
+
+    /// Completes the report of a unit attention to `nexus`: REPORTED LUNS DATA HAS
+    /// CHANGED is reported by one logical unit for all of them (SPC-4 §7.8.7, LUICLR).
+    /// Locks each of them.
+    pub(crate) fn attention_reported(&self, nexus: NexusId, asc: Asc) {
+        if asc == Asc::LUNS_CHANGED {
+            for disk in self.disks.values() {
+                disk.luns_change_is_known(nexus);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::sense::{Asc, ScsiStatus};
+    use crate::testing::Bench;
+
+    const READY: [u8; 6] = [0; 6];
+    const REQUEST_SENSE: [u8; 6] = [0x03, 0, 0, 0, 252, 0];
+
+    #[test]
+    fn one_unit_tells_of_changed_luns_for_all() {
+        for first in [READY, REQUEST_SENSE] {
+            let (bench, second, luns) = Bench::pair();
+            let other = second.another_nexus(2);
+            for disk in [&bench.disk, &second.disk] {
+                disk.reported_luns_changed(bench.nexus.id);
+                disk.capacity_changed();
+            }
+            let run = |lun: u8, cdb: &[u8]| {
+                let command = bench.command(&bench.nexus, cdb, b"");
+                bench.block_on(luns.execute([0, lun, 0, 0, 0, 0, 0, 0], command))
+            };
+            let told = run(0, &first);
+            match told.sense {
+                Some(sense) => assert_eq!(sense.asc, Asc::LUNS_CHANGED),
+                None => assert_eq!(bench.data(&told)[12..14], [0x3F, 0x0E]),
+            }
+            // What concerns each unit is told by each.
+            for lun in [0, 1] {
+                assert_eq!(run(lun, &READY).sense.unwrap().asc, Asc::CAPACITY_CHANGED);
+                assert_eq!(run(lun, &READY).status, ScsiStatus::Good);
+            }
+            // The LUNs of another initiator have not changed.
+            let told = second.run_as(&other, &READY, b"").sense.unwrap();
+            assert_eq!(told.asc, Asc::CAPACITY_CHANGED);
+        }
     }
 }
