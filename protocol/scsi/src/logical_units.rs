@@ -97,11 +97,19 @@ impl LogicalUnits {
 
 #[cfg(test)]
 mod tests {
+    use super::LogicalUnits;
+    use crate::command::Response;
     use crate::sense::{Asc, ScsiStatus};
     use crate::testing::Bench;
 
     const READY: [u8; 6] = [0; 6];
     const REQUEST_SENSE: [u8; 6] = [0x03, 0, 0, 0, 252, 0];
+    const REPORT_LUNS: [u8; 12] = [0xA0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
+
+    fn run(bench: &Bench, luns: &LogicalUnits, lun: u8, cdb: &[u8]) -> Response {
+        let command = bench.command(&bench.nexus, cdb, b"");
+        bench.block_on(luns.execute([0, lun, 0, 0, 0, 0, 0, 0], command))
+    }
 
     #[test]
     fn one_unit_tells_of_changed_luns_for_all() {
@@ -112,23 +120,37 @@ mod tests {
                 disk.reported_luns_changed(bench.nexus.id);
                 disk.capacity_changed();
             }
-            let run = |lun: u8, cdb: &[u8]| {
-                let command = bench.command(&bench.nexus, cdb, b"");
-                bench.block_on(luns.execute([0, lun, 0, 0, 0, 0, 0, 0], command))
-            };
-            let told = run(0, &first);
+            let told = run(&bench, &luns, 0, &first);
             match told.sense {
                 Some(sense) => assert_eq!(sense.asc, Asc::LUNS_CHANGED),
                 None => assert_eq!(bench.data(&told)[12..14], [0x3F, 0x0E]),
             }
             // What concerns each unit is told by each.
             for lun in [0, 1] {
-                assert_eq!(run(lun, &READY).sense.unwrap().asc, Asc::CAPACITY_CHANGED);
-                assert_eq!(run(lun, &READY).status, ScsiStatus::Good);
+                let told = run(&bench, &luns, lun, &READY).sense.unwrap();
+                assert_eq!(told.asc, Asc::CAPACITY_CHANGED);
+                assert_eq!(run(&bench, &luns, lun, &READY).status, ScsiStatus::Good);
             }
             // The LUNs of another initiator have not changed.
             let told = second.run_as(&other, &READY, b"").sense.unwrap();
             assert_eq!(told.asc, Asc::CAPACITY_CHANGED);
+        }
+    }
+
+    #[test]
+    fn the_list_of_luns_tells_of_their_change_for_all() {
+        // By a unit, and by a LUN without one.
+        for by in [1, 5] {
+            let (bench, second, luns) = Bench::pair();
+            for disk in [&bench.disk, &second.disk] {
+                disk.reported_luns_changed(bench.nexus.id);
+            }
+            let listed = bench.data(&run(&bench, &luns, by, &REPORT_LUNS));
+            assert_eq!(listed.len(), 24, "two LUNs");
+            for lun in [0, 1] {
+                let status = run(&bench, &luns, lun, &READY).status;
+                assert_eq!(status, ScsiStatus::Good, "LUN {lun} after the list of LUN {by}");
+            }
         }
     }
 }

@@ -12,8 +12,12 @@ pub(crate) fn report_luns(cx: &Cx<'_>) -> Outcome {
         None => own.to_vec(),
     };
     let data = parameter_data(&listed, cx.cdb().byte(2))?;
-    // Reporting the inventory clears this unit attention (SPC-4 §6.33).
-    cx.disk.state().nexus(&cx.command.nexus).attentions.clear(Asc::LUNS_CHANGED);
+    // Reporting the inventory clears this unit attention in all of them (SAM-5 §5.14).
+    let nexus = cx.command.nexus.id;
+    match cx.luns {
+        Some(luns) => luns.attention_reported(nexus, Asc::LUNS_CHANGED),
+        None => cx.disk.luns_change_is_known(nexus),
+    }
     Ok(Reply::data(data, allocation))
 }
 

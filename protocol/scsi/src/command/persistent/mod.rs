@@ -129,7 +129,7 @@ fn apply(state: &mut State, effects: &Effects, sender: NexusId) {
 
 #[cfg(test)]
 mod tests {
-    use crate::nexus::Nexus;
+    use crate::nexus::{Nexus, TransportId};
     use crate::sense::{Asc, ScsiStatus};
     use crate::testing::Bench;
     use crate::wire::{be32, be64};
@@ -362,10 +362,16 @@ mod tests {
         let bench = with_two_ports();
         out(&bench, &bench.nexus, 6, 0, (0, 1), 0);
         out(&bench, &bench.nexus, 1, 3, (1, 0), 0);
-        for relative_port in [1, 2] {
-            let same = Nexus { relative_port, ..Nexus::clone(&bench.nexus) };
-            let refused = move_to(&bench, 1, &same).sense.unwrap();
-            assert_eq!(refused.asc, Asc::INVALID_FIELD_IN_PARAMETERS, "port {relative_port}");
+        // Its node names all ports.
+        let own = Nexus::clone(&bench.nexus);
+        let initiator = TransportId::iscsi_node(own.initiator.name());
+        let node = Nexus { initiator, ..own.clone() };
+        for nexus in [own, node] {
+            for relative_port in [1, 2] {
+                let same = Nexus { relative_port, ..nexus.clone() };
+                let refused = move_to(&bench, 1, &same).sense.unwrap();
+                assert_eq!(refused.asc, Asc::INVALID_FIELD_IN_PARAMETERS, "{same:?}");
+            }
         }
         assert_eq!(keys(&bench).1, [1]);
     }
@@ -397,9 +403,14 @@ mod tests {
         let second = bench.another_nexus(2);
         out(&bench, &second, 6, 0, (0, 2), 0);
         let before = keys(&bench);
-        let refused = register_along(&bench, &second).sense.unwrap();
-        assert_eq!(refused.asc, Asc::INVALID_FIELD_IN_PARAMETERS);
-        assert_eq!(keys(&bench), before);
+        // Its port, and its node: all ports.
+        let initiator = TransportId::iscsi_node(second.initiator.name());
+        let node = Nexus { initiator, ..Nexus::clone(&second) };
+        for other in [&*second, &node] {
+            let refused = register_along(&bench, other).sense.unwrap();
+            assert_eq!(refused.asc, Asc::INVALID_FIELD_IN_PARAMETERS, "{:?}", other.initiator);
+            assert_eq!(keys(&bench), before);
+        }
         // Naming itself changes nothing.
         assert_eq!(register_along(&bench, &bench.nexus).status, GOOD);
         assert_eq!(keys(&bench).1, [2, 4]);

@@ -180,10 +180,12 @@ impl Registry {
         if wanted.new_key == 0 {
             return Ok(Effects::default());
         }
-        // SPC-4 §5.13.7: if one of the others is registered already, nobody is registered.
+        // SPC-4 table 67: if one of the others is registered already, nobody is registered.
+        // A TransportID without an ISID names all ports of its node.
         let registered = self.registrations.iter().any(|one| {
+            let known = &one.who.initiator;
             ports.contains(&one.who.relative_port)
-                && wanted.others.iter().any(|other| one.who.initiator.covers(other))
+                && wanted.others.iter().any(|other| known.covers(other) || other.covers(known))
         });
         if registered {
             return Err(Sense::invalid_parameter(TRANSPORT_IDS_AT).into());
@@ -344,7 +346,7 @@ impl Registry {
             return Err(Sense::invalid_parameter(8).into());
         }
         // To another initiator port, whatever the target port (SPC-4 §5.13.8).
-        if wanted.initiator == mine.who.initiator || wanted.initiator == nexus.initiator {
+        if wanted.initiator.covers(&nexus.initiator) {
             return Err(Sense::invalid_parameter(24).into());
         }
         let target =
