@@ -20,6 +20,9 @@ use zgate_scsi::{
 };
 use zgate_store::BufferPool;
 
+/// REPORT LUNS.
+const REPORT_LUNS: u8 = 0xA0;
+
 /// Bytes that a command may read and write, for the memory limits: an initiator
 /// may announce a longer transfer than any command performs.
 pub(crate) fn weight(command: &Command) -> usize {
@@ -43,6 +46,7 @@ pub(crate) async fn execute(
     let unit = Lun::parse(wire_lun).and_then(|lun| lun_map.units.get(&lun));
     let cdb = Cdb::new(&cdb);
     let family = Family::of(cdb.opcode());
+    let lists_luns = cdb.opcode() == REPORT_LUNS;
     let block_bytes = unit.map_or(512, |unit| unit.config.block_bytes);
     let needed = expected_data_out(&cdb, block_bytes);
     if let Some(unit) = unit
@@ -93,6 +97,10 @@ pub(crate) async fn execute(
             response
         }
     };
+    if lists_luns && !Arc::ptr_eq(&lun_map, &live.lun_map()) {
+        // The list was out of date when it withdrew the news of the change.
+        live.luns_changed();
+    }
     let copied = copied_bytes as usize + joined_bytes;
     block.stats.data.carried(transport, DataDirection::Write, data_out_bytes, copied);
     if family == Family::Read {

@@ -238,9 +238,7 @@ impl IscsiService {
             unit.disk.nexus_lost(live.nexus.id);
         }
         live.set_lun_map(new);
-        for unit in &kept {
-            unit.disk.reported_luns_changed();
-        }
+        live.luns_changed();
     }
 
     /// Returns all sessions.

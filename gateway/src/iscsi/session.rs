@@ -158,6 +158,13 @@ impl LiveSession {
         *self.lun_map.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(lun_map);
     }
 
+    /// Informs the host that the set of its logical units changed.
+    pub(crate) fn luns_changed(&self) {
+        for unit in self.lun_map().units.values() {
+            unit.disk.reported_luns_changed(self.nexus.id);
+        }
+    }
+
     /// Calls the engine from outside its connections, and wakes a connection if
     /// there is work.
     pub(crate) fn with<T>(&self, call: impl FnOnce(&mut Session) -> T) -> T {

@@ -3,6 +3,8 @@
 use crate::disk::Disk;
 use crate::disk::config::DiskConfig;
 use crate::lun::Lun;
+use crate::nexus::NexusId;
+use crate::sense::Asc;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -79,5 +81,76 @@ impl LogicalUnits {
         let listed: BTreeSet<Lun> =
             self.disks.keys().chain(self.becoming_ready.keys()).copied().collect();
         listed.into_iter().collect()
+    }
+
+    /// Completes the report of a unit attention to `nexus`: REPORTED LUNS DATA HAS
+    /// CHANGED is reported by one logical unit for all of them (SPC-4 §7.8.7, LUICLR).
+    /// Locks each of them.
+    pub(crate) fn attention_reported(&self, nexus: NexusId, asc: Asc) {
+        if asc == Asc::LUNS_CHANGED {
+            for disk in self.disks.values() {
+                disk.luns_change_is_known(nexus);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LogicalUnits;
+    use crate::command::Response;
+    use crate::sense::{Asc, ScsiStatus};
+    use crate::testing::Bench;
+
+    const READY: [u8; 6] = [0; 6];
+    const REQUEST_SENSE: [u8; 6] = [0x03, 0, 0, 0, 252, 0];
+    const REPORT_LUNS: [u8; 12] = [0xA0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
+
+    fn run(bench: &Bench, luns: &LogicalUnits, lun: u8, cdb: &[u8]) -> Response {
+        let command = bench.command(&bench.nexus, cdb, b"");
+        bench.block_on(luns.execute([0, lun, 0, 0, 0, 0, 0, 0], command))
+    }
+
+    #[test]
+    fn one_unit_tells_of_changed_luns_for_all() {
+        for first in [READY, REQUEST_SENSE] {
+            let (bench, second, luns) = Bench::pair();
+            let other = second.another_nexus(2);
+            for disk in [&bench.disk, &second.disk] {
+                disk.reported_luns_changed(bench.nexus.id);
+                disk.capacity_changed();
+            }
+            let told = run(&bench, &luns, 0, &first);
+            match told.sense {
+                Some(sense) => assert_eq!(sense.asc, Asc::LUNS_CHANGED),
+                None => assert_eq!(bench.data(&told)[12..14], [0x3F, 0x0E]),
+            }
+            // What concerns each unit is told by each.
+            for lun in [0, 1] {
+                let told = run(&bench, &luns, lun, &READY).sense.unwrap();
+                assert_eq!(told.asc, Asc::CAPACITY_CHANGED);
+                assert_eq!(run(&bench, &luns, lun, &READY).status, ScsiStatus::Good);
+            }
+            // The LUNs of another initiator have not changed.
+            let told = second.run_as(&other, &READY, b"").sense.unwrap();
+            assert_eq!(told.asc, Asc::CAPACITY_CHANGED);
+        }
+    }
+
+    #[test]
+    fn the_list_of_luns_tells_of_their_change_for_all() {
+        // By a unit, and by a LUN without one.
+        for by in [1, 5] {
+            let (bench, second, luns) = Bench::pair();
+            for disk in [&bench.disk, &second.disk] {
+                disk.reported_luns_changed(bench.nexus.id);
+            }
+            let listed = bench.data(&run(&bench, &luns, by, &REPORT_LUNS));
+            assert_eq!(listed.len(), 24, "two LUNs");
+            for lun in [0, 1] {
+                let status = run(&bench, &luns, lun, &READY).status;
+                assert_eq!(status, ScsiStatus::Good, "LUN {lun} after the list of LUN {by}");
+            }
+        }
     }
 }

@@ -40,7 +40,10 @@ impl LogicalUnits {
                 good(inquiry::absent(), u32::from(cdb.be16(3)))
             }
             0xA0 => match report_luns::parameter_data(&self.numbers(), cdb.byte(2)) {
-                Ok(data) => good(data, cdb.be32(6)),
+                Ok(data) => {
+                    self.attention_reported(command.nexus.id, Asc::LUNS_CHANGED);
+                    good(data, cdb.be32(6))
+                }
                 Err(sense) => Response::check(sense),
             },
             // REQUEST SENSE succeeds and returns the reason.

@@ -125,7 +125,10 @@ mod tests {
         let inquiry = bench.data(&bench.run(&[0x12, 0, 0, 0, 96, 0], b""));
         assert_eq!(inquiry[5] & 0x30, 0x10, "implicit asymmetric access only");
         let capacity = [0x9E, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0];
-        assert_eq!(bench.run(&capacity, b"").status, ScsiStatus::Good);
+        let self_test = [0x1D, 0x04, 0, 0, 0, 0];
+        for command in [&capacity[..], &self_test] {
+            assert_eq!(bench.run(command, b"").status, ScsiStatus::Good, "{command:02x?}");
+        }
         let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
         for command in [&[0_u8; 6][..], &read] {
             let sense = bench.run(command, b"").sense.unwrap();

@@ -1,6 +1,7 @@
 //! Execution of a command in a logical unit: unit attention, CDB, reservations,
 //! readiness, write protection, then the command's family.
 
+use super::cdb::Cdb;
 use super::table::{Conflict, Family, Lookup, Row, lookup};
 use super::{
     Command, Cx, Failure, Outcome, Response, alua, capacity, compare_write, copy_results, defects,
@@ -8,6 +9,7 @@ use super::{
     prefetch, read, report_luns, request_sense, reserve6, sanitize, start_stop, sync_cache, token,
     unmap, verify, write, write_same,
 };
+use crate::disk::attention::unit_attention;
 use crate::disk::background::Progress;
 use crate::disk::config::AccessState;
 use crate::disk::{Disk, State};
@@ -72,7 +74,11 @@ impl Disk {
         let nexus = state.nexus(&command.nexus);
         let exempt = matches!(found, Lookup::Row(row) if row.attention_exempt);
         if !exempt && let Some(asc) = nexus.attentions.take() {
-            return Err(Sense::new(SenseKey::UnitAttention, asc).into());
+            drop(state);
+            if let Some(luns) = luns {
+                luns.attention_reported(command.nexus.id, asc);
+            }
+            return Err(unit_attention(asc).into());
         }
         let row = match found {
             Lookup::Row(row) if row.exists(self) => row,
@@ -88,7 +94,7 @@ impl Disk {
         self.check_access_state(&state, command, row)?;
         self.release_lost_holder(&mut state);
         check_reservations(&state, command, row)?;
-        check_ready(&state, row)?;
+        check_ready(&state, command, row)?;
         if row.writes {
             self.check_write_protection(&state, luns)?;
             // Writes without a range in the CDB report their ranges themselves.
@@ -197,8 +203,8 @@ fn check_reservations(state: &State, command: &Command, row: &Row) -> Result<(),
     Ok(())
 }
 
-fn check_ready(state: &State, row: &Row) -> Result<(), Failure> {
-    if !row.while_sanitizing {
+fn check_ready(state: &State, command: &Command, row: &Row) -> Result<(), Failure> {
+    if !(row.while_sanitizing || shows_modes_while_sanitizing(&command.cdb, row)) {
         match state.sanitize {
             Progress::Idle => {}
             Progress::Running { done } => {
@@ -217,6 +223,12 @@ fn check_ready(state: &State, row: &Row) -> Result<(), Failure> {
         return Err(Sense::new(SenseKey::NotReady, Asc::MEDIUM_NOT_PRESENT).into());
     }
     Ok(())
+}
+
+/// Returns whether a command reads the Caching, Control or Informational Exceptions
+/// Control page, which works while a SANITIZE runs (SBC-4 §4.11.2).
+fn shows_modes_while_sanitizing(cdb: &Cdb, row: &Row) -> bool {
+    row.family == Family::ModeSense && mode::PAGES_WHILE_SANITIZING.contains(&(cdb.byte(2) & 0x3F))
 }
 
 async fn run(cx: &Cx<'_>) -> Outcome {

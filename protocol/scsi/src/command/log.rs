@@ -9,6 +9,14 @@ const SUPPORTED: u8 = 0x00;
 const PROVISIONING: u8 = 0x0C;
 const EXCEPTIONS: u8 = 0x2F;
 const ALL_SUBPAGES: u8 = 0xFF;
+/// DS: the page is not saved (SPC-4 §7.3.2.1).
+const DS: u8 = 0x80;
+/// SPF: the page has a subpage code.
+const SPF: u8 = 0x40;
+/// SCOPE: this logical unit (SBC-4 table 199).
+const OWN: u8 = 0x01;
+/// SCOPE: this and others, which have a file system or pool in common.
+const SHARED: u8 = 0x02;
 
 pub(crate) fn log_sense(cx: &Cx<'_>) -> Outcome {
     let cdb = cx.cdb();
@@ -32,8 +40,9 @@ pub(crate) fn log_sense(cx: &Cx<'_>) -> Outcome {
         }
         _ => return Err(Sense::invalid_cdb(3, None).into()),
     };
-    // SPF for subpages.
-    let mut data = vec![code | if subpage == 0 { 0 } else { 0x40 }, subpage];
+    let saving = if code == SUPPORTED { 0 } else { DS };
+    let format = if subpage == 0 { 0 } else { SPF };
+    let mut data = vec![saving | format | code, subpage];
     data.extend(u16::try_from(body.len()).unwrap_or(u16::MAX).to_be_bytes());
     data.extend(body);
     Ok(Reply::data(data, u32::from(cdb.be16(7))))
@@ -41,7 +50,8 @@ pub(crate) fn log_sense(cx: &Cx<'_>) -> Outcome {
 
 fn pages(cx: &Cx<'_>) -> Vec<u8> {
     let mut pages = vec![SUPPORTED];
-    if cx.disk.is_thin(&cx.geometry) {
+    // With this page VPD page B2h has a THRESHOLD EXPONENT (SBC-4 §6.6.7).
+    if cx.disk.provisioned(&cx.geometry).is_some() {
         pages.push(PROVISIONING);
     }
     pages.push(EXCEPTIONS);
@@ -71,18 +81,17 @@ fn provisioning(cx: &Cx<'_>) -> Vec<(u16, Vec<u8>)> {
         return Vec::new();
     };
     // Counted in threshold sets (SBC-4 §6.4.5).
-    let resources = |bytes: u64| {
+    let resources = |bytes: u64, scope: u8| {
         let sets = u32::try_from(bytes / THRESHOLD_SET_BYTES).unwrap_or(u32::MAX);
         let mut value = sets.to_be_bytes().to_vec();
-        // SCOPE 01b: this logical unit only.
-        value.extend([0x01, 0, 0, 0]);
+        value.extend([scope, 0, 0, 0]);
         value
     };
     vec![
         // Available and used LBA mapping resource counts; FORMAT AND LINKING
         // 11b: binary list.
-        parameter(0x0001, 0x03, &resources(space.available_bytes)),
-        parameter(0x0002, 0x03, &resources(space.used_bytes)),
+        parameter(0x0001, 0x03, &resources(space.available_bytes, SHARED)),
+        parameter(0x0002, 0x03, &resources(space.used_bytes, OWN)),
     ]
 }
 
@@ -97,13 +106,18 @@ mod tests {
         [0x4D, 0, 0x40 | page, subpage, 0, 0, 0, 1, 0, 0]
     }
 
+    const SPACE: ThinSpace =
+        ThinSpace { available_bytes: 5 << 20, used_bytes: 7 << 20, threshold_bytes: 0 };
+
     #[test]
     fn pages_are_listed_and_readable() {
         let bench = Bench::new();
+        bench.disk.set_thin_space(Some(SPACE));
         let data = bench.data(&bench.run(&cdb(0, 0), b""));
         assert_eq!(data, [0, 0, 0, 3, 0, 0x0C, 0x2F]);
-        for page in &data[4..] {
-            assert_eq!(bench.data(&bench.run(&cdb(*page, 0), b""))[0], *page);
+        // DS, except in the list of pages.
+        for (page, first) in [(0, 0), (0x0C, 0x8C), (0x2F, 0xAF)] {
+            assert_eq!(bench.data(&bench.run(&cdb(page, 0), b""))[0], first);
         }
         assert_eq!(bench.data(&bench.run(&cdb(0, 0xFF), b""))[0], 0x40);
         bench.refused(&cdb(0x0D, 0), b"", Asc::INVALID_FIELD_IN_CDB);
@@ -113,10 +127,12 @@ mod tests {
     #[test]
     fn space_is_reported_once_known() {
         let bench = Bench::new();
-        assert_eq!(bench.data(&bench.run(&cdb(0x0C, 0), b"")).len(), 4);
-        let space = ThinSpace { available_bytes: 5 << 20, used_bytes: 7 << 20, threshold_bytes: 0 };
-        bench.disk.set_thin_space(Some(space));
+        assert_eq!(bench.data(&bench.run(&cdb(0, 0), b"")), [0, 0, 0, 2, 0, 0x2F]);
+        bench.refused(&cdb(0x0C, 0), b"", Asc::INVALID_FIELD_IN_CDB);
+        bench.disk.set_thin_space(Some(SPACE));
         let data = bench.data(&bench.run(&cdb(0x0C, 0), b""));
         assert_eq!((be32(&data, 8), be32(&data, 20)), (5, 7));
+        // SCOPE: what is available is shared with others, what is used is its own.
+        assert_eq!((data[12], data[24]), (0x02, 0x01));
     }
 }

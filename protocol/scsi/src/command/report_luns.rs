@@ -12,14 +12,20 @@ pub(crate) fn report_luns(cx: &Cx<'_>) -> Outcome {
         None => own.to_vec(),
     };
     let data = parameter_data(&listed, cx.cdb().byte(2))?;
-    // Reporting the inventory clears this unit attention (SPC-4 §6.33).
-    cx.disk.state().nexus(&cx.command.nexus).attentions.clear(Asc::LUNS_CHANGED);
+    // Reporting the inventory clears this unit attention in all of them (SAM-5 §5.14).
+    let nexus = cx.command.nexus.id;
+    match cx.luns {
+        Some(luns) => luns.attention_reported(nexus, Asc::LUNS_CHANGED),
+        None => cx.disk.luns_change_is_known(nexus),
+    }
     Ok(Reply::data(data, allocation))
 }
 
 /// Returns the LUN list for a SELECT REPORT value.
 pub(crate) fn parameter_data(luns: &[Lun], select: u8) -> Result<Vec<u8>, Sense> {
     let listed: &[Lun] = match select {
+        // All logical units: at least LUN 0, which answers INQUIRY (SPC-4 §6.33).
+        0x02 if luns.is_empty() => &[Lun::ZERO],
         0x00 | 0x02 | 0x11 => luns,
         // There are no well-known, administrative or subsidiary logical units.
         0x01 | 0x10 | 0x12 => &[],
@@ -47,5 +53,12 @@ mod tests {
         assert_eq!(&data[24..26], &[0x41, 0x2C]);
         assert_eq!(parameter_data(&luns, 1).unwrap().len(), 8);
         assert!(parameter_data(&luns, 0x55).is_err());
+    }
+
+    #[test]
+    fn all_logical_units_are_at_least_the_first() {
+        let data = parameter_data(&[], 0x02).unwrap();
+        assert_eq!(data, [[0_u8, 0, 0, 8, 0, 0, 0, 0], [0; 8]].concat());
+        assert_eq!(parameter_data(&[], 0x00).unwrap(), [0; 8]);
     }
 }

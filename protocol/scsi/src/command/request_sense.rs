@@ -1,6 +1,7 @@
 //! REQUEST SENSE (SPC-4 §6.39).
 
 use super::{Cx, Outcome, Reply};
+use crate::disk::attention::unit_attention;
 use crate::disk::background::Progress;
 use crate::sense::{Asc, Sense, SenseKey, Specific};
 
@@ -10,7 +11,7 @@ pub(crate) fn request_sense(cx: &Cx<'_>) -> Outcome {
     let mut state = cx.disk.state();
     let attention = state.nexus(&cx.command.nexus).attentions.take();
     let mut sense = match (attention, state.sanitize) {
-        (Some(asc), _) => Sense::new(SenseKey::UnitAttention, asc),
+        (Some(asc), _) => unit_attention(asc),
         (None, Progress::Running { done }) => {
             let mut sense = Sense::new(SenseKey::NotReady, Asc::SANITIZE_IN_PROGRESS);
             sense.specific = Specific::Progress(done);
@@ -22,6 +23,10 @@ pub(crate) fn request_sense(cx: &Cx<'_>) -> Outcome {
         }
         (None, Progress::Idle) => Sense::new(SenseKey::NoSense, Asc::NONE),
     };
+    drop(state);
+    if let (Some(luns), Some(asc)) = (cx.luns, attention) {
+        luns.attention_reported(cx.command.nexus.id, asc);
+    }
     // DESC.
     sense.descriptor_format = cx.cdb().byte(1) & 0x01 != 0;
     Ok(Reply::data(sense.encode(), u32::from(cx.cdb().byte(4))))
@@ -29,8 +34,10 @@ pub(crate) fn request_sense(cx: &Cx<'_>) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use crate::disk::ThinSpace;
     use crate::sense::ScsiStatus;
     use crate::testing::Bench;
+    use crate::wire::be32;
 
     const REQUEST: [u8; 6] = [0x03, 0, 0, 0, 252, 0];
 
@@ -43,6 +50,21 @@ mod tests {
         let data = bench.data(&bench.run(&REQUEST, b""));
         assert_eq!((data[0], data[2] & 0x0F), (0x70, 0));
         assert_eq!(bench.run(&[0; 6], b"").status, ScsiStatus::Good);
+    }
+
+    #[test]
+    fn the_warning_about_space_names_its_threshold() {
+        let bench = Bench::new();
+        let gib = 1 << 30;
+        let space = ThinSpace { available_bytes: gib, used_bytes: gib, threshold_bytes: gib };
+        assert!(bench.disk.set_thin_space(Some(space)));
+        let data = bench.data(&bench.run(&REQUEST, b""));
+        assert_eq!((data[0], data[2] & 0x0F, data[12], data[13]), (0xF0, 0x06, 0x38, 0x07));
+        // The first descriptor of the Logical Block Provisioning mode page, and the bit
+        // that allows the warning.
+        assert_eq!(be32(&data, 3), 16);
+        let recovery = bench.data(&bench.run(&[0x1A, 0x08, 0x01, 0, 255, 0], b""));
+        assert_eq!(recovery[4 + 7] & 0x80, 0x80);
     }
 
     #[test]

@@ -267,6 +267,23 @@ mod tests {
         bench.refused(&[0x48, 2, 0, 0, 4, 0, 0, 0, 0, 0], b"", invalid);
     }
 
+    /// Asserts that hosts can still identify the unit: INQUIRY, READ CAPACITY (10) and
+    /// (16), MODE SENSE of Caching, Control and Informational Exceptions Control.
+    #[track_caller]
+    fn assert_identifiable(bench: &Bench) {
+        let commands: [&[u8]; 6] = [
+            &[0x12, 0, 0, 0, 36, 0],
+            &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[0x9E, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0],
+            &[0x1A, 0, 0x08, 0, 255, 0],
+            &[0x5A, 0, 0x0A, 0, 0, 0, 0, 0, 255, 0],
+            &[0x1A, 0, 0x1C, 0, 255, 0],
+        ];
+        for cdb in commands {
+            assert_eq!(bench.run(cdb, b"").status, ScsiStatus::Good, "{cdb:02x?}");
+        }
+    }
+
     #[test]
     fn it_goes_on_in_the_background() {
         let bench = Bench::new();
@@ -276,7 +293,8 @@ mod tests {
         assert_eq!(bench.run(&cdb(0x80 | 0x02, 0), b"").status, ScsiStatus::Good);
         let progress = bench.run(&[0; 6], b"").sense.unwrap();
         assert_eq!(progress.asc, Asc::SANITIZE_IN_PROGRESS);
-        assert_eq!(bench.run(&[0x12, 0, 0, 0, 36, 0], b"").status, ScsiStatus::Good);
+        assert_identifiable(&bench);
+        bench.refused_as_not_ready(&[0x1A, 0, 0x01, 0, 255, 0]);
         bench.disk.reset_lun(ResetReason::LunReset);
         bench.settle(&bench.nexus);
         bench.refused_as_not_ready(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
@@ -330,6 +348,7 @@ mod tests {
             bench.store.fail_writes(None);
             let read = bench.run(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], b"").sense.unwrap();
             assert_eq!(read.asc, Asc::SANITIZE_FAILED);
+            assert_identifiable(&bench);
             let exit = bench.run(&cdb(0x1F, 0), b"");
             assert_eq!(exit.status == ScsiStatus::Good, exits);
             assert_eq!(bench.run(&cdb(0x02, 0), b"").status, ScsiStatus::Good);

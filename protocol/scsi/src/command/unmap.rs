@@ -18,12 +18,10 @@ pub(crate) async fn unmap(cx: &Cx<'_>) -> Outcome {
     if list.len() < HEADER_BYTES {
         return Err(Asc::PARAMETER_LIST_LENGTH.into());
     }
-    let descriptor_bytes = usize::from(be16(list, 2));
-    let Some(descriptors) = list.get(HEADER_BYTES..HEADER_BYTES + descriptor_bytes) else {
-        return Err(Asc::PARAMETER_LIST_LENGTH.into());
-    };
-    // SBC-4 §5.35.2: an incomplete last descriptor is ignored.
-    let ranges: Vec<BlockRange> = descriptors
+    let end = list.len().min(HEADER_BYTES + usize::from(be16(list, 2)));
+    // SBC-4 §5.35.2: descriptors that the list cuts off, and an incomplete last one, are
+    // ignored.
+    let ranges: Vec<BlockRange> = list[HEADER_BYTES..end]
         .chunks_exact(DESCRIPTOR_BYTES)
         .map(|one| BlockRange { lba: be64(one, 0), blocks: u64::from(be32(one, 8)) })
         .collect();
@@ -102,6 +100,17 @@ mod tests {
         bench.refused(&cdb(7), &[0; 7], Asc::PARAMETER_LIST_LENGTH);
         let long = list(&[(0, u32::MAX)]);
         bench.refused(&cdb(long.len()), &long, Asc::INVALID_FIELD_IN_PARAMETERS);
+    }
+
+    #[test]
+    fn descriptors_behind_the_end_of_the_list_are_ignored() {
+        let bench = Bench::new();
+        bench.fill(0, 32, 9);
+        let list = list(&[(0, 8), (16, 8)]);
+        assert_eq!(bench.run(&cdb(24 + 8), &list[..24 + 8]).status, ScsiStatus::Good);
+        assert_eq!(bench.content(0, 8), vec![0; 8 * 512]);
+        assert_eq!(bench.content(8, 24), vec![9; 24 * 512]);
+        assert_eq!(bench.run(&cdb(8), &list[..8]).status, ScsiStatus::Good);
     }
 
     #[test]

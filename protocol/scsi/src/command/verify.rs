@@ -29,22 +29,21 @@ fn byte_check(cx: &Cx<'_>) -> Result<ByteCheck, Failure> {
 pub(crate) async fn verify(cx: &Cx<'_>) -> Outcome {
     let check = byte_check(cx)?;
     let range = cx.range();
+    // MAXIMUM TRANSFER LENGTH holds without a transfer, too (SBC-4 §5.36).
+    let span = cx.transfer_span(range)?;
     match check {
         ByteCheck::Medium => {
-            let span = cx.span(range)?;
             for piece in span.strides(STRIDE_BYTES) {
                 cx.read_bytes(piece).await?;
             }
         }
         ByteCheck::Compare => {
-            let span = cx.transfer_span(range)?;
             let _shared = cx.disk.shared.ranges.share(range).await;
             // Compare the data sent; the transport reports the residual.
             let sent = cx.offered_part(span)?;
             compare(cx, sent, &cx.command.data_out).await?;
         }
         ByteCheck::CompareOne => {
-            let span = cx.span(range)?;
             if span.len > 0 {
                 let block = cx.exact_data_out(cx.block_bytes())?;
                 compare_repeated(cx, span, block).await?;
@@ -105,8 +104,12 @@ pub(crate) async fn write_and_verify(cx: &Cx<'_>) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use crate::sense::{Asc, ScsiStatus, SenseKey};
+    use super::{Cx, Failure, verify};
+    use crate::command::table::{Lookup, lookup};
+    use crate::limits::MAX_TRANSFER_BYTES;
+    use crate::sense::{Asc, ScsiStatus, Sense, SenseKey};
     use crate::testing::Bench;
+    use crate::transport::Alone;
 
     #[test]
     fn differences_are_miscompares() {
@@ -133,6 +136,25 @@ mod tests {
         bench.fill(3, 1, 8);
         assert_eq!(bench.run(&cdb, &[7; 512]).sense.unwrap().information, Some(3 * 512));
         bench.refused(&[0x2F, 0x04, 0, 0, 0, 0, 0, 0, 1, 0], b"", Asc::INVALID_FIELD_IN_CDB);
+    }
+
+    #[test]
+    fn no_verification_is_longer_than_a_transfer() {
+        let bench = Bench::new();
+        let blocks = u32::try_from(MAX_TRANSFER_BYTES / 512).unwrap() + 1;
+        // The disk of the bench is smaller than that.
+        let mut geometry = bench.disk.store().geometry();
+        geometry.capacity_bytes = 2 * MAX_TRANSFER_BYTES;
+        for check in [0x00, 0x02, 0x06] {
+            let mut cdb = [0x8F, check, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
+            let command = bench.command(&bench.nexus, &cdb, b"");
+            let Lookup::Row(row) = lookup(&command.cdb) else { panic!("VERIFY (16) is known") };
+            let (disk, luns, task) = (&bench.disk, None, &Alone);
+            let cx = Cx { disk, luns, command: &command, row, geometry, task };
+            let refused = bench.block_on(verify(&cx)).unwrap_err();
+            assert_eq!(refused, Failure::Check(Sense::invalid_cdb(10, None)), "{check:02x}");
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Unit attention conditions, queued for each I_T nexus (SAM-5 §5.14).
 
+use crate::command::mode::THRESHOLD_AT;
 use crate::limits::MAX_UNIT_ATTENTIONS;
-use crate::sense::Asc;
+use crate::sense::{Asc, Sense, SenseKey};
 use std::collections::VecDeque;
 
 /// Pending unit attentions of one I_T nexus, oldest first.
@@ -38,6 +39,16 @@ impl Attentions {
     pub(crate) fn clear(&mut self, asc: Asc) {
         self.pending.retain(|&pending| pending != asc);
     }
+}
+
+/// Returns the sense data of a unit attention. The warning about space names the
+/// threshold by its position in the mode page (SBC-4 §4.7.3.7.6).
+pub(crate) fn unit_attention(asc: Asc) -> Sense {
+    let sense = Sense::new(SenseKey::UnitAttention, asc);
+    if asc == Asc::THIN_SOFT_THRESHOLD {
+        return sense.with_information(u64::from(THRESHOLD_AT));
+    }
+    sense
 }
 
 #[cfg(test)]

@@ -295,10 +295,16 @@ impl Disk {
         self.attention_for_all(Asc::CAPACITY_CHANGED);
     }
 
-    /// Informs every I_T nexus that the set of logical units of the target
-    /// changed.
-    pub fn reported_luns_changed(&self) {
-        self.attention_for_all(Asc::LUNS_CHANGED);
+    /// Informs `nexus` that the set of logical units that it can access changed.
+    pub fn reported_luns_changed(&self, nexus: NexusId) {
+        self.attention_for(nexus, Asc::LUNS_CHANGED);
+    }
+
+    /// Withdraws that information from `nexus`, which has it from another logical unit.
+    pub(crate) fn luns_change_is_known(&self, nexus: NexusId) {
+        if let Some(nexus) = self.state().nexuses.get_mut(&nexus) {
+            nexus.attentions.clear(Asc::LUNS_CHANGED);
+        }
     }
 
     /// Informs every I_T nexus that INQUIRY data changed.

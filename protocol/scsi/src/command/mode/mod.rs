@@ -4,7 +4,8 @@ mod pages;
 mod provisioning;
 mod select;
 
-pub(crate) use pages::ModePages;
+pub(crate) use pages::{ModePages, PAGES_WHILE_SANITIZING};
+pub(crate) use provisioning::THRESHOLD_AT;
 pub(crate) use select::mode_select;
 
 use super::{Cx, Outcome, Reply};

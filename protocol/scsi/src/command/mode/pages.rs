@@ -24,6 +24,9 @@ const EXCEPTIONS: u8 = 0x1C;
 /// Supported pages, in ascending order.
 pub(crate) const PAGE_CODES: [u8; 6] = [RECOVERY, DISCONNECT, CACHING, CONTROL, POWER, EXCEPTIONS];
 
+/// Pages that can be read while a SANITIZE runs (SBC-4 §4.11.2).
+pub(crate) const PAGES_WHILE_SANITIZING: [u8; 3] = [CACHING, CONTROL, EXCEPTIONS];
+
 /// Caching byte 2: WCE.
 const WCE: u8 = 0x04;
 /// Control byte 2: D_SENSE.
@@ -92,8 +95,12 @@ impl ModePages {
         let values = if control == Control::Default { &defaults } else { self };
         let bit = |on: bool, bit: u8| if changeable || on { bit } else { 0 };
         match code {
-            // AWRE and ARRE: the storage repairs itself.
-            RECOVERY if !changeable => page[2] = 0xC0,
+            // AWRE and ARRE: the storage repairs itself. LBPERE: initiators are warned
+            // of thresholds.
+            RECOVERY if !changeable => {
+                page[2] = 0xC0;
+                page[7] = 0x80;
+            }
             CACHING if changeable && !has_cache => {}
             CACHING => page[2] = bit(values.write_cache, WCE),
             CONTROL => {

@@ -13,8 +13,9 @@ pub(super) const SUBPAGE: u8 = 0x02;
 /// SPF: the page has a subpage code.
 pub(super) const SPF: u8 = 0x40;
 const PAGE_BYTES: usize = 24;
-/// Position of the first threshold descriptor.
-const DESCRIPTOR: usize = 16;
+/// Position of the only threshold descriptor.
+pub(crate) const THRESHOLD_AT: u8 = 16;
+const DESCRIPTOR: usize = THRESHOLD_AT as usize;
 
 /// Returns the page with its four-byte header.
 pub(super) fn page(space: &ThinSpace, control: Control) -> Vec<u8> {

@@ -129,7 +129,7 @@ fn apply(state: &mut State, effects: &Effects, sender: NexusId) {
 
 #[cfg(test)]
 mod tests {
-    use crate::nexus::Nexus;
+    use crate::nexus::{Nexus, TransportId};
     use crate::sense::{Asc, ScsiStatus};
     use crate::testing::Bench;
     use crate::wire::{be32, be64};
@@ -200,12 +200,17 @@ mod tests {
         }
     }
 
-    /// Commands that show the modes: hosts learn from them whether to flush.
-    const MODE_SENSES: [&[u8]; 2] =
-        [&[0x1A, 0, 0x08, 0, 255, 0], &[0x5A, 0, 0x08, 0, 0, 0, 0, 0, 255, 0]];
+    /// Commands that show the modes, from which hosts learn whether to flush, and the
+    /// supported commands and task management functions (SPC-4 §5.13.1).
+    const MODES_AND_ABILITIES: [&[u8]; 4] = [
+        &[0x1A, 0, 0x08, 0, 255, 0],
+        &[0x5A, 0, 0x08, 0, 0, 0, 0, 0, 255, 0],
+        &[0xA3, 0x0C, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0],
+        &[0xA3, 0x0D, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0],
+    ];
 
     #[test]
-    fn only_exclusive_access_hides_the_modes() {
+    fn only_exclusive_access_hides_modes_and_abilities() {
         // Type, then whether a registered and an unregistered nexus see them.
         for (kind, registered, stranger) in [
             (1, true, true),
@@ -222,7 +227,7 @@ mod tests {
             out(&bench, &second, 6, 0, (0, 2), 0);
             assert_eq!(out(&bench, &holder, 1, kind, (1, 0), 0).status, GOOD);
             for (nexus, sees) in [(&holder, true), (&second, registered), (&third, stranger)] {
-                for cdb in MODE_SENSES {
+                for cdb in MODES_AND_ABILITIES {
                     let expected = if sees { GOOD } else { CONFLICT };
                     let status = bench.run_as(nexus, cdb, b"").status;
                     assert_eq!(status, expected, "type {kind}, {cdb:02x?}");
@@ -282,6 +287,25 @@ mod tests {
     }
 
     #[test]
+    fn a_preempt_that_changes_the_type_tells_those_that_stay() {
+        for (kind, told) in [(3, Some(Asc::RESERVATIONS_RELEASED)), (1, None)] {
+            let bench = Bench::new();
+            let first = bench.nexus.clone();
+            let (second, third) = (bench.another_nexus(2), bench.another_nexus(3));
+            for (nexus, key) in [(&first, 1), (&second, 2), (&third, 3)] {
+                assert_eq!(out(&bench, nexus, 6, 0, (0, key), 0).status, GOOD);
+            }
+            assert_eq!(out(&bench, &first, 1, 1, (1, 0), 0).status, GOOD);
+            assert_eq!(out(&bench, &second, 4, kind, (2, 1), 0).status, GOOD);
+            let sense = bench.run_as(&third, &[0x12, 0, 0, 0, 36, 0], b"").sense;
+            assert_eq!(sense, None, "INQUIRY leaves it");
+            let sense = bench.run_as(&third, &[0; 6], b"").sense;
+            assert_eq!(sense.map(|sense| sense.asc), told, "type {kind}");
+            assert_eq!(bench.run_as(&second, &[0; 6], b"").status, GOOD);
+        }
+    }
+
+    #[test]
     fn clearing_ends_everything() {
         let bench = Bench::new();
         let (first, second) = (bench.nexus.clone(), bench.another_nexus(2));
@@ -334,18 +358,39 @@ mod tests {
     }
 
     #[test]
-    fn others_can_be_registered_along() {
-        let bench = Bench::new();
-        let second = bench.another_nexus(2);
-        let id = second.initiator.encode();
-        let mut list = vec![0; 8];
-        list.extend(4u64.to_be_bytes());
-        list.extend([0, 0, 0, 0, 0x08, 0, 0, 0]);
+    fn the_initiator_port_of_the_holder_is_no_place_to_move_to() {
+        let bench = with_two_ports();
+        out(&bench, &bench.nexus, 6, 0, (0, 1), 0);
+        out(&bench, &bench.nexus, 1, 3, (1, 0), 0);
+        // Its node names all ports.
+        let own = Nexus::clone(&bench.nexus);
+        let initiator = TransportId::iscsi_node(own.initiator.name());
+        let node = Nexus { initiator, ..own.clone() };
+        for nexus in [own, node] {
+            for relative_port in [1, 2] {
+                let same = Nexus { relative_port, ..nexus.clone() };
+                let refused = move_to(&bench, 1, &same).sense.unwrap();
+                assert_eq!(refused.asc, Asc::INVALID_FIELD_IN_PARAMETERS, "{same:?}");
+            }
+        }
+        assert_eq!(keys(&bench).1, [1]);
+    }
+
+    /// Registers the sender and another nexus with the key 4.
+    fn register_along(bench: &Bench, other: &Nexus) -> crate::Response {
+        let id = other.initiator.encode();
+        let mut list = list((0, 4), 0x08);
         list.extend(u32::try_from(id.len()).unwrap().to_be_bytes());
         list.extend(&id);
         let length = u8::try_from(list.len()).unwrap();
-        let response = bench.run(&[0x5F, 0, 0, 0, 0, 0, 0, 0, length, 0], &list);
-        assert_eq!(response.status, GOOD);
+        bench.run(&[0x5F, 0, 0, 0, 0, 0, 0, 0, length, 0], &list)
+    }
+
+    #[test]
+    fn others_can_be_registered_along() {
+        let bench = Bench::new();
+        let second = bench.another_nexus(2);
+        assert_eq!(register_along(&bench, &second).status, GOOD);
         assert_eq!(keys(&bench).1, [4, 4]);
         assert_eq!(out(&bench, &second, 1, 3, (4, 0), 0).status, GOOD);
         let full = bench.data(&bench.run(&[0x5E, 3, 0, 0, 0, 0, 0, 4, 0, 0], b""));
@@ -353,12 +398,47 @@ mod tests {
     }
 
     #[test]
-    fn all_target_ports_are_registered_at_once() {
-        let bench = Bench::with(|config| {
+    fn nobody_is_registered_along_with_one_that_is_registered() {
+        let bench = Bench::new();
+        let second = bench.another_nexus(2);
+        out(&bench, &second, 6, 0, (0, 2), 0);
+        let before = keys(&bench);
+        // Its port, and its node: all ports.
+        let initiator = TransportId::iscsi_node(second.initiator.name());
+        let node = Nexus { initiator, ..Nexus::clone(&second) };
+        for other in [&*second, &node] {
+            let refused = register_along(&bench, other).sense.unwrap();
+            assert_eq!(refused.asc, Asc::INVALID_FIELD_IN_PARAMETERS, "{:?}", other.initiator);
+            assert_eq!(keys(&bench), before);
+        }
+        // Naming itself changes nothing.
+        assert_eq!(register_along(&bench, &bench.nexus).status, GOOD);
+        assert_eq!(keys(&bench).1, [2, 4]);
+    }
+
+    #[test]
+    fn only_register_names_others() {
+        let bench = Bench::new();
+        out(&bench, &bench.nexus, 6, 0, (0, 1), 0);
+        // REGISTER AND IGNORE EXISTING KEY, RESERVE, PREEMPT, CLEAR.
+        for (action, given) in [(6, (0, 1)), (1, (1, 0)), (4, (1, 1)), (3, (1, 0))] {
+            let refused = out(&bench, &bench.nexus, action, 1, given, 0x08).sense.unwrap();
+            assert_eq!(refused.asc, Asc::INVALID_FIELD_IN_PARAMETERS, "{action}");
+        }
+        assert_eq!(keys(&bench).1, [1]);
+    }
+
+    fn with_two_ports() -> Bench {
+        Bench::with(|config| {
             let mut second = config.port_groups[0].ports[0].clone();
             (second.relative_id, second.portal_group_tag) = (2, 2);
             config.port_groups[0].ports.push(second);
-        });
+        })
+    }
+
+    #[test]
+    fn all_target_ports_are_registered_at_once() {
+        let bench = with_two_ports();
         let first = bench.nexus.clone();
         let elsewhere =
             Arc::new(Nexus { id: crate::NexusId(9), relative_port: 2, ..Nexus::clone(&first) });

@@ -37,25 +37,22 @@ pub(crate) fn parse(cx: &Cx<'_>) -> Result<Action, Failure> {
         return parse_move(list).map(Action::Move);
     }
     let names_others = byte(list, 20) & 0x08 != 0;
-    // SPC-4 §6.16.3: only SPEC_I_PT makes the list longer.
-    if list.len() > BASIC_BYTES && !(names_others && action == 0x00) {
+    // SPC-4 §6.16.3: SPEC_I_PT is for REGISTER, and only with it the list is longer.
+    if names_others && action != 0x00 {
+        return Err(Sense::invalid_parameter(20).into());
+    }
+    if list.len() > BASIC_BYTES && !names_others {
         return Err(Asc::PARAMETER_LIST_LENGTH.into());
     }
     match action {
-        0x00 | 0x06 => {
-            let ignore = action == 0x06;
-            if ignore && names_others {
-                return Err(Sense::invalid_parameter(20).into());
-            }
-            Ok(Action::Register(Register {
-                key: (!ignore).then_some(key),
-                new_key,
-                aptpl: byte(list, 20) & 0x01 != 0,
-                all_ports: byte(list, 20) & 0x04 != 0,
-                others: if names_others { transport_ids(list)? } else { Vec::new() },
-                names_others,
-            }))
-        }
+        0x00 | 0x06 => Ok(Action::Register(Register {
+            key: (action == 0x00).then_some(key),
+            new_key,
+            aptpl: byte(list, 20) & 0x01 != 0,
+            all_ports: byte(list, 20) & 0x04 != 0,
+            others: if names_others { transport_ids(list)? } else { Vec::new() },
+            names_others,
+        })),
         0x01 => Ok(Action::Reserve { key, kind: kind(cx)? }),
         0x02 => Ok(Action::Release { key, kind: kind(cx)? }),
         0x03 => Ok(Action::Clear { key }),

@@ -7,6 +7,9 @@ use crate::limits::MAX_REGISTRATIONS;
 use crate::nexus::{Nexus, TransportId};
 use crate::sense::{Asc, Sense};
 
+/// Position of the TransportIDs in the parameter list (SPC-4 §6.16.3).
+const TRANSPORT_IDS_AT: u16 = 28;
+
 /// REGISTER, or REGISTER AND IGNORE EXISTING KEY.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Register {
@@ -44,10 +47,6 @@ impl Registrant {
     /// Returns whether this is, or covers, the nexus of a session.
     pub(crate) fn is(&self, nexus: &Nexus) -> bool {
         self.relative_port == nexus.relative_port && self.initiator.covers(&nexus.initiator)
-    }
-
-    fn of(nexus: &Nexus) -> Self {
-        Self { initiator: nexus.initiator.clone(), relative_port: nexus.relative_port }
     }
 }
 
@@ -181,6 +180,16 @@ impl Registry {
         if wanted.new_key == 0 {
             return Ok(Effects::default());
         }
+        // SPC-4 table 67: if one of the others is registered already, nobody is registered.
+        // A TransportID without an ISID names all ports of its node.
+        let registered = self.registrations.iter().any(|one| {
+            let known = &one.who.initiator;
+            ports.contains(&one.who.relative_port)
+                && wanted.others.iter().any(|other| known.covers(other) || other.covers(known))
+        });
+        if registered {
+            return Err(Sense::invalid_parameter(TRANSPORT_IDS_AT).into());
+        }
         self.add(&nexus.initiator, wanted.new_key, ports)?;
         for other in &wanted.others {
             self.add(other, wanted.new_key, ports)?;
@@ -312,7 +321,8 @@ impl Registry {
         effects.tell(gone.iter().filter(|one| one.who != mine.who), Asc::REGISTRATIONS_PREEMPTED);
         if takes_over {
             let before = self.reservation.as_ref().map(|reservation| reservation.kind);
-            if before != Some(kind) && before.is_some_and(ReservationType::admits_registrants) {
+            // Whatever the type was (SPC-4 §5.13.11.2.4.3).
+            if before != Some(kind) {
                 effects.tell(self.others(&mine.who), Asc::RESERVATIONS_RELEASED);
             }
             let holder = (!kind.is_held_by_all()).then_some(mine.who);
@@ -335,11 +345,12 @@ impl Registry {
         if wanted.new_key == 0 {
             return Err(Sense::invalid_parameter(8).into());
         }
-        let target =
-            Registrant { initiator: wanted.initiator.clone(), relative_port: wanted.relative_port };
-        if target == mine.who || target == Registrant::of(nexus) {
+        // To another initiator port, whatever the target port (SPC-4 §5.13.8).
+        if wanted.initiator.covers(&nexus.initiator) {
             return Err(Sense::invalid_parameter(24).into());
         }
+        let target =
+            Registrant { initiator: wanted.initiator.clone(), relative_port: wanted.relative_port };
         match self.registrations.iter_mut().find(|one| one.who == target) {
             Some(one) => one.key = wanted.new_key,
             None => self.add(&target.initiator, wanted.new_key, &[target.relative_port])?,

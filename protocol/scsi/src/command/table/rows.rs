@@ -153,10 +153,10 @@ pub(crate) static ROWS: &[Row] = &[
     row("START STOP UNIT", &[0x1B, 0x01, 0, 0x0F, 0xF7], F::StartStop)
         .conflict(C::UnlessStarts)
         .seconds(1, 60),
-    row("SEND DIAGNOSTIC", &[0x1D, 0x04], F::SendDiagnostic).conflict(C::Always),
+    row("SEND DIAGNOSTIC", &[0x1D, 0x04], F::SendDiagnostic).conflict(C::Always).standby(),
     row("PREVENT ALLOW MEDIUM REMOVAL", &[0x1E, 0, 0, 0, 0x03], F::PreventAllow)
         .conflict(C::UnlessAllows),
-    row("READ CAPACITY (10)", &[0x25], F::ReadCapacity10).medium().under_reserve6().standby(),
+    row("READ CAPACITY (10)", &[0x25], F::ReadCapacity10).medium().anytime(),
     row("READ (10)", &[0x28, DF, X, X, X, X, G, X, X], F::Read).reads(S::Ten),
     row("WRITE (10)", &[0x2A, DF, X, X, X, X, G, X, X], F::Write).writes(S::Ten, D::Blocks),
     row("WRITE AND VERIFY (10)", &[0x2E, DB, X, X, X, X, G, X, X], F::WriteAndVerify)
@@ -287,8 +287,7 @@ pub(crate) static ROWS: &[Row] = &[
     row("READ CAPACITY (16)", &[0x9E, A, 0, 0, 0, 0, 0, 0, 0, 0, X, X, X, X], F::ReadCapacity16)
         .action(0x10)
         .medium()
-        .under_reserve6()
-        .standby(),
+        .anytime(),
     row("GET LBA STATUS", &[0x9E, A, X, X, X, X, X, X, X, X, X, X, X, X], F::LbaStatus)
         .action(0x12)
         .reads(S::None),
@@ -302,6 +301,7 @@ pub(crate) static ROWS: &[Row] = &[
         F::ReportOpcodes,
     )
     .action(0x0C)
+    .conflict(C::ExclusiveAccess)
     .anytime(),
     row(
         "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS",
@@ -309,6 +309,7 @@ pub(crate) static ROWS: &[Row] = &[
         F::ReportTaskManagement,
     )
     .action(0x0D)
+    .conflict(C::ExclusiveAccess)
     .anytime(),
     row("SET TARGET PORT GROUPS", &[0xA4, A, 0, 0, 0, 0, X, X, X, X], F::SetPortGroups)
         .action(0x0A)

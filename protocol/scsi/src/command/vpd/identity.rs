@@ -66,7 +66,7 @@ pub(super) fn extended_inquiry(_: &Cx<'_>) -> Vec<u8> {
     body[1] = 0x07;
     // V_SUP: the unit reports a volatile write cache.
     body[2] = 0x01;
-    // LUICLR: unit attentions are cleared per I_T nexus.
+    // LUICLR: an I_T nexus is told of changed LUNs by one logical unit for all.
     body[3] = 0x01;
     // RTD_SUP=0, and the longest sense data: fixed 18, descriptors 28.
     body[9] = 36;
