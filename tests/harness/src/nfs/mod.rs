@@ -171,6 +171,25 @@ impl Harness {
         self.server().replace_namespace(namespace);
     }
 
+    /// The export with this pseudo path is served through another store from now on, with
+    /// the same root.
+    pub fn serve_through(&self, path: &str, store: Arc<dyn FileStore>) {
+        self.generation.set(self.generation.get() + 1);
+        let through = |export: &Arc<Export>| {
+            let is_it = export.pseudo_path == path;
+            Arc::new(Export {
+                pseudo_path: export.pseudo_path.clone(),
+                source: export.source.clone(),
+                store: Arc::clone(if is_it { &store } else { &export.store }),
+                clients: export.clients.clone(),
+                ..**export
+            })
+        };
+        let exports = self.exports.iter().map(through).collect();
+        let namespace = Namespace::new(exports, self.generation.get()).unwrap();
+        self.server().replace_namespace(namespace);
+    }
+
     /// The trees of exports whose pseudo path `away` accepts cannot be opened
     /// from now on.
     pub fn exports_away(&self, away: impl Fn(&str) -> bool) {

@@ -88,7 +88,7 @@ impl State {
         let place = (new.object.export.id, new.object.node);
         let core = Arc::new(IoCore::new(new.client, Arc::clone(&client.lease), place));
         let granted = Granted { file: Arc::clone(new.opened), uid: new.object.who().uid };
-        core.grant(true, new.write, &granted);
+        core.grant(true, new.write, &granted, &mut tables.released);
         self.index.publish(key, 1, &core);
         let holder = FileClient::of(new.client, &file);
         tables.files.entry(file.id).or_default().delegations.insert(holder, key);
@@ -132,6 +132,7 @@ impl State {
             file.let_go(holder);
         }
         tables.tidy_file(&delegation.file.id, now_seconds);
+        tables.released.add(delegation.core);
     }
 
     /// Recalls the delegations that conflict with an access: write delegations,

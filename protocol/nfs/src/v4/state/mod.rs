@@ -3,7 +3,8 @@
 //! The records are in [`crate::v4::tables`]. READ and WRITE take no global lock:
 //! they find their session and their open file in sharded tables. All other
 //! operations (OPEN, CLOSE, LOCK, EXCHANGE_ID, recalls, expiry) use [`Tables`]
-//! behind one mutex that is held for microseconds and never across an await.
+//! behind one mutex that is held for microseconds and never across an await. Files that
+//! they take from clients are closed after it ([`HeldTables`]).
 
 pub mod client;
 pub mod copies;
@@ -28,6 +29,7 @@ use crate::changes::Changes;
 use crate::runtime::Runtime;
 use crate::v4::callback::BackChannels;
 use crate::v4::tables::Tables;
+use crate::v4::tables::held::HeldTables;
 use crate::v4::tables::ids::IdSource;
 use crate::v4::tables::index::IoIndex;
 use crate::v4::tables::quota::Hosts;
@@ -36,12 +38,12 @@ use copies::CopyJobs;
 use grace::{Grace, GracePeriod};
 use records::ClientRecords;
 use recovery::RecoveryStore;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 /// All state of one server.
 pub struct State {
     pub(crate) runtime: Arc<dyn Runtime>,
-    pub(crate) tables: Mutex<Tables>,
+    tables: Mutex<Tables>,
     pub(crate) index: IoIndex,
     pub(crate) sessions: SessionTable,
     pub(crate) records: ClientRecords,
@@ -97,7 +99,14 @@ impl State {
         Self { hosts: Hosts::with_limits(files, state_bytes), ..self }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Tables> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> HeldTables<'_> {
+        HeldTables::new(self.tables.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns whether somebody holds the tables at this moment, for tests of what must not
+    /// be done then.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        matches!(self.tables.try_lock(), Err(TryLockError::WouldBlock))
     }
 }

@@ -95,7 +95,7 @@ impl State {
             }
             open.history |= history_bit(new.access, new.deny);
             open.seqid = next_seqid(open.seqid);
-            open.core.grant(read, write, &granted);
+            open.core.grant(read, write, &granted, &mut tables.released);
             self.index.publish(key, open.seqid, &open.core);
             return Ok(Entered { stateid: key.stateid(open.seqid), upgraded });
         }
@@ -117,7 +117,7 @@ impl State {
         client.held.opens += 1;
         let place = (new.object.export.id, new.object.node);
         let core = Arc::new(IoCore::new(new.client, Arc::clone(&client.lease), place));
-        core.grant(read, write, &granted);
+        core.grant(read, write, &granted, &mut tables.released);
         self.index.publish(key, 1, &core);
         let share = Share::new(new.access, new.deny);
         let file = tables.files.entry(new.file.id).or_default();
@@ -160,7 +160,8 @@ impl State {
         let before = open.share();
         (open.seqid, open.history) = (rights.seqid, rights.history);
         (open.access, open.deny) = (rights.access, rights.deny);
-        let running = open.core.restrict(open.access & 1 != 0, open.access & 2 != 0);
+        let (read, write) = (open.access & 1 != 0, open.access & 2 != 0);
+        let running = open.core.restrict(read, write, &mut tables.released);
         self.index.publish(key, open.seqid, &open.core);
         let (file, holder, share) = (open.file, open.holder(), open.share());
         if let Some(state) = tables.files.get_mut(&file.id) {
@@ -206,7 +207,8 @@ impl State {
         }
         open.history &= allowed_history(access, deny);
         open.history |= history_bit(access, deny);
-        let running = open.core.restrict(access & 1 != 0, access & 2 != 0);
+        let (read, write) = (access & 1 != 0, access & 2 != 0);
+        let running = open.core.restrict(read, write, &mut tables.released);
         open.seqid = next_seqid(open.seqid);
         self.index.publish(key, open.seqid, &open.core);
         let (stateid, file) = (key.stateid(open.seqid), open.file);
@@ -240,6 +242,7 @@ impl State {
             file.let_go(holder);
         }
         tables.tidy_file(&open.file.id, now_seconds);
+        tables.released.add(open.core);
     }
 
     /// Removes a lock stateid and releases its locks.

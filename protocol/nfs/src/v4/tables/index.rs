@@ -4,6 +4,7 @@
 use super::ids::StateKey;
 use super::lease::Lease;
 use super::pending_work::{PendingWork, WorkGuard};
+use super::released::{self, Released};
 use crate::namespace::{ExportId, Object};
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
@@ -70,28 +71,39 @@ impl IoCore {
         self.write.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Grants the access for which the file was opened.
-    pub fn grant(&self, read: bool, write: bool, granted: &Granted) {
-        if read {
-            *self.read.lock().unwrap_or_else(PoisonError::into_inner) = Some(granted.clone());
-        }
-        if write {
-            self.changes().file = Some(granted.clone());
+    fn reading(&self) -> MutexGuard<'_, Option<Granted>> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Grants the access for which the file was opened, and releases the files of an
+    /// earlier open that had it.
+    pub fn grant(&self, read: bool, write: bool, granted: &Granted, released: &mut Released) {
+        let before = [
+            if read { self.reading().replace(granted.clone()) } else { None },
+            if write { self.changes().file.replace(granted.clone()) } else { None },
+        ];
+        for granted in before.into_iter().flatten() {
+            released.add(granted.file);
         }
     }
 
-    /// Revokes rights after OPEN_DOWNGRADE. If writing is revoked, returns the
-    /// work that must end before other clients may change the file.
+    /// Revokes rights after OPEN_DOWNGRADE, and releases their files. If writing is
+    /// revoked, returns the work that must end before other clients may change the file.
     #[must_use]
-    pub fn restrict(&self, read: bool, write: bool) -> Option<PendingWork> {
-        if !read {
-            *self.read.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    pub fn restrict(
+        &self,
+        read: bool,
+        write: bool,
+        released: &mut Released,
+    ) -> Option<PendingWork> {
+        if !read && let Some(granted) = self.reading().take() {
+            released.add(granted.file);
         }
         if write {
             return None;
         }
         let mut changes = self.changes();
-        changes.file.take()?;
+        released.add(changes.file.take()?.file);
         let before = changes.guard.replace(WorkGuard::default());
         before.map(|guard| guard.pending())
     }
@@ -107,7 +119,7 @@ impl IoCore {
     /// The file for reading, if granted.
     #[must_use]
     pub fn for_read(&self) -> Option<Granted> {
-        self.read.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.reading().clone()
     }
 
     /// The user for whom writing is granted, if it is.
@@ -124,6 +136,12 @@ impl IoCore {
         let changes = self.changes();
         let guard = changes.guard.clone()?;
         Some((changes.file.clone(), guard))
+    }
+}
+
+impl Drop for IoCore {
+    fn drop(&mut self) {
+        released::check_unlocked();
     }
 }
 

@@ -10,6 +10,7 @@ pub mod client_hosts;
 pub mod delegation;
 pub mod expired_stateids;
 pub mod file;
+pub mod held;
 pub mod ids;
 pub mod index;
 mod interval_tree;
@@ -21,6 +22,7 @@ pub mod owner_seq;
 pub mod pending_work;
 pub mod quota;
 pub mod ranges;
+pub mod released;
 pub mod removed_client;
 pub mod reply_memory;
 pub mod session;
@@ -37,6 +39,7 @@ use ids::StateKey;
 use open::{LockState, Open};
 use owner::{FileClient, OwnerName};
 use quota::{Bound, Quota};
+use released::Released;
 use removed_client::RemovedClient;
 use std::collections::{BTreeMap, BTreeSet};
 use zgate_nfs_wire::v4::{ClientId, Status};
@@ -75,6 +78,8 @@ pub struct Tables {
     pub sought_sessions: SoughtRoom,
     /// Exports whose content was replaced in the grace period that is still active.
     pub replaced_in_grace: BTreeSet<ExportId>,
+    /// Files of removed opens and delegations, to be closed when the tables are unlocked.
+    pub released: Released,
 }
 
 /// Type of the state of a stateid.

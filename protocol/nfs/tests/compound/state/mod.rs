@@ -1,6 +1,7 @@
 //! State and time: state that clients hold, lose and reclaim.
 
 mod changes;
+mod closing;
 mod delegated_times;
 mod delegations;
 mod edges;
