@@ -47,8 +47,5 @@ pub(super) fn note_unlocked() {
 /// Panics in debug builds if this thread has locked tables: what is dropped belongs in
 /// [`Released`].
 pub(super) fn check_unlocked() {
-    debug_assert!(
-        LOCKED.get() == 0 || std::thread::panicking(),
-        "files are closed under the lock of the tables"
-    );
+    debug_assert!(LOCKED.get() == 0, "files are closed under the lock of the tables");
 }

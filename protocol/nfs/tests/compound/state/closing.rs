@@ -96,7 +96,7 @@ impl Fixture {
 
 type Act = fn(&Fixture);
 
-/// What closes a file.
+/// Ways to close a file.
 const ACTS: [(&str, Act); 9] = [
     ("CLOSE", |s| {
         let opened = s.plain.open(&s.wish(3)).unwrap();
