@@ -172,17 +172,17 @@ pub(crate) fn clone(
     to_offset: u64,
     len: u64,
 ) -> StoreResult<()> {
-    share_blocks::clone_range(from, from_offset, to, to_offset, len)
-        .map_err(|error| clone_error(&error))
+    shared(share_blocks::clone_range(from, from_offset, to, to_offset, len))
 }
 
-/// Maps an error of FICLONERANGE. Up to 2.3.3 ZFS does not wait until the source's blocks are
-/// on disk (`zfs_bclone_wait_dirty=0`): EAGAIN until they are, within seconds.
-fn clone_error(error: &io::Error) -> StoreError {
-    match Errno::from_io_error(error) {
-        Some(Errno::AGAIN) => StoreError::OutOfResources,
-        Some(errno) => store_error(errno),
-        None => StoreError::Io,
+/// Converts the result of FICLONERANGE. Up to 2.3.3 ZFS does not wait until the source's blocks
+/// are on disk (`zfs_bclone_wait_dirty=0`): EAGAIN until they are, within seconds.
+fn shared(result: io::Result<()>) -> StoreResult<()> {
+    match result {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::AGAIN) => {
+            Err(StoreError::OutOfResources)
+        }
+        other => other.or_store(),
     }
 }
 
@@ -207,10 +207,10 @@ mod tests {
 
     #[test]
     fn blocks_that_are_not_on_disk_yet_are_waited_for() {
-        let told = |errno: Errno| clone_error(&errno.into());
-        assert_eq!(told(Errno::AGAIN), StoreError::OutOfResources);
-        assert_eq!(told(Errno::XDEV), StoreError::CrossDevice);
-        assert_eq!(told(Errno::OPNOTSUPP), StoreError::NotSupported);
-        assert_eq!(clone_error(&io::Error::other("x")), StoreError::Io);
+        let told = |errno: Errno| shared(Err(errno.into()));
+        assert_eq!(told(Errno::AGAIN), Err(StoreError::OutOfResources));
+        assert_eq!(told(Errno::XDEV), Err(StoreError::CrossDevice));
+        assert_eq!(told(Errno::OPNOTSUPP), Err(StoreError::NotSupported));
+        assert_eq!(shared(Err(io::Error::other("x"))), Err(StoreError::Io));
     }
 }

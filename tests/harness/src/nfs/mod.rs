@@ -155,45 +155,53 @@ impl Harness {
 
     /// Exports from now on only those whose pseudo path `keep` accepts.
     pub fn reload(&self, keep: impl Fn(&str) -> bool) {
-        self.generation.set(self.generation.get() + 1);
         let kept = self.exports.iter().filter(|e| keep(&e.pseudo_path)).cloned().collect();
-        let namespace = Namespace::new(kept, self.generation.get()).unwrap();
-        self.server().replace_namespace(namespace);
+        self.server().replace_namespace(self.next_namespace(kept));
+    }
+
+    fn next_namespace(&self, exports: Vec<Arc<Export>>) -> Namespace {
+        self.generation.set(self.generation.get() + 1);
+        Namespace::new(exports, self.generation.get()).unwrap()
+    }
+
+    /// Serves all exports from now on, with this change of each.
+    fn change_exports(&self, change: impl Fn(&mut Export)) {
+        let changed = |export: &Arc<Export>| {
+            let mut export = Export {
+                pseudo_path: export.pseudo_path.clone(),
+                source: export.source.clone(),
+                store: Arc::clone(&export.store),
+                clients: export.clients.clone(),
+                ..**export
+            };
+            change(&mut export);
+            Arc::new(export)
+        };
+        let exports = self.exports.iter().map(changed).collect();
+        self.server().replace_namespace(self.next_namespace(exports));
     }
 
     /// The export with this pseudo path has another, empty tree from now on.
     pub fn move_export(&self, path: &str) {
-        self.generation.set(self.generation.get() + 1);
         let (_, mut exports): (Vec<_>, Vec<_>) =
             self.exports.iter().cloned().partition(|export| export.pseudo_path == path);
         exports.push(Arc::new(export(path, store(ELSEWHERE))));
-        let namespace = Namespace::new(exports, self.generation.get()).unwrap();
-        self.server().replace_namespace(namespace);
+        self.server().replace_namespace(self.next_namespace(exports));
     }
 
     /// The export with this pseudo path is served through another store from now on, with
     /// the same root.
     pub fn serve_through(&self, path: &str, store: Arc<dyn FileStore>) {
-        self.generation.set(self.generation.get() + 1);
-        let through = |export: &Arc<Export>| {
-            let is_it = export.pseudo_path == path;
-            Arc::new(Export {
-                pseudo_path: export.pseudo_path.clone(),
-                source: export.source.clone(),
-                store: Arc::clone(if is_it { &store } else { &export.store }),
-                clients: export.clients.clone(),
-                ..**export
-            })
-        };
-        let exports = self.exports.iter().map(through).collect();
-        let namespace = Namespace::new(exports, self.generation.get()).unwrap();
-        self.server().replace_namespace(namespace);
+        self.change_exports(|export| {
+            if export.pseudo_path == path {
+                export.store = Arc::clone(&store);
+            }
+        });
     }
 
     /// The trees of exports whose pseudo path `away` accepts cannot be opened
     /// from now on.
     pub fn exports_away(&self, away: impl Fn(&str) -> bool) {
-        self.generation.set(self.generation.get() + 1);
         let (gone, kept): (Vec<_>, Vec<_>) =
             self.exports.iter().cloned().partition(|export| away(&export.pseudo_path));
         let absent = gone.iter().map(|export| AbsentExport {
@@ -204,17 +212,14 @@ impl Harness {
             tcp: export.tcp,
             rdma: export.rdma,
         });
-        let namespace = Namespace::new(kept, self.generation.get()).unwrap();
-        let namespace = namespace.with_absent(absent.collect()).unwrap();
+        let namespace = self.next_namespace(kept).with_absent(absent.collect()).unwrap();
         self.server().replace_namespace(namespace);
     }
 
     /// The server has not found any export yet, or has found all of them.
     pub fn exports_unknown(&self, unknown: bool) {
-        self.generation.set(self.generation.get() + 1);
         let known = if unknown { Vec::new() } else { self.exports.to_vec() };
-        let namespace = Namespace::new(known, self.generation.get()).unwrap();
-        self.server().replace_namespace(namespace.with_incomplete(unknown));
+        self.server().replace_namespace(self.next_namespace(known).with_incomplete(unknown));
     }
 
     /// Exports from now on to all hosts but those of other networks than these;
@@ -225,37 +230,12 @@ impl Harness {
 
     /// Exports from now on by this rule.
     pub fn admit_by(&self, rule: &ClientRule) {
-        self.generation.set(self.generation.get() + 1);
-        let narrowed = |export: &Arc<Export>| {
-            Arc::new(Export {
-                pseudo_path: export.pseudo_path.clone(),
-                source: export.source.clone(),
-                store: Arc::clone(&export.store),
-                clients: vec![rule.clone()],
-                ..**export
-            })
-        };
-        let exports = self.exports.iter().map(narrowed).collect();
-        let namespace = Namespace::new(exports, self.generation.get()).unwrap();
-        self.server().replace_namespace(namespace);
+        self.change_exports(|export| export.clients = vec![rule.clone()]);
     }
 
     /// The export with this pseudo path gives no delegations from now on.
     pub fn without_delegations(&self, path: &str) {
-        self.generation.set(self.generation.get() + 1);
-        let changed = |export: &Arc<Export>| {
-            Arc::new(Export {
-                pseudo_path: export.pseudo_path.clone(),
-                source: export.source.clone(),
-                store: Arc::clone(&export.store),
-                clients: export.clients.clone(),
-                delegations: export.delegations && export.pseudo_path != path,
-                ..**export
-            })
-        };
-        let exports = self.exports.iter().map(changed).collect();
-        let namespace = Namespace::new(exports, self.generation.get()).unwrap();
-        self.server().replace_namespace(namespace);
+        self.change_exports(|export| export.delegations &= export.pseudo_path != path);
     }
 
     /// Advances time; the server is ticked every second.

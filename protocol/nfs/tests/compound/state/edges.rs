@@ -150,6 +150,15 @@ fn recalled(minor: u8) -> (Rc<Harness>, Client, Client, Opened) {
     (harness, holder, other, held)
 }
 
+/// A client with a read delegation of the file `f`, which another one has made.
+fn holds_for_reading(minor: u8) -> (Rc<Harness>, Client, Client, Opened) {
+    let harness = Harness::new();
+    let (holder, maker) = (harness.reachable("holder", minor), harness.client("maker", minor));
+    maker.file(&maker.export(), "f", b"content");
+    let held = holder.open(&wish(&holder).access(1)).unwrap();
+    (harness, holder, maker, held)
+}
+
 /// A client with write delegations of the files `f` and `g`, whose callbacks are lost.
 fn holds_two(minor: u8) -> (Rc<Harness>, Client, Client, [Opened; 2]) {
     let harness = Harness::new();
@@ -387,10 +396,7 @@ fn a_second_loss_takes_the_place_of_a_record_that_could_not_be_written_yet() {
 fn an_acknowledgement_does_not_say_that_all_is_reclaimed() {
     // Grace has ended before the client had finished: others may have got the rest.
     for minor in 1..=2 {
-        let harness = Harness::new();
-        let holder = harness.reachable("holder", minor);
-        harness.client("maker", minor).file(&holder.export(), "f", b"content");
-        let held = holder.open(&wish(&holder).access(1)).unwrap();
+        let (harness, holder, _, held) = holds_for_reading(minor);
         let seconds = LEASE + GRACE + 5;
         let again = loses_what_it_reclaims(&harness, &holder, &held, seconds);
         acknowledge(&holder, &again);
@@ -477,14 +483,10 @@ fn who_never_acknowledges_is_told_for_some_leases_and_may_not_reclaim() {
 #[test]
 fn who_does_not_know_of_a_lost_delegation_may_finish_its_reclaims() {
     for minor in 1..=2 {
-        let harness = Harness::new();
-        let holder = harness.reachable("holder", minor);
-        harness.client("maker", minor).file(&holder.export(), "f", b"content");
-        let held = holder.open(&wish(&holder).access(1)).unwrap();
+        let (harness, holder, _, held) = holds_for_reading(minor);
         let again = loses_what_it_reclaims(&harness, &holder, &held, LEASE + 2);
         holder.reclaim_complete().unwrap();
-        let args = free_stateid::Args { stateid: again.delegation() };
-        holder.check("acknowledged", Ops::new().op::<FreeStateid>(&args), Status::Ok);
+        acknowledge(&holder, &again);
         harness.restart();
         come_back(&holder);
         let reclaimed = holder.open(&reclaim(&held.fh, 0).access(1));
@@ -495,11 +497,7 @@ fn who_does_not_know_of_a_lost_delegation_may_finish_its_reclaims() {
 #[test]
 fn who_does_not_know_of_a_lost_delegation_is_waited_for_though_grace_ended_without_it() {
     for minor in 1..=2 {
-        let harness = Harness::new();
-        let holder = harness.reachable("holder", minor);
-        let other = harness.client("maker", minor);
-        other.file(&other.export(), "f", b"content");
-        let held = holder.open(&wish(&holder).access(1)).unwrap();
+        let (harness, holder, other, held) = holds_for_reading(minor);
         loses_what_it_reclaims(&harness, &holder, &held, LEASE + GRACE + 5);
         assert_eq!(harness.records.names(), [b"holder".to_vec()], "minor version {minor}");
         holder.reclaim_complete().unwrap();
