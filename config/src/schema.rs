@@ -397,7 +397,7 @@ pub struct ServerConfig {
     pub io_engine: IoEngineChoice,
     /// Threads for blocking work.
     pub worker_threads: usize,
-    /// Time for which a core polls after traffic before it sleeps, in
+    /// Time for which a core polls after a reply before it sleeps, in
     /// microseconds.
     pub poll_microseconds: u32,
     /// Nice value of the cores' threads.

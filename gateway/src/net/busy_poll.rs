@@ -1,67 +1,107 @@
-//! Polling after traffic. A client that sends one request at a time answers
+//! Polling after replies. A client that sends one request at a time answers
 //! within microseconds, and putting a thread to sleep and waking it takes
-//! longer than most requests: a core that has just had traffic polls its
+//! longer than most requests: a core that has just answered polls its
 //! sockets for a while before it sleeps.
 //!
-//! It learns whether that pays. A poll that ends without traffic makes it skip
-//! the next requests, each time twice as many, so that a client that computes
-//! between its requests costs next to nothing.
+//! It polls where that shortens the time to the next request, and
+//! only while its processor is of no use to others of the process.
 
-use std::cell::Cell;
-use std::time::{Duration, Instant};
+use super::poll_trial::PollTrial;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
+use zgate_io::jobs::{self, CoreJobs};
 
-/// Most requests skipped between two polls. A client that begins to wait for
-/// each reply is noticed after as many; a poll in vain is dear, but not to one
-/// in so many.
-const MAX_SKIPPED: u32 = 64;
+/// The cores of the process that poll.
+#[derive(Debug)]
+pub(crate) struct Pollers {
+    /// Most processors for polling cores and workers' jobs; the others are for clients
+    /// on this machine, and for the kernel.
+    room: usize,
+    polling: AtomicUsize,
+    /// Returns the number of jobs of workers in progress.
+    jobs: fn() -> usize,
+}
+
+/// Right of a core to poll, until it is dropped.
+struct Permit<'a>(&'a Pollers);
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.0.polling.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Default for Pollers {
+    /// Counts the processors that the process may use: its affinity and the quota of its
+    /// control group limit them.
+    fn default() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self::new(processors, jobs::in_progress)
+    }
+}
+
+impl Pollers {
+    fn new(processors: usize, jobs: fn() -> usize) -> Self {
+        let for_others = (processors / 4).max(1);
+        Self { room: processors.saturating_sub(for_others), polling: AtomicUsize::new(0), jobs }
+    }
+
+    fn permit(&self) -> Option<Permit<'_>> {
+        let one_more =
+            |polling: usize| (polling + (self.jobs)() < self.room).then_some(polling + 1);
+        let given = self.polling.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        given.is_ok().then(|| Permit(self))
+    }
+
+    /// Returns whether workers need the processor of a core that polls.
+    fn is_crowded(&self) -> bool {
+        self.polling.load(Ordering::Relaxed) + (self.jobs)() > self.room
+    }
+}
 
 /// Polling state of a core.
 #[derive(Debug)]
 pub(crate) struct BusyPoll {
+    /// Time from a reply to the end of polling.
     window: Duration,
+    pollers: Arc<Pollers>,
+    /// Jobs of workers for requests of this core.
+    jobs: Arc<CoreJobs>,
     traffic: Cell<u64>,
+    trial: RefCell<PollTrial>,
+    /// Set if it pays to poll after the last request.
+    wanted: Cell<bool>,
     watching: Cell<bool>,
-    patience: Cell<Patience>,
     begin: Notify,
 }
 
-/// Rate of polling.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Patience {
-    /// Number of requests to skip before the next poll.
-    skip: u32,
-    /// Number of requests to skip if that poll is in vain.
-    penalty: u32,
-}
-
-impl Patience {
-    fn may_watch(&mut self) -> bool {
-        match self.skip.checked_sub(1) {
-            Some(less) => {
-                self.skip = less;
-                false
-            }
-            None => true,
-        }
-    }
-
-    /// Records the end of a poll with `hits` arrivals of traffic.
-    fn learn(&mut self, hits: u64) {
-        // A few hits pay for the unsuccessful end of every poll.
-        self.penalty = if hits >= 8 { 0 } else { (self.penalty * 2).clamp(1, MAX_SKIPPED) };
-        self.skip = self.penalty;
-    }
+/// End of a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PollEnd {
+    /// A worker has a request.
+    AtWorker,
+    /// The processor is needed, or polling is not wanted after the last request.
+    Unwanted,
+    InVain,
 }
 
 impl BusyPoll {
-    /// Polls for `microseconds` after traffic; with 0, never.
-    pub(crate) fn new(microseconds: u32) -> Self {
+    /// Polls for `microseconds` after a reply; with 0, never.
+    pub(crate) fn new(microseconds: u32, pollers: Arc<Pollers>) -> Self {
+        let microseconds = if pollers.room == 0 { 0 } else { microseconds };
+        let window = Duration::from_micros(u64::from(microseconds));
         Self {
-            window: Duration::from_micros(u64::from(microseconds)),
+            window,
+            pollers,
+            jobs: Arc::default(),
             traffic: Cell::new(0),
+            trial: RefCell::new(PollTrial::new(window)),
+            wanted: Cell::new(false),
             watching: Cell::new(false),
-            patience: Cell::new(Patience::default()),
             begin: Notify::new(),
         }
     }
@@ -69,43 +109,64 @@ impl BusyPoll {
     /// Records that a connection of this core received data.
     pub(crate) fn traffic(&self) {
         self.traffic.set(self.traffic.get().wrapping_add(1));
-        if self.watching.get() || self.window.is_zero() {
+        if self.window.is_zero() {
             return;
         }
-        let mut patience = self.patience.get();
-        if patience.may_watch() {
-            self.watching.set(true);
+        self.wanted.set(self.trial.borrow_mut().arrived(Instant::now));
+        if self.wanted.get() && !self.watching.replace(true) {
             self.begin.notify_one();
         }
-        self.patience.set(patience);
     }
 
-    /// Polls; runs as long as the core.
+    /// Polls; runs as long as the core, on its thread.
     pub(crate) async fn watch(&self) {
+        if !self.window.is_zero() {
+            self.jobs.count_here();
+        }
         loop {
             self.begin.notified().await;
-            let hits = self.watch_once().await;
+            self.watch_once().await;
             self.watching.set(false);
-            let mut patience = self.patience.get();
-            patience.learn(hits);
-            self.patience.set(patience);
         }
     }
 
-    async fn watch_once(&self) -> u64 {
-        let mut hits = 0;
+    /// Polls after the replies of the requests that have come. While a worker has one of
+    /// them, the core sleeps; the last job's end wakes it.
+    async fn watch_once(&self) {
+        loop {
+            self.jobs.ended().await;
+            if !self.wanted.get() {
+                return;
+            }
+            let Some(permit) = self.pollers.permit() else { return };
+            let end = self.poll().await;
+            drop(permit);
+            match end {
+                PollEnd::AtWorker => {}
+                PollEnd::Unwanted => return,
+                PollEnd::InVain => return self.trial.borrow_mut().in_vain(),
+            }
+        }
+    }
+
+    async fn poll(&self) -> PollEnd {
         let mut seen = self.traffic.get();
         let mut until = Instant::now() + self.window;
         loop {
             // Lets the runtime check its sockets without waiting.
             tokio::task::yield_now().await;
+            if self.jobs.in_progress() > 0 {
+                return PollEnd::AtWorker;
+            }
+            if !self.wanted.get() || self.pollers.is_crowded() {
+                return PollEnd::Unwanted;
+            }
             let now = Instant::now();
             if self.traffic.get() != seen {
                 seen = self.traffic.get();
                 until = now + self.window;
-                hits += 1;
             } else if now >= until {
-                return hits;
+                return PollEnd::InVain;
             }
         }
     }
@@ -114,31 +175,139 @@ impl BusyPoll {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::time::advance;
+    use zgate_io::jobs::JobInProgress;
 
-    #[test]
-    fn watching_in_vain_becomes_rare_and_traffic_brings_it_back() {
-        let mut patience = Patience::default();
-        let mut watched = 0;
-        for _ in 0..10_000 {
-            if patience.may_watch() {
-                watched += 1;
-                patience.learn(0);
-            }
+    const MICROSECOND: Duration = Duration::from_micros(1);
+
+    thread_local! {
+        static JOBS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// Creates the state of a core after a request, where polling pays or not.
+    fn after_a_request(processors: usize, pays: bool) -> BusyPoll {
+        let busy_poll = BusyPoll::new(50, Arc::new(Pollers::new(processors, || JOBS.get())));
+        busy_poll.trial.borrow_mut().decide(pays);
+        busy_poll.traffic();
+        busy_poll
+    }
+
+    fn polling(busy_poll: &BusyPoll) -> usize {
+        busy_poll.pollers.polling.load(Ordering::Relaxed)
+    }
+
+    /// Lets this much time pass while a watch runs.
+    async fn pass(microseconds: u32) {
+        for _ in 0..microseconds {
+            advance(MICROSECOND).await;
         }
-        assert!(watched < 2 * 10_000 / MAX_SKIPPED, "{watched} watches in vain");
-        while !patience.may_watch() {}
-        patience.learn(100);
-        assert!(patience.may_watch());
     }
 
     #[test]
-    fn a_watch_ends_after_its_window() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let busy_poll = BusyPoll::new(50);
-        busy_poll.traffic();
-        assert!(busy_poll.watching.get());
-        let hits = runtime.block_on(busy_poll.watch_once());
-        assert_eq!(hits, 0);
-        assert!(!BusyPoll::new(0).watching.get());
+    fn some_processors_are_left_to_others() {
+        for (processors, most) in [(1, 0), (2, 1), (4, 3), (8, 6), (64, 48)] {
+            let pollers = Pollers::new(processors, || JOBS.get());
+            let permits: Vec<_> = std::iter::from_fn(|| pollers.permit()).collect();
+            assert_eq!(permits.len(), most, "of {processors}");
+            assert!(!pollers.is_crowded());
+            JOBS.set(1);
+            assert!(pollers.is_crowded());
+            drop(permits);
+            let beside_a_job: Vec<_> = std::iter::from_fn(|| pollers.permit()).collect();
+            assert_eq!(beside_a_job.len(), most.saturating_sub(1), "of {processors}");
+            JOBS.set(0);
+        }
+    }
+
+    #[test]
+    fn nothing_is_polled_where_that_is_not_wanted() {
+        assert!(after_a_request(4, true).watching.get());
+        assert!(!after_a_request(4, false).watching.get(), "it does not pay");
+        assert!(!after_a_request(1, true).watching.get(), "the only processor");
+        let never = BusyPoll::new(0, Arc::new(Pollers::new(4, || 0)));
+        never.trial.borrow_mut().decide(true);
+        never.traffic();
+        assert!(!never.watching.get());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_ends_after_its_window() {
+        let busy_poll = after_a_request(2, true);
+        let begun = Instant::now();
+        let watch = async {
+            busy_poll.watch_once().await;
+            begun.elapsed()
+        };
+        let others = async {
+            pass(40).await;
+            assert_eq!(polling(&busy_poll), 1);
+            busy_poll.traffic();
+            pass(100).await;
+        };
+        let (watched, ()) = tokio::join!(watch, others);
+        assert!((90..=95).contains(&watched.as_micros()), "{watched:?}");
+        assert_eq!(polling(&busy_poll), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_window_begins_when_the_workers_have_ended() {
+        let busy_poll = after_a_request(2, true);
+        busy_poll.jobs.count_here();
+        let job = JobInProgress::begin();
+        let begun = Instant::now();
+        let watch = async {
+            busy_poll.watch_once().await;
+            begun.elapsed()
+        };
+        let others = async {
+            pass(1000).await;
+            assert_eq!(polling(&busy_poll), 0, "it waits without polling");
+            drop(job);
+            pass(10).await;
+            assert_eq!(polling(&busy_poll), 1);
+            let next = JobInProgress::begin();
+            pass(10).await;
+            assert_eq!(polling(&busy_poll), 0, "a worker has the next request");
+            drop(next);
+            pass(100).await;
+        };
+        let (watched, ()) = tokio::join!(watch, others);
+        assert!((1070..=1075).contains(&watched.as_micros()), "{watched:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_poll_ends_at_once_when_others_need_the_processor() {
+        for still_pays in [true, false] {
+            let busy_poll = after_a_request(2, true);
+            let begun = Instant::now();
+            let watch = async {
+                busy_poll.watch_once().await;
+                begun.elapsed()
+            };
+            let others = async {
+                pass(10).await;
+                assert_eq!(polling(&busy_poll), 1);
+                if still_pays {
+                    JOBS.set(1);
+                } else {
+                    busy_poll.trial.borrow_mut().decide(false);
+                    busy_poll.traffic();
+                }
+                pass(100).await;
+            };
+            let (watched, ()) = tokio::join!(watch, others);
+            assert!((10..=15).contains(&watched.as_micros()), "{watched:?}");
+            JOBS.set(0);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_poll_begins_while_others_need_the_processor() {
+        let busy_poll = after_a_request(2, true);
+        JOBS.set(1);
+        let begun = Instant::now();
+        busy_poll.watch_once().await;
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        JOBS.set(0);
     }
 }

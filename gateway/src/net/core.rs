@@ -1,6 +1,6 @@
 //! State shared by the connections of all protocols, and state of each core.
 
-use super::busy_poll::BusyPoll;
+use super::busy_poll::{BusyPoll, Pollers};
 use super::connection_end::{Ends, Slow};
 use super::connections::Connections;
 use super::drain::Drain;
@@ -31,8 +31,10 @@ pub(crate) struct Network {
     pub rdma_stall: Duration,
     /// Memory quota of requests and replies.
     pub quota: Arc<MemoryQuota>,
-    /// Time for which a core polls after traffic, in microseconds.
+    /// Time for which a core polls after a reply, in microseconds.
     pub poll_microseconds: u32,
+    /// The cores that poll.
+    pub pollers: Arc<Pollers>,
     pub drain: Drain,
     /// TLS for clients that ask for it.
     pub tls: Arc<TlsOffer>,
@@ -60,7 +62,7 @@ impl Network {
 
 impl Core {
     pub(crate) fn new(number: usize, network: Arc<Network>) -> Self {
-        let busy_poll = BusyPoll::new(network.poll_microseconds);
+        let busy_poll = BusyPoll::new(network.poll_microseconds, Arc::clone(&network.pollers));
         Self { number, network, busy_poll }
     }
 }

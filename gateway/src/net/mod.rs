@@ -16,6 +16,7 @@ pub(crate) mod interfaces;
 pub(crate) mod limits;
 pub(crate) mod memory_quota;
 pub(crate) mod peer;
+mod poll_trial;
 pub(crate) mod rdma;
 #[cfg(test)]
 pub(crate) mod seeds;

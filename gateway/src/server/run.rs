@@ -491,6 +491,7 @@ fn build(
         rdma_stall: settings.rdma.stall,
         quota,
         poll_microseconds: settings.poll_microseconds,
+        pollers: Arc::default(),
         drain: Drain::default(),
         tls: Arc::default(),
         names_host: Box::new(move |host| v4.namespace().names_host(host)),

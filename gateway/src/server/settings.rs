@@ -32,7 +32,7 @@ pub(crate) struct Settings {
     pub connections: ConnectionLimits,
     pub engine: zgate_io::EngineChoice,
     pub worker_threads: usize,
-    /// Time for which a core polls after traffic, in microseconds.
+    /// Time for which a core polls after a reply, in microseconds.
     pub poll_microseconds: u32,
     /// Nice value of the cores' threads.
     pub core_nice: i32,

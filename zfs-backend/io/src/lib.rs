@@ -7,6 +7,7 @@
 //!   workers.
 //! * [`continuation`] lets a worker continue the request whose call it has
 //!   finished.
+//! * [`jobs`] counts the jobs of workers in progress.
 //! * [`cached`] asks for the pages of a file that are in memory, and drops them.
 //! * [`credentials`] switches one thread to a caller's identity, and [`set_id`]
 //!   handles set-id bits of files that change.
@@ -33,6 +34,7 @@ pub mod errno;
 pub mod file_handle;
 mod hang_detector;
 pub mod huge_pages;
+pub mod jobs;
 pub mod low_water;
 pub mod mountinfo;
 #[cfg(feature = "interfaces")]

@@ -4,6 +4,7 @@
 use crate::continuation::{self, Place};
 use crate::credentials;
 use crate::hang_detector::LOOK_INTERVAL;
+use crate::jobs::JobInProgress;
 use crate::queue::{Demand, Hanging, JobState, Limits, Queues, StoreSlot};
 use crate::stores::Stores;
 use std::any::Any;
@@ -36,6 +37,7 @@ const IDLE: Duration = Duration::from_secs(10);
 struct Job {
     who: Option<Caller>,
     work: Box<dyn FnOnce(io::Result<()>) + Send>,
+    counted: JobInProgress,
 }
 
 struct Pool {
@@ -200,7 +202,8 @@ impl Workers {
             // fine.
             let _ = done.send(outcome);
         });
-        if self.push(store, demand, Job { who, work }).is_err() {
+        let job = Job { who, work, counted: JobInProgress::begin() };
+        if self.push(store, demand, job).is_err() {
             return Err(hangs());
         }
         match result.await {
@@ -217,8 +220,9 @@ impl Workers {
             // The panic hook has reported the panic; the worker continues.
             let _ = catch_unwind(AssertUnwindSafe(work));
         });
+        let job = Job { who: None, work, counted: JobInProgress::begin() };
         // Accepted however many jobs wait.
-        let _ = self.push(store, Demand::Certain, Job { who: None, work });
+        let _ = self.push(store, Demand::Certain, job);
     }
 
     fn push(&self, store: StoreSlot, demand: Demand, job: Job) -> Result<(), Job> {
@@ -349,11 +353,15 @@ fn serve(shared: &Shared) {
     let mut ended = None;
     while let Some(Next { store, job, running }) = next(shared, ended.take()) {
         let continues = shared.kind.takes_long_calls || running <= MAX_CONTINUING;
+        let Job { who, work, counted } = job;
+        counted.continue_here();
         continuation::after(shared.kind.at(store), continues, || {
             let _job = InJob::begin();
-            let identity = take_identity(job.who.as_ref());
-            (job.work)(identity);
+            let identity = take_identity(who.as_ref());
+            work(identity);
         });
+        // The worker has sent the replies of the requests that it continued.
+        drop(counted);
         ended = Some(store);
     }
 }
@@ -416,6 +424,7 @@ fn sleep<'a>(shared: &'a Shared, mut pool: MutexGuard<'a, Pool>) -> Option<Mutex
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::jobs::CoreJobs;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -526,6 +535,20 @@ mod tests {
         // one is started then. Their number does not grow with that of the stores.
         let threads = pool.shared.lock().threads;
         assert!((2..10).contains(&threads), "{threads} workers");
+    }
+
+    #[test]
+    fn jobs_count_for_the_core_whose_request_asks() {
+        let pool = Arc::new(pool_of(1));
+        let core = Arc::new(CoreJobs::default());
+        core.count_here();
+        let gate = Gate::closed();
+        let (of_worker, call) = (Arc::clone(&pool), gate.call());
+        block_on(pool.run(A, None, move || of_worker.detach(B.0, call))).unwrap();
+        assert!(core.in_progress() > 0, "its worker has asked another one");
+        drop(gate.0);
+        block_on(core.ended());
+        assert_eq!(core.in_progress(), 0);
     }
 
     #[test]

@@ -33,6 +33,7 @@ pub(crate) fn network(
         rdma_stall: Duration::from_secs(60),
         quota: Arc::clone(quota),
         poll_microseconds: 0,
+        pollers: Arc::default(),
         drain: Drain::default(),
         tls: Arc::default(),
         names_host,
