@@ -3,8 +3,9 @@
 //! A request begins on the thread of its core. When it waits for a worker, and
 //! the worker has finished the call, the same worker polls the request again:
 //! the request needs no second hand-over, back to its core. Further calls on
-//! the same store run on this worker at once. Whatever else wakes a request,
-//! a timer or io_uring, returns it to its core.
+//! the same store run on this worker at once; a long call does so on a worker for
+//! short ones only if that can be spared. Whatever else wakes a request, a timer
+//! or io_uring, returns it to its core.
 //!
 //! A request that a worker continues may run under the identity of the last
 //! job. It makes no system call that depends on the identity: such calls are
@@ -156,17 +157,27 @@ pub(crate) fn after(place: Place, continues: bool, job: impl FnOnce()) {
 /// that wait for this worker are sent to their cores: they do not wait for the
 /// call.
 pub(crate) fn may_run_here(wanted: Place) -> bool {
-    WORKER.with(|worker| {
-        let may = worker.place.get().is_some_and(|here| {
+    let may = WORKER.with(|worker| {
+        worker.place.get().is_some_and(|here| {
             (here.engine, here.store) == (wanted.engine, wanted.store)
                 && (here.takes_long_calls || !wanted.takes_long_calls)
-        });
-        if may {
-            let waiting = std::mem::take(&mut *worker.woken.borrow_mut());
-            waiting.into_iter().for_each(send_home);
-        }
-        may
-    })
+        })
+    });
+    if may {
+        send_others_home();
+    }
+    may
+}
+
+/// Returns whether a worker of this place continues the caller.
+pub(crate) fn is_at(place: Place) -> bool {
+    WORKER.with(|worker| worker.place.get() == Some(place))
+}
+
+/// Sends the other requests that wait for this worker to their cores.
+pub(crate) fn send_others_home() {
+    let waiting = WORKER.with(|worker| std::mem::take(&mut *worker.woken.borrow_mut()));
+    waiting.into_iter().for_each(send_home);
 }
 
 #[cfg(test)]
@@ -270,6 +281,124 @@ mod tests {
             let (short, long, elsewhere) = result_of(&home, request).await;
             assert_ne!(short, long, "a long call would keep short ones waiting");
             assert_ne!(long, elsewhere, "a store that hangs would keep another one waiting");
+        });
+    }
+
+    /// Returns the threads of a short call and of a long call behind it.
+    async fn short_then_long(home: &Home, engine: &IoEngine) -> (ThreadId, ThreadId) {
+        let (waits, call) = call_until_the_request_waits(here);
+        let engine = engine.clone();
+        let result = begin(home, async move {
+            let short = engine.run(call).await.unwrap();
+            let (long, in_job) =
+                engine.run_long_in_place(|| (here(), crate::on_a_worker())).await.unwrap();
+            assert!(in_job);
+            (short, long)
+        });
+        waits.send(()).unwrap();
+        result.await.unwrap()
+    }
+
+    #[test]
+    fn a_long_call_runs_on_a_worker_for_short_ones_if_another_is_free() {
+        let engine = engine();
+        on_a_core(async |home| {
+            let (short, long) = short_then_long(&home, &engine).await;
+            assert_eq!(short, long);
+            // The other one of two is busy.
+            let (open, gate) = std::sync::mpsc::channel::<()>();
+            let busy = engine.clone();
+            let held = begin(&home, async move {
+                let hold = move || {
+                    let _ = gate.recv();
+                };
+                busy.run(hold).await.unwrap();
+            });
+            let (short, long) = short_then_long(&home, &engine).await;
+            assert_ne!(short, long, "short calls would wait for it");
+            drop(open);
+            held.await.unwrap();
+        });
+    }
+
+    #[test]
+    fn a_long_call_on_a_worker_for_short_ones_keeps_nobody_waiting() {
+        let engine = engine();
+        on_a_core(async |home| {
+            let (waits, call) = call_until_the_request_waits(|| ());
+            let (open, gate) = std::sync::mpsc::channel::<()>();
+            let (begun, begins) = oneshot::channel();
+            let of_request = engine.clone();
+            let held = begin(&home, async move {
+                of_request.run(call).await.unwrap();
+                let hold = move || {
+                    let _ = begun.send(here());
+                    let _ = gate.recv();
+                };
+                of_request.run_long_in_place(hold).await.unwrap();
+            });
+            waits.send(()).unwrap();
+            let holder = begins.await.unwrap();
+            // Two workers of the store run short calls beside it.
+            let both = Arc::new(std::sync::Barrier::new(2));
+            let calls = [(); 2].map(|()| {
+                let (engine, both) = (engine.clone(), Arc::clone(&both));
+                let meet = move || {
+                    both.wait();
+                    here()
+                };
+                result_of(&home, async move { engine.run(meet).await.unwrap() })
+            });
+            let calls = futures_util::future::join_all(calls);
+            let calls = tokio::time::timeout(Duration::from_secs(60), calls).await;
+            let threads = calls.expect("they wait for the long call");
+            assert!(!threads.contains(&holder));
+            let (short, long) = short_then_long(&home, &engine).await;
+            assert_ne!(short, long, "one long call at a time");
+            drop(open);
+            held.await.unwrap();
+            // Its worker may need a moment until it counts as free again.
+            loop {
+                let (short, long) = short_then_long(&home, &engine).await;
+                if short == long {
+                    break;
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn requests_that_wait_for_a_worker_do_not_wait_for_a_long_call_on_it() {
+        let engine = engine();
+        on_a_core(async |home| {
+            let (wake, woken) = tokio::sync::watch::channel(false);
+            let others: Vec<_> = (0..2)
+                .map(|_| {
+                    let mut woken = woken.clone();
+                    begin(&home, async move {
+                        woken.wait_for(|is| *is).await.unwrap();
+                        is_worker()
+                    })
+                })
+                .collect();
+            let (waits, call) = call_until_the_request_waits(|| ());
+            let (open, gate) = std::sync::mpsc::channel::<()>();
+            let held = begin(&home, async move {
+                engine.run(call).await.unwrap();
+                // Here, on a worker that has room for them.
+                wake.send(true).unwrap();
+                let hold = move || {
+                    let _ = gate.recv();
+                };
+                engine.run_long_in_place(hold).await.unwrap();
+            });
+            waits.send(()).unwrap();
+            for other in others {
+                let by_worker = tokio::time::timeout(Duration::from_secs(60), other).await;
+                assert!(!by_worker.expect("it waits for the long call").unwrap());
+            }
+            drop(open);
+            held.await.unwrap();
         });
     }
 

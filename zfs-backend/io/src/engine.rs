@@ -1,5 +1,7 @@
 //! The engine through which all file and block I/O goes.
 
+mod long_calls;
+
 use crate::blocking::{read_blocking, sync_blocking, write_blocking};
 use crate::cached::{CachedReads, is_resident};
 use crate::continuation::is_worker;
@@ -439,27 +441,6 @@ impl IoEngine {
     /// closing files, for example, which may free their space.
     pub fn detach(&self, work: impl FnOnce() + Send + 'static) {
         self.inner.metadata.detach(self.store, work);
-    }
-
-    /// Runs a call that may take long (copying, allocating, discarding) on a
-    /// data worker, under the process's own identity.
-    ///
-    /// # Errors
-    /// If the pool has ended.
-    pub async fn run_long<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> io::Result<T> {
-        self.inner.data.run((self.store, self.demand), None, work).await
-    }
-
-    /// Runs a call that may take long without waiting for it. A store has workers of its
-    /// own for such calls, so that they keep none from requests. The call waits for one as
-    /// long as the store takes: the caller must bound the number of such calls.
-    pub fn detach_long(&self, work: impl FnOnce() + Send + 'static) {
-        let stores = &self.inner.stores;
-        let background = stores.slot(&StoreName::of_background(&stores.name(self.store)));
-        self.inner.data.detach(background, work);
     }
 }
 

@@ -44,6 +44,8 @@ pub(crate) enum JobState {
 struct Queue<J> {
     jobs: VecDeque<(Demand, J)>,
     in_flight: HangDetector,
+    /// Set while one more worker, which is not in `in_flight`, is in a long call.
+    in_long_call: bool,
     /// Set while the store stands in `line`.
     in_line: bool,
 }
@@ -54,7 +56,10 @@ pub(crate) struct Queues<J> {
     stores: Vec<Queue<J>>,
     /// Stores with a job that may begin, served in turn.
     line: VecDeque<StoreSlot>,
+    /// Number of running jobs, with those in long calls.
     running: usize,
+    /// Number of stores with a worker in a long call.
+    in_long_calls: usize,
 }
 
 /// A store that was found hanging, and its waiting jobs.
@@ -68,7 +73,7 @@ pub(crate) struct Hanging<J> {
 impl<J> Queues<J> {
     pub(crate) fn new(limits: Limits) -> Self {
         let limits = Limits { per_store: limits.per_store.max(1), ..limits };
-        Self { limits, stores: Vec::new(), line: VecDeque::new(), running: 0 }
+        Self { limits, stores: Vec::new(), line: VecDeque::new(), running: 0, in_long_calls: 0 }
     }
 
     pub(crate) fn limits(&self) -> Limits {
@@ -80,6 +85,7 @@ impl<J> Queues<J> {
             self.stores.resize_with(store.0 + 1, || Queue {
                 jobs: VecDeque::new(),
                 in_flight: HangDetector::default(),
+                in_long_call: false,
                 in_line: false,
             });
         }
@@ -147,6 +153,33 @@ impl<J> Queues<J> {
         hung
     }
 
+    /// Lets the worker of a job go on with a long call, as if the job had ended: the store has
+    /// all its workers beside that one, so that no job waits for the call, and the call does
+    /// not count for its hanging. Refused while the store has one in a long call, or none
+    /// that is free.
+    pub(crate) fn begin_long_call(&mut self, store: StoreSlot) -> bool {
+        let Limits { per_store, total, .. } = self.limits;
+        // The job that may begin instead needs a thread.
+        let has_thread = self.running < total;
+        let queue = self.queue(store);
+        let has_free = queue.jobs.is_empty() && queue.in_flight.count() < per_store;
+        if queue.in_long_call || !has_free || !has_thread {
+            return false;
+        }
+        queue.in_long_call = true;
+        // A store with a free worker does not count as hanging.
+        queue.in_flight.end();
+        self.in_long_calls += 1;
+        true
+    }
+
+    /// Records that a job that went on with a long call has ended, after the call.
+    pub(crate) fn end_long_call(&mut self, store: StoreSlot) {
+        self.running = self.running.saturating_sub(1);
+        self.in_long_calls = self.in_long_calls.saturating_sub(1);
+        self.queue(store).in_long_call = false;
+    }
+
     /// Returns the number of workers that would have work now.
     pub(crate) fn busy_workers(&self) -> usize {
         let may_begin = |store: &StoreSlot| {
@@ -156,9 +189,9 @@ impl<J> Queues<J> {
         self.running + self.line.iter().map(may_begin).sum::<usize>()
     }
 
-    /// Returns the number of running jobs.
+    /// Returns the number of running jobs, without those in long calls.
     pub(crate) fn running(&self) -> usize {
-        self.running
+        self.running - self.in_long_calls
     }
 
     /// Returns whether jobs wait for workers of their stores.
@@ -265,6 +298,63 @@ mod tests {
             queues.take().unwrap();
             queues.push(HUNG, Demand::Refusable, job).unwrap();
         }
+    }
+
+    #[test]
+    fn a_store_has_all_its_workers_beside_one_in_a_long_call() {
+        let mut queues = Queues::new(LIMITS);
+        queues.push(HUNG, Demand::Refusable, 1).unwrap();
+        assert_eq!(queues.take(), Some((HUNG, 1)));
+        assert!(queues.begin_long_call(HUNG));
+        assert_eq!((queues.running(), queues.busy_workers()), (0, 1));
+        assert_eq!(queues.push(HUNG, Demand::Refusable, 2), Ok(JobState::Ready { first: true }));
+        assert_eq!(queues.take(), Some((HUNG, 2)));
+        assert!(!queues.begin_long_call(HUNG), "one at a time");
+        assert_eq!(queues.push(HUNG, Demand::Refusable, 3), Ok(JobState::Ready { first: false }));
+        assert_eq!(queues.take(), Some((HUNG, 3)));
+        assert_eq!((queues.running(), queues.busy_workers()), (2, 3));
+        assert_eq!(queues.push(HUNG, Demand::Refusable, 4), Ok(JobState::Waiting));
+        // What hangs are the other two.
+        let found = look_until_hanging(&mut queues);
+        assert_eq!((found[0].in_flight, &found[0].refused[..]), (2, &[4][..]));
+        queues.end_long_call(HUNG);
+        assert_eq!(queues.push(HUNG, Demand::Refusable, 5), Err(5), "they still hang");
+        assert!(queues.end(HUNG), "it answers again");
+        assert!(queues.begin_long_call(HUNG), "another one may go on");
+    }
+
+    #[test]
+    fn a_long_call_alone_is_no_storage_that_hangs() {
+        let mut queues = Queues::new(LIMITS);
+        queues.push(HUNG, Demand::Refusable, 0).unwrap();
+        queues.take().unwrap();
+        assert!(queues.begin_long_call(HUNG));
+        for job in 1..10 {
+            (0..HANGING_LOOKS).for_each(|_| assert!(queues.look().is_empty()));
+            queues.push(HUNG, Demand::Refusable, job).unwrap();
+            assert_eq!(queues.take(), Some((HUNG, job)));
+            assert!(!queues.end(HUNG));
+        }
+    }
+
+    #[test]
+    fn no_worker_that_others_need_goes_on_with_a_long_call() {
+        // The last one of the store.
+        let mut queues = Queues::new(LIMITS);
+        for job in 0..2 {
+            queues.push(HUNG, Demand::Refusable, job).unwrap();
+            queues.take().unwrap();
+        }
+        assert!(!queues.begin_long_call(HUNG));
+        // One that is free, but about to begin.
+        assert!(!queues.end(HUNG));
+        queues.push(HUNG, Demand::Refusable, 2).unwrap();
+        assert!(!queues.begin_long_call(HUNG));
+        // The last one of all stores.
+        let mut queues = Queues::new(Limits { total: 1, ..LIMITS });
+        queues.push(HUNG, Demand::Refusable, 0).unwrap();
+        queues.take().unwrap();
+        assert!(!queues.begin_long_call(HUNG));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! A pool of threads for blocking calls. It grows while stores need more
 //! workers than it has, and shrinks when they are idle.
 
+mod long_call;
+
 use crate::continuation::{self, Place};
 use crate::credentials;
 use crate::hang_detector::LOOK_INTERVAL;
@@ -378,7 +380,7 @@ struct Next {
 fn next(shared: &Shared, ended: Option<StoreSlot>) -> Option<Next> {
     let mut pool = shared.lock();
     if let Some(store) = ended
-        && pool.queues.end(store)
+        && long_call::end_job(&mut pool.queues, store)
     {
         tracing::info!(store = %shared.stores.name(store), "the storage answers again");
     }

@@ -49,13 +49,20 @@ impl<T> std::fmt::Debug for GroupSync<T> {
     }
 }
 
-/// Records the end of a sync when dropped, even if no caller waits for it any
+/// Records the end of a sync when dropped, even if its caller does not wait for it any
 /// more.
-struct Running<'a, T>(&'a GroupSync<T>);
+struct Running<'a, T> {
+    group: &'a GroupSync<T>,
+    /// Requests that it serves, until its result is known: without one, the next sync
+    /// serves them.
+    unserved: Vec<T>,
+}
 
 impl<T> Drop for Running<'_, T> {
     fn drop(&mut self) {
-        self.0.line().since = None;
+        let mut line = self.group.line();
+        line.since = None;
+        line.waiting.append(&mut self.unserved);
     }
 }
 
@@ -73,7 +80,10 @@ impl<T> GroupSync<T> {
         &self,
         what: impl IntoIterator<Item = T>,
         sync: impl AsyncFnOnce(Vec<T>) -> StoreResult<()>,
-    ) -> StoreResult<()> {
+    ) -> StoreResult<()>
+    where
+        T: Clone,
+    {
         let before = {
             let mut line = self.line();
             line.waiting.extend(what);
@@ -89,8 +99,9 @@ impl<T> GroupSync<T> {
             line.since = Some(Instant::now());
             (line.begun, std::mem::take(&mut line.waiting))
         };
-        let running = Running(self);
+        let mut running = Running { group: self, unserved: what.clone() };
         let result = sync(what).await;
+        running.unserved.clear();
         drop(running);
         *last = Last { number, result };
         result
@@ -189,6 +200,26 @@ mod tests {
         assert_eq!(disk.synced(), [vec![1], vec![2]]);
         disk.end(1, Ok(()));
         assert_eq!(poll(&mut second), Poll::Ready(Ok(())));
+    }
+
+    #[test]
+    fn a_sync_whose_caller_goes_away_is_repeated_for_the_others() {
+        let (group, disk) = (GroupSync::default(), Disk::default());
+        let join = |what: u32| -> Request<'_> {
+            Box::pin(group.join([what], async |all| disk.sync(all).await))
+        };
+        let (mut first, mut second, mut third) = (join(1), join(2), join(3));
+        for request in [&mut first, &mut second, &mut third] {
+            assert!(poll(request).is_pending());
+        }
+        disk.end(0, Ok(()));
+        assert_eq!(poll(&mut first), Poll::Ready(Ok(())));
+        assert!(poll(&mut second).is_pending());
+        drop(second);
+        assert!(poll(&mut third).is_pending());
+        assert_eq!(disk.synced(), [vec![1], vec![2, 3], vec![2, 3]]);
+        disk.end(2, Err(StoreError::Io));
+        assert_eq!(poll(&mut third), Poll::Ready(Err(StoreError::Io)));
     }
 
     #[test]

@@ -26,7 +26,7 @@ impl Tree {
     pub(crate) async fn sync_objects(self: &Arc<Self>, nodes: &[NodeHandle]) -> StoreResult<()> {
         for (mount, nodes) in self.by_mount(nodes) {
             let steps = nodes.into_iter().map(|node| Step::alone(Object::Node(node)));
-            self.sync_in(&mount, steps).await?;
+            self.sync_in(&mount, steps.collect()).await?;
         }
         Ok(())
     }
@@ -40,7 +40,7 @@ impl Tree {
         let Some(dir) = dirs.first() else { return Ok(()) };
         let mount = self.mount_of(dir);
         let steps = mount.names.how.steps_of(of, dirs);
-        self.sync_in(&mount, steps.into_iter()).await
+        self.sync_in(&mount, steps).await
     }
 
     fn by_mount(&self, nodes: &[NodeHandle]) -> Vec<(Arc<Mount>, Vec<NodeHandle>)> {
@@ -55,19 +55,16 @@ impl Tree {
         mounts
     }
 
-    async fn sync_in(
-        self: &Arc<Self>,
-        mount: &Arc<Mount>,
-        steps: impl Iterator<Item = Step>,
-    ) -> StoreResult<()> {
+    async fn sync_in(self: &Arc<Self>, mount: &Arc<Mount>, steps: Vec<Step>) -> StoreResult<()> {
         let Names { how, group } = &mount.names;
-        let mut steps = steps.peekable();
-        if *how == NameSync::Nothing || steps.peek().is_none() {
+        if *how == NameSync::Nothing || steps.is_empty() {
             return Ok(());
         }
+        let own = steps.len();
         let sync = async |steps: Vec<Step>| {
+            let is_alone = steps.len() == own;
             for round in rounds(&steps) {
-                self.sync_round(mount, round).await?;
+                self.sync_round(mount, round, is_alone).await?;
             }
             Ok::<(), StoreError>(())
         };
@@ -75,14 +72,22 @@ impl Tree {
     }
 
     /// Syncs objects beside each other: a file system combines syncs that come together.
+    /// Those of one request alone are synced by the worker that has made its change, if
+    /// that can be spared; a group is worth a change of threads, and wakes the others there.
     async fn sync_round(
         self: &Arc<Self>,
         mount: &Arc<Mount>,
         objects: Vec<Object>,
+        is_alone: bool,
     ) -> StoreResult<()> {
         // The change cannot be undone, so its sync is never refused.
         let engine = mount.engine.patient();
         let part = objects.len().div_ceil(MAX_SYNCS_BESIDE_EACH_OTHER).max(2);
+        if is_alone && objects.len() <= part {
+            let (tree, mount) = (Arc::clone(self), Arc::clone(mount));
+            let sync = move || tree.sync_now(&mount, &objects);
+            return engine.run_long_in_place(sync).await.or_store()?;
+        }
         let syncs = objects.chunks(part).map(|part| {
             let (tree, mount) = (Arc::clone(self), Arc::clone(mount));
             let part = part.to_vec();

@@ -1,6 +1,9 @@
 //! Creation, lookup, renaming, linking and removal of names.
 
 use crate::fixture::*;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+use zgate_io::continuation::Home;
 use zgate_posix::{DescriptorBudget, HandleMode, PosixOptions, PosixStore};
 use zgate_store::file_store::{CreateMode, NamedObject, NewNode};
 use zgate_store::{FileKind, FileStore, SetAttr, StoreError};
@@ -264,6 +267,42 @@ fn anything_can_be_brought_to_stable_storage() {
         s.store.sync_objects(&nodes).await.unwrap();
         s.store.remove(&who, &s.root(), b"d", None).await.unwrap();
         s.store.sync_objects(&nodes).await.unwrap();
+    });
+}
+
+#[test]
+fn a_change_alone_is_synced_by_the_worker_that_made_it() {
+    // On a disk: names of a memory file system need no sync.
+    let at = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let store = open_store(at.path(), HandleMode::Auto);
+    let here = || std::thread::current().id();
+    block_on(async {
+        let (home, returning) = Home::new(tokio::runtime::Handle::current());
+        let (waits, told) = std::sync::mpsc::channel::<()>();
+        let (done, ended) = oneshot::channel();
+        let of_request = Arc::clone(&store);
+        home.begin(async move {
+            // A call that ends before its request waits is no reason to leave the core.
+            let call = move || told.recv().map(|()| here());
+            let worker = of_request.engine().run(call).await.unwrap().unwrap();
+            let (who, top, bits) = (root(), of_request.root(), mode(0o755));
+            let what = NewNode::Directory;
+            let made = of_request.create_node(&who, &top, b"dir", &what, &bits).await;
+            let made_by = here();
+            let of = NamedObject::Changed(made.unwrap().0.handle);
+            let synced = of_request.sync_names(of, &[top]).await;
+            let by_names = here();
+            let synced = synced.and(of_request.sync_objects(&[top]).await);
+            let _ = done.send((synced, [worker, made_by, by_names, here()]));
+        });
+        waits.send(()).unwrap();
+        let (synced, threads) = tokio::select! {
+            result = ended => result.unwrap(),
+            () = returning.run() => panic!("the core has ended"),
+        };
+        assert_eq!(synced, Ok(()));
+        assert_eq!(threads, [threads[0]; 4]);
+        assert_ne!(threads[0], here());
     });
 }
 
