@@ -1,6 +1,7 @@
 //! A pool of threads for blocking calls. It grows while stores need more
 //! workers than it has, and shrinks when they are idle.
 
+use crate::after_reply::do_what_is_left;
 use crate::continuation::{self, Place};
 use crate::credentials;
 use crate::hang_detector::LOOK_INTERVAL;
@@ -354,6 +355,10 @@ fn serve(shared: &Shared) {
             let identity = take_identity(job.who.as_ref());
             (job.work)(identity);
         });
+        {
+            let _job = InJob::begin();
+            do_what_is_left();
+        }
         ended = Some(store);
     }
 }

@@ -208,3 +208,56 @@ fn lock_both<'a>(one: &'a Arc<Entry>, other: &'a Arc<Entry>) -> impl Sized + 'a 
     let second_lock = (!same(first, second)).then(|| second.lock_entries());
     (first_lock, second_lock)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::PosixOptions;
+    use crate::store::PosixStore;
+    use std::path::Path;
+    use std::sync::Weak;
+    use zgate_io::{EngineChoice, IoEngine, credentials};
+    use zgate_store::file_store::CreateMode;
+    use zgate_store::{BufferPool, SetAttr};
+
+    /// Opens a store with one worker for short calls.
+    fn store(path: &Path) -> Arc<PosixStore> {
+        let engine = IoEngine::new(EngineChoice::Threads, 1).unwrap();
+        PosixStore::open(path, PosixOptions::new(engine, BufferPool::new(1 << 20))).unwrap()
+    }
+
+    /// Runs work on the worker, as the process itself.
+    fn on_the_worker<T: Send + 'static>(
+        store: &PosixStore,
+        work: impl FnOnce(&Arc<Tree>, &Caller) -> T + Send + 'static,
+    ) -> T {
+        let tree = Arc::clone(&store.tree);
+        let job = store.engine().run(move || work(&tree, credentials::process_identity()));
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(job).unwrap()
+    }
+
+    /// Makes a file that no client has open.
+    fn make(tree: &Arc<Tree>, who: &Caller, name: &[u8]) -> Weak<Entry> {
+        let (top, attrs) = (tree.root.handle, SetAttr::default());
+        let made = tree.create_file(who, &top, name, CreateMode::Guarded, &attrs);
+        Arc::downgrade(&tree.cached(&made.unwrap().unwrap().node.handle).unwrap())
+    }
+
+    #[test]
+    fn a_file_that_loses_its_name_is_closed_after_the_reply() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        let files = on_the_worker(&store, |tree, who| {
+            let top = tree.root.handle;
+            let files = [b"a", b"b", b"c"].map(|name| make(tree, who, name));
+            tree.remove(who, &top, b"a", None).unwrap();
+            tree.rename(who, &top, b"b", &top, b"c").unwrap();
+            let open = files.each_ref().map(Weak::strong_count);
+            assert_eq!(open, [1, 1, 1], "the reply waits for none of them");
+            files
+        });
+        // The next job begins when the descriptors are closed.
+        on_the_worker(&store, |_, _| ());
+        assert_eq!(files.map(|file| file.strong_count()), [0, 1, 0]);
+    }
+}

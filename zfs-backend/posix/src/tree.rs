@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use zgate_io::credentials;
 use zgate_io::file_handle::{KernelHandle, name_to_handle, open_by_handle};
-use zgate_io::{IoEngine, on_a_worker};
+use zgate_io::{IoEngine, after_reply, on_a_worker};
 use zgate_store::file_store::Node;
 use zgate_store::{Attr, FileKind, NodeHandle, StoreError, StoreResult};
 
@@ -169,7 +169,11 @@ impl Tree {
         // Its data is freed with it.
         let is_kept = entry.reports_losses_once();
         let unsynced = if is_kept { self.unsynced.forget(node) } else { None };
-        if let Some(entry) = self.cache.orphan(node).or(unsynced) {
+        let Some(entry) = self.cache.orphan(node).or(unsynced) else { return };
+        if entry.kind == FileKind::Regular && on_a_worker() {
+            // To free the space of a large file takes long: the reply does not wait for it.
+            after_reply(move || entry.drop_descriptors());
+        } else {
             close(&Arc::clone(&entry.mount), true, move || entry.drop_descriptors());
         }
     }
