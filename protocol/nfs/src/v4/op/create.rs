@@ -34,6 +34,8 @@ impl Rule for Create {
         cx.set_current_node(&dir, node.handle);
         let made = cx.object(Status::Serverfault)?;
         let attrs_set = settable::apply_new_acl(cx, &made, &settable).await?;
+        // An ACL changes the mode.
+        cx.looked_up = settable.acl.is_none().then_some(node.attr);
         Ok(Res { change: change.into(), attrs_set })
     }
 }

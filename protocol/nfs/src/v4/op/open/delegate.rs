@@ -10,18 +10,21 @@ use zgate_nfs_wire::v4::op::open::{
     Args, CANCELLED, CONTENTION, Claim, Delegated, NOT_WANTED, RESOURCE, WANT_CANCEL, WANT_MASK,
     WANT_NO_DELEGATION, WANT_READ, WANT_TIMESTAMPS, WANT_WRITE,
 };
+use zgate_store::Attr;
 use zgate_store::file_store::OpenAccess;
 
 /// Size to which a file may grow under a write delegation before the client
 /// must ask: unlimited, as WRITE reports missing space.
 const LIMIT_BYTES: u64 = u64::MAX;
 
-/// Decides, and grants the delegation.
+/// Decides, and grants the delegation. `known` becomes the attributes of the file if they are
+/// read here.
 pub(super) async fn decide(
     cx: &Cx<'_>,
     args: &Args,
     client: ClientId,
     target: &Target,
+    known: &mut Option<Attr>,
 ) -> Delegated {
     let want = args.access & WANT_MASK;
     let none = |why: u32| {
@@ -69,6 +72,7 @@ pub(super) async fn decide(
     let Ok(attr) = object.export.store.getattr(&object.node).await else {
         return none(RESOURCE);
     };
+    *known = Some(attr);
     let wanted = cx.minor > 0 && args.access & WANT_TIMESTAMPS != 0;
     let attrs = wanted && object.export.gives_delegated_times();
     let new = NewDelegation {
