@@ -33,6 +33,18 @@ const MAX_CLIMB: usize = 4096;
 /// Handle and attributes of the object of a directory entry; `None`: it is a mount point.
 pub(crate) type Identified = Option<(NodeHandle, Statx)>;
 
+/// Attributes of an object, and the time before they were read.
+pub(crate) type Looked = (Statx, Instant);
+
+/// What is known of an object that was just opened.
+#[derive(Default)]
+pub(crate) struct Known {
+    /// Its attributes.
+    pub(crate) looked: Option<Looked>,
+    /// Its handle, if it lies in the file system of the directory in which it was found.
+    pub(crate) handle: Option<NodeHandle>,
+}
+
 /// State shared by all operations.
 pub(crate) struct Tree {
     pub(crate) root: Arc<Entry>,
@@ -303,13 +315,32 @@ impl Tree {
         fd: OwnedFd,
         place: Option<(&Entry, &Name)>,
     ) -> StoreResult<(Arc<Entry>, Attr)> {
-        if let Some((dir, _)) = place
-            && let Some(entry) = self.at_hand_nearby(dir, &fd)
-        {
+        self.adopt_seen(fd, place, None)
+    }
+
+    /// Does the same with an object that was looked at since it was opened.
+    pub(crate) fn adopt_seen(
+        &self,
+        fd: OwnedFd,
+        place: Option<(&Entry, &Name)>,
+        looked: Option<Looked>,
+    ) -> StoreResult<(Arc<Entry>, Attr)> {
+        let handle = place.and_then(|(dir, _)| self.handle_nearby(dir, &fd, c""));
+        if let Some(entry) = handle.and_then(|handle| self.cached(&handle)) {
             let attr = entry.attr()?;
             return Ok((entry, attr));
         }
-        let (entry, new) = self.take_in(&Arc::new(fd), place)?;
+        self.adopt_known(fd, place, Known { looked, handle })
+    }
+
+    /// Does the same with an object that was not cached a moment ago.
+    pub(crate) fn adopt_known(
+        &self,
+        fd: OwnedFd,
+        place: Option<(&Entry, &Name)>,
+        known: Known,
+    ) -> StoreResult<(Arc<Entry>, Attr)> {
+        let (entry, new) = self.take_in(&Arc::new(fd), place, known)?;
         let attr = if new { entry.first_attr()? } else { entry.attr()? };
         Ok((entry, attr))
     }
@@ -321,7 +352,7 @@ impl Tree {
         dir: &Entry,
         name: &Name,
     ) -> StoreResult<(Arc<Entry>, Attr)> {
-        let (entry, new) = self.take_in(fd, Some((dir, name)))?;
+        let (entry, new) = self.take_in(fd, Some((dir, name)), Known::default())?;
         if new {
             let attr = entry.first_attr()?;
             return Ok((entry, attr));
@@ -337,15 +368,25 @@ impl Tree {
         &self,
         fd: &Arc<OwnedFd>,
         place: Option<(&Entry, &Name)>,
+        known: Known,
     ) -> StoreResult<(Arc<Entry>, bool)> {
-        let now = Instant::now();
-        let stat = syscall::stat(fd)?;
+        let (stat, now) = match known.looked {
+            Some(looked) => looked,
+            None => {
+                let now = Instant::now();
+                (syscall::stat(fd)?, now)
+            }
+        };
         let near = place.map(|(dir, _)| &dir.mount).filter(|mount| mount.id == stat.stx_mnt_id);
+        let known_handle = known.handle.filter(|_| near.is_some());
         let mount = match near {
             Some(mount) => Arc::clone(mount),
             None => credentials::as_process(|| self.mounts.by_id(stat.stx_mnt_id))?,
         };
-        let handle = self.handle_of(fd, c"", &stat, &mount)?;
+        let handle = match known_handle {
+            Some(handle) => handle,
+            None => self.handle_of(fd, c"", &stat, &mount)?,
+        };
         if !mount.kernel_handles
             && let Some((dir, name)) = place
         {
@@ -374,12 +415,6 @@ impl Tree {
         let handle = name_to_handle(at, name).ok()?;
         let near = u64::try_from(handle.mount_id).is_ok_and(|id| id == dir.mount.id);
         if near { self.codec.kernel(dir.mount.key, &handle) } else { None }
-    }
-
-    /// Returns the object found in `dir`, if it is cached and of the same file
-    /// system.
-    pub(crate) fn at_hand_nearby(&self, dir: &Entry, found: &OwnedFd) -> Option<Arc<Entry>> {
-        self.cached(&self.handle_nearby(dir, found, c"")?)
     }
 
     /// Returns the handle of `name` in `dir`, or of `dir` itself.
