@@ -6,7 +6,7 @@ use crate::errno::{OrStoreError, store_error};
 use crate::name::Name;
 use crate::syscall;
 use crate::tree::{Identified, Tree};
-use rustix::fs::{AtFlags, CWD};
+use rustix::fs::{AtFlags, CWD, Statx};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,18 +34,23 @@ impl Tree {
         }
         let _lock = dir.lock_entries();
         self.precheck(who, &dir, Rights::EXECUTE)?;
-        let found = self.identify(&dir, &name).map_err(|error| self.dir_error(&dir, error))?;
+        let found = self
+            .identify(&dir, &name, self.checks_owner(who))
+            .map_err(|error| self.dir_error(&dir, error))?;
         self.precheck(who, &dir, CHANGES_ENTRIES)?;
         self.precheck_sticky(who, &dir, owner_of(&found))?;
-        let is_dir = found.as_ref().map(|(_, stat)| kind_of(stat) == FileKind::Directory);
         let wants_dir = kind.map(|kind| kind == FileKind::Directory);
-        match (wants_dir, is_dir) {
-            (Some(true), Some(false)) => return Err(StoreError::NotDirectory),
-            (Some(false), Some(true)) => return Err(StoreError::IsDirectory),
-            _ => {}
-        }
+        let is_dir = is_directory(&found);
+        check_type(wants_dir, is_dir)?;
         let before = dir.attr()?.change;
-        unlink(&dir, &name, is_dir.or(wants_dir))?;
+        if let Err(error) = unlink(&dir, &name, is_dir.or(wants_dir)) {
+            // That the type is the wrong one comes before other errors.
+            if found.is_some() && is_dir.is_none() && wants_dir.is_some() {
+                let found = self.identify(&dir, &name, true).unwrap_or_default();
+                check_type(wants_dir, is_directory(&found))?;
+            }
+            return Err(error);
+        }
         if let Some((victim, _)) = &found {
             self.name_removed(victim, &dir, &name);
         }
@@ -75,10 +80,11 @@ impl Tree {
         for dir in [&from_dir, &to_dir] {
             self.precheck(who, dir, CHANGES_ENTRIES)?;
         }
+        let checks_owner = self.checks_owner(who);
         let moved = self
-            .identify(&from_dir, &from_name)
+            .identify(&from_dir, &from_name, checks_owner)
             .map_err(|error| self.dir_error(&from_dir, error))?;
-        let replaced = match self.identify(&to_dir, &to_name) {
+        let replaced = match self.identify(&to_dir, &to_name, checks_owner) {
             // What is replaced must be known: the caches must forget it.
             Err(StoreError::OutOfResources) => return Err(StoreError::OutOfResources),
             found => found.ok(),
@@ -170,7 +176,25 @@ impl Tree {
 
 /// Returns the owner of an object, if it is known.
 fn owner_of(found: &Identified) -> Option<u32> {
-    found.as_ref().map(|(_, stat)| stat.stx_uid)
+    attributes_of(found).map(|stat| stat.stx_uid)
+}
+
+/// Returns whether an object is a directory, if that is known.
+fn is_directory(found: &Identified) -> Option<bool> {
+    attributes_of(found).map(|stat| kind_of(stat) == FileKind::Directory)
+}
+
+fn attributes_of(found: &Identified) -> Option<&Statx> {
+    found.as_ref().and_then(|(_, stat)| stat.as_ref())
+}
+
+/// Refuses to remove a directory as something else, or something else as a directory.
+fn check_type(wants_dir: Option<bool>, is_dir: Option<bool>) -> StoreResult<()> {
+    match (wants_dir, is_dir) {
+        (Some(true), Some(false)) => Err(StoreError::NotDirectory),
+        (Some(false), Some(true)) => Err(StoreError::IsDirectory),
+        _ => Ok(()),
+    }
 }
 
 /// Removes an entry of a directory, itself a directory or not; `None`: that is not known.
@@ -179,8 +203,9 @@ fn unlink(dir: &Entry, name: &Name, is_dir: Option<bool>) -> StoreResult<()> {
     let done = match is_dir {
         Some(false) => call(AtFlags::empty()),
         Some(true) => call(AtFlags::REMOVEDIR),
-        None => match call(AtFlags::REMOVEDIR) {
-            Err(Errno::NOTDIR) => call(AtFlags::empty()),
+        // Linux says so for every file system, and where the name could be removed otherwise.
+        None => match call(AtFlags::empty()) {
+            Err(Errno::ISDIR) => call(AtFlags::REMOVEDIR),
             done => done,
         },
     };

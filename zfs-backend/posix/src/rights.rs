@@ -37,6 +37,12 @@ impl Tree {
         check_access(&entry.fd, rights).or_store()
     }
 
+    /// Returns whether [`Self::precheck_sticky`] asks who owns an entry that is removed or
+    /// renamed for `who`.
+    pub(crate) fn checks_owner(&self, who: &Caller) -> bool {
+        !self.kernel_decides(who) && who.uid != 0
+    }
+
     /// Refuses to remove or rename another user's entry in a sticky directory, or one whose
     /// owner is not known.
     pub(crate) fn precheck_sticky(
@@ -45,7 +51,7 @@ impl Tree {
         dir: &Entry,
         victim_uid: Option<u32>,
     ) -> StoreResult<()> {
-        if self.kernel_decides(who) || who.uid == 0 {
+        if !self.checks_owner(who) {
             return Ok(());
         }
         let stat = syscall::stat(&dir.fd)?;

@@ -30,8 +30,9 @@ use zgate_store::{Attr, FileKind, NodeHandle, StoreError, StoreResult};
 /// can be opened.
 const MAX_CLIMB: usize = 4096;
 
-/// Handle and attributes of the object of a directory entry; `None`: it is a mount point.
-pub(crate) type Identified = Option<(NodeHandle, Statx)>;
+/// Handle of the object of a directory entry, and its attributes, if they were needed;
+/// `None`: it is a mount point.
+pub(crate) type Identified = Option<(NodeHandle, Option<Statx>)>;
 
 /// Attributes of an object, and the time before they were read.
 pub(crate) type Looked = (Statx, Instant);
@@ -413,8 +414,7 @@ impl Tree {
             return None;
         }
         let handle = name_to_handle(at, name).ok()?;
-        let near = u64::try_from(handle.mount_id).is_ok_and(|id| id == dir.mount.id);
-        if near { self.codec.kernel(dir.mount.key, &handle) } else { None }
+        if is_in(dir, &handle) { self.codec.kernel(dir.mount.key, &handle) } else { None }
     }
 
     /// Returns the handle of `name` in `dir`, or of `dir` itself.
@@ -433,24 +433,48 @@ impl Tree {
     }
 
     /// Identifies the object of a directory entry; `None`: something is mounted on it.
-    /// A mount that may hang while the directory does not is left alone.
-    pub(crate) fn identify(&self, dir: &Entry, name: &Name) -> StoreResult<Identified> {
+    /// A mount that may hang while the directory does not is left alone. The attributes are
+    /// left out where the kernel has kernel handles, unless the caller needs them.
+    pub(crate) fn identify(
+        &self,
+        dir: &Entry,
+        name: &Name,
+        needs_attributes: bool,
+    ) -> StoreResult<Identified> {
+        let by_handle_alone = dir.mount.kernel_handles && !needs_attributes;
         if !self.mounts.has_other_stores() {
             // Nothing that is mounted here waits for other storage than the directory does.
+            if by_handle_alone {
+                match name_to_handle(&dir.fd, name.as_c_str()) {
+                    Ok(handle) if is_in(dir, &handle) => {
+                        let handle = self.codec.kernel(dir.mount.key, &handle);
+                        return Ok(Some((handle.ok_or(StoreError::NotSupported)?, None)));
+                    }
+                    Ok(_) => return Ok(None),
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                        return Err(StoreError::NotFound);
+                    }
+                    // What is mounted there may have no handles: its attributes tell.
+                    Err(_) => {}
+                }
+            }
             let stat = syscall::stat_at(&dir.fd, name.as_c_str())?;
             if stat.stx_mnt_id != dir.mount.id {
                 return Ok(None);
             }
             let handle = self.handle_of(&dir.fd, name.as_c_str(), &stat, &dir.mount)?;
-            return Ok(Some((handle, stat)));
+            return Ok(Some((handle, Some(stat))));
         }
         let fd = match syscall::open_path_here(&dir.fd, name.as_c_str()) {
             Err(StoreError::CrossDevice) => return Ok(None),
             opened => opened?,
         };
+        if by_handle_alone && let Some(handle) = self.handle_nearby(dir, &fd, c"") {
+            return Ok(Some((handle, None)));
+        }
         let stat = syscall::stat(&fd)?;
         let mount = self.mount_at(dir, &stat)?;
-        Ok(Some((self.handle_of(&fd, c"", &stat, &mount)?, stat)))
+        Ok(Some((self.handle_of(&fd, c"", &stat, &mount)?, Some(stat))))
     }
 
     /// Returns the mount that an entry of `dir` lies in.
@@ -530,6 +554,11 @@ pub(crate) fn in_tree_handle(codec: &HandleCodec, stat: &Statx) -> StoreResult<N
         inode: stat.stx_ino,
         birth: birth_of(stat),
     })
+}
+
+/// Returns whether an object was reached through the mount of `dir`.
+fn is_in(dir: &Entry, found: &KernelHandle) -> bool {
+    u64::try_from(found.mount_id).is_ok_and(|id| id == dir.mount.id)
 }
 
 /// Refuses anything but a directory.
