@@ -93,7 +93,8 @@ impl Tree {
         if let Some(replaced) = &replaced {
             self.precheck_sticky(who, &to_dir, owner_of(replaced))?;
         }
-        let before = (from_dir.attr()?.change, to_dir.attr()?.change);
+        let before_from = from_dir.attr()?.change;
+        let before_to = if same(&from_dir, &to_dir) { before_from } else { to_dir.attr()?.change };
         rustix::fs::renameat(&from_dir.fd, from_name.as_c_str(), &to_dir.fd, to_name.as_c_str())
             .map_err(not_empty)
             .map_err(|error| self.dir_error(&to_dir, error))?;
@@ -111,8 +112,8 @@ impl Tree {
         let after_from = from_dir.attr()?.change;
         let after_to = if same(&from_dir, &to_dir) { after_from } else { to_dir.attr()?.change };
         Ok((
-            DirChange { atomic: true, before: before.0, after: after_from },
-            DirChange { atomic: true, before: before.1, after: after_to },
+            DirChange { atomic: true, before: before_from, after: after_from },
+            DirChange { atomic: true, before: before_to, after: after_to },
         ))
     }
 
