@@ -8,6 +8,7 @@
 //! * [`continuation`] lets a worker continue the request whose call it has
 //!   finished.
 //! * [`jobs`] counts the jobs of workers in progress.
+//! * [`after_reply()`] leaves work of a job for the time after its reply.
 //! * [`cached`] asks for the pages of a file that are in memory, and drops them.
 //! * [`credentials`] switches one thread to a caller's identity, and [`set_id`]
 //!   handles set-id bits of files that change.
@@ -23,6 +24,7 @@
 //! states why it is sound, and the public interface is safe.
 
 pub mod access_check;
+mod after_reply;
 pub mod arena;
 pub mod block_ioctl;
 mod blocking;
@@ -52,6 +54,7 @@ mod uring;
 mod workers;
 mod write_method;
 
+pub use after_reply::after_reply;
 pub use cached::{forget_pages, is_resident};
 pub use engine::{EngineChoice, EngineKind, IoEngine};
 #[cfg(feature = "interfaces")]

@@ -3,6 +3,7 @@
 
 mod long_call;
 
+use crate::after_reply::do_what_is_left;
 use crate::continuation::{self, Place};
 use crate::credentials;
 use crate::hang_detector::LOOK_INTERVAL;
@@ -364,6 +365,10 @@ fn serve(shared: &Shared) {
         });
         // The worker has sent the replies of the requests that it continued.
         drop(counted);
+        {
+            let _job = InJob::begin();
+            do_what_is_left();
+        }
         ended = Some(store);
     }
 }

@@ -48,7 +48,7 @@ impl Tree {
         }
         // Only the owner may do this, as with chmod.
         let like_chmod = SetAttr { mode: Some(0), ..SetAttr::default() };
-        self.precheck_setattr(who, &entry, &like_chmod)?;
+        self.precheck_setattr(who, &entry, None, &like_chmod)?;
         let _lock = entry.lock_entries();
         let result = store(&entry, ACCESS, &acl.access)
             .and_then(|()| if is_dir { store(&entry, DEFAULT, &acl.default) } else { Ok(()) });

@@ -147,7 +147,8 @@ impl Tree {
                 complete_new(&fd, FileKind::Regular, attrs)?;
             }
         }
-        let writer = Writer::new(fd, true);
+        // The kernel creates nothing across a mount: it lies in that of the directory.
+        let writer = Writer::of_created(fd, &dir.mount);
         let (entry, attr) = self.adopt_created(&writer.fd, dir, name)?;
         entry.keep_writer(writer.clone());
         Ok((entry, attr, writer))
@@ -295,7 +296,7 @@ mod tests {
     use crate::store::PosixStore;
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
-    use zgate_io::EngineChoice;
+    use zgate_io::{EngineChoice, WriteMethod};
     use zgate_store::BufferPool;
 
     /// Opens a store that takes on no identities, also if the tests run as root.
@@ -338,6 +339,20 @@ mod tests {
         let again = exclusive(&alice, b"x");
         assert!(again.created && again.open.is_some());
         assert!(exclusive(&bob, b"x").open.is_none());
+    }
+
+    #[test]
+    fn a_new_file_is_written_as_one_that_is_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store_without_root(dir.path());
+        let (tree, root) = (&store.tree, store.tree.root.handle);
+        let (me, attrs) = (credentials::process_identity(), SetAttr::default());
+        for name in [b"one", b"two"] {
+            let made = tree.create_file(me, &root, name, CreateMode::Guarded, &attrs);
+            let open = made.unwrap().unwrap().open.unwrap();
+            let (fd, mode) = PosixFile::of(&open).unwrap().writer_and_mode().unwrap();
+            assert_eq!(mode.method, WriteMethod::of(&fd));
+        }
     }
 
     #[test]

@@ -114,6 +114,11 @@ impl Writer {
     pub(crate) fn new(fd: OwnedFd, reads: bool) -> Self {
         Self { method: WriteMethod::of(&fd), fd: Arc::new(fd), reads }
     }
+
+    /// Returns the writer of a regular file that was created in a mount, without O_DIRECT.
+    pub(crate) fn of_created(fd: OwnedFd, mount: &Mount) -> Self {
+        Self { method: mount.write_method(&fd), fd: Arc::new(fd), reads: true }
+    }
 }
 
 impl Listable for Entry {

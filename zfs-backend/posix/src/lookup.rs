@@ -5,12 +5,13 @@ use crate::errno::{OrStoreError, store_error};
 use crate::mounts::is_below;
 use crate::name::Name;
 use crate::syscall::{self, PATH_FLAGS};
-use crate::tree::{Tree, node};
+use crate::tree::{Known, Looked, Tree, node};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Statx, StatxAttributes};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 use zgate_io::IoEngine;
 use zgate_io::access_check::Rights;
 use zgate_io::credentials;
@@ -57,8 +58,8 @@ impl Tree {
     }
 
     fn node_at(&self, dir: &Entry, name: &Name, fd: OwnedFd) -> StoreResult<Node> {
-        let fd = self.cross_automount(dir, name, fd)?;
-        let (entry, attr) = self.adopt(fd, Some((dir, name)))?;
+        let (fd, looked) = self.cross_automount(dir, name, fd)?;
+        let (entry, attr) = self.adopt_seen(fd, Some((dir, name)), looked)?;
         Ok(node(&entry, attr))
     }
 
@@ -124,7 +125,8 @@ impl Tree {
             Ok(fd) => fd?,
             Err(error) => return Some(Err(self.dir_error(&dir, error))),
         };
-        if let Some(entry) = self.at_hand_nearby(&dir, &fd) {
+        let handle = self.handle_nearby(&dir, &fd, c"");
+        if let Some(entry) = handle.and_then(|handle| self.cached(&handle)) {
             return match entry.stat_and_attr() {
                 // An automount must run first.
                 Ok((stat, _)) if mounts_on_demand(&stat) => None,
@@ -132,11 +134,13 @@ impl Tree {
                 Err(error) => Some(Err(error)),
             };
         }
+        let now = Instant::now();
         let stat = syscall::stat(&fd).ok()?;
         if mounts_on_demand(&stat) || self.mounts.known(stat.stx_mnt_id).is_none() {
             return None;
         }
-        let adopted = self.adopt(fd, Some((&dir, &name)));
+        let known = Known { looked: Some((stat, now)), handle };
+        let adopted = self.adopt_known(fd, Some((&dir, &name)), known);
         Some(adopted.map(|(entry, attr)| node(&entry, attr)))
     }
 
@@ -148,18 +152,24 @@ impl Tree {
 
     /// Triggers an automount: opening with `O_PATH` does not mount a ZFS
     /// snapshot. Lists the directory once, and opens the mounted directory
-    /// then.
-    fn cross_automount(&self, dir: &Entry, name: &Name, fd: OwnedFd) -> StoreResult<OwnedFd> {
-        let stat: Statx = syscall::stat(&fd)?;
+    /// then. Anything else is returned with its attributes.
+    fn cross_automount(
+        &self,
+        dir: &Entry,
+        name: &Name,
+        fd: OwnedFd,
+    ) -> StoreResult<(OwnedFd, Option<Looked>)> {
+        let now = Instant::now();
+        let stat = syscall::stat(&fd)?;
         if !mounts_on_demand(&stat) {
-            return Ok(fd);
+            return Ok((fd, Some((stat, now))));
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let triggered = credentials::as_process(|| {
             rustix::fs::openat(&dir.fd, name.as_c_str(), flags, Mode::empty())
         });
         drop(triggered.or_store()?);
-        syscall::open_path(&dir.fd, name.as_c_str())
+        Ok((syscall::open_path(&dir.fd, name.as_c_str())?, None))
     }
 
     /// Looks up the parent directory; from a mounted file system's root it

@@ -11,11 +11,11 @@ use siphasher::sip::SipHasher24;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 use zgate_io::file_handle::{name_to_handle, open_by_handle};
 use zgate_io::mountinfo::{self, MountLine};
-use zgate_io::{IoEngine, StoreName};
+use zgate_io::{IoEngine, StoreName, WriteMethod};
 use zgate_store::attr::FsId;
 use zgate_store::{StoreError, StoreResult};
 
@@ -49,6 +49,9 @@ pub(crate) struct Mount {
     pub(crate) engine: IoEngine,
     /// Syncs changes of names.
     pub(crate) names: Names,
+    /// Method of writing to its regular files, unless opened with O_DIRECT; asked for
+    /// the first of them.
+    write_method: OnceLock<WriteMethod>,
     /// Set for a ZFS snapshot, which is mounted on demand.
     snapshot: Option<SnapshotMount>,
 }
@@ -63,6 +66,12 @@ struct SnapshotMount {
 }
 
 impl Mount {
+    /// Returns the method of writing to a regular file of this mount, which was opened
+    /// without O_DIRECT: all of them have the same.
+    pub(crate) fn write_method(&self, file: &OwnedFd) -> WriteMethod {
+        *self.write_method.get_or_init(|| WriteMethod::of(file))
+    }
+
     /// Records an access to the snapshot.
     pub(crate) fn mark_asked_for(&self) {
         if let Some(snapshot) = &self.snapshot {
@@ -495,6 +504,7 @@ fn take_up(
         kernel_handles: policy.kernel_handles && handles_work(&root),
         snapshot: snapshot_mount(line),
         names: Names::new(&line.kind),
+        write_method: OnceLock::new(),
         engine: policy.engine_of(line),
         whole: line.root == b"/" && (!is_root || line.point == root_path),
         root,

@@ -6,7 +6,7 @@ use crate::errno::{OrStoreError, store_error};
 use crate::name::Name;
 use crate::syscall;
 use crate::tree::{Identified, Tree};
-use rustix::fs::{AtFlags, CWD};
+use rustix::fs::{AtFlags, CWD, Statx};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,18 +34,23 @@ impl Tree {
         }
         let _lock = dir.lock_entries();
         self.precheck(who, &dir, Rights::EXECUTE)?;
-        let found = self.identify(&dir, &name).map_err(|error| self.dir_error(&dir, error))?;
+        let found = self
+            .identify(&dir, &name, self.checks_owner(who))
+            .map_err(|error| self.dir_error(&dir, error))?;
         self.precheck(who, &dir, CHANGES_ENTRIES)?;
         self.precheck_sticky(who, &dir, owner_of(&found))?;
-        let is_dir = found.as_ref().map(|(_, stat)| kind_of(stat) == FileKind::Directory);
         let wants_dir = kind.map(|kind| kind == FileKind::Directory);
-        match (wants_dir, is_dir) {
-            (Some(true), Some(false)) => return Err(StoreError::NotDirectory),
-            (Some(false), Some(true)) => return Err(StoreError::IsDirectory),
-            _ => {}
-        }
+        let is_dir = is_directory(&found);
+        check_type(wants_dir, is_dir)?;
         let before = dir.attr()?.change;
-        unlink(&dir, &name, is_dir.or(wants_dir))?;
+        if let Err(error) = unlink(&dir, &name, is_dir.or(wants_dir)) {
+            // That the type is the wrong one comes before other errors.
+            if found.is_some() && is_dir.is_none() && wants_dir.is_some() {
+                let found = self.identify(&dir, &name, true).unwrap_or_default();
+                check_type(wants_dir, is_directory(&found))?;
+            }
+            return Err(error);
+        }
         if let Some((victim, _)) = &found {
             self.name_removed(victim, &dir, &name);
         }
@@ -75,10 +80,11 @@ impl Tree {
         for dir in [&from_dir, &to_dir] {
             self.precheck(who, dir, CHANGES_ENTRIES)?;
         }
+        let checks_owner = self.checks_owner(who);
         let moved = self
-            .identify(&from_dir, &from_name)
+            .identify(&from_dir, &from_name, checks_owner)
             .map_err(|error| self.dir_error(&from_dir, error))?;
-        let replaced = match self.identify(&to_dir, &to_name) {
+        let replaced = match self.identify(&to_dir, &to_name, checks_owner) {
             // What is replaced must be known: the caches must forget it.
             Err(StoreError::OutOfResources) => return Err(StoreError::OutOfResources),
             found => found.ok(),
@@ -87,7 +93,8 @@ impl Tree {
         if let Some(replaced) = &replaced {
             self.precheck_sticky(who, &to_dir, owner_of(replaced))?;
         }
-        let before = (from_dir.attr()?.change, to_dir.attr()?.change);
+        let before_from = from_dir.attr()?.change;
+        let before_to = if same(&from_dir, &to_dir) { before_from } else { to_dir.attr()?.change };
         rustix::fs::renameat(&from_dir.fd, from_name.as_c_str(), &to_dir.fd, to_name.as_c_str())
             .map_err(not_empty)
             .map_err(|error| self.dir_error(&to_dir, error))?;
@@ -105,8 +112,8 @@ impl Tree {
         let after_from = from_dir.attr()?.change;
         let after_to = if same(&from_dir, &to_dir) { after_from } else { to_dir.attr()?.change };
         Ok((
-            DirChange { atomic: true, before: before.0, after: after_from },
-            DirChange { atomic: true, before: before.1, after: after_to },
+            DirChange { atomic: true, before: before_from, after: after_from },
+            DirChange { atomic: true, before: before_to, after: after_to },
         ))
     }
 
@@ -170,7 +177,25 @@ impl Tree {
 
 /// Returns the owner of an object, if it is known.
 fn owner_of(found: &Identified) -> Option<u32> {
-    found.as_ref().map(|(_, stat)| stat.stx_uid)
+    attributes_of(found).map(|stat| stat.stx_uid)
+}
+
+/// Returns whether an object is a directory, if that is known.
+fn is_directory(found: &Identified) -> Option<bool> {
+    attributes_of(found).map(|stat| kind_of(stat) == FileKind::Directory)
+}
+
+fn attributes_of(found: &Identified) -> Option<&Statx> {
+    found.as_ref().and_then(|(_, stat)| stat.as_ref())
+}
+
+/// Refuses to remove a directory as something else, or something else as a directory.
+fn check_type(wants_dir: Option<bool>, is_dir: Option<bool>) -> StoreResult<()> {
+    match (wants_dir, is_dir) {
+        (Some(true), Some(false)) => Err(StoreError::NotDirectory),
+        (Some(false), Some(true)) => Err(StoreError::IsDirectory),
+        _ => Ok(()),
+    }
 }
 
 /// Removes an entry of a directory, itself a directory or not; `None`: that is not known.
@@ -179,8 +204,9 @@ fn unlink(dir: &Entry, name: &Name, is_dir: Option<bool>) -> StoreResult<()> {
     let done = match is_dir {
         Some(false) => call(AtFlags::empty()),
         Some(true) => call(AtFlags::REMOVEDIR),
-        None => match call(AtFlags::REMOVEDIR) {
-            Err(Errno::NOTDIR) => call(AtFlags::empty()),
+        // Linux says so for every file system, and where the name could be removed otherwise.
+        None => match call(AtFlags::empty()) {
+            Err(Errno::ISDIR) => call(AtFlags::REMOVEDIR),
             done => done,
         },
     };
@@ -207,4 +233,57 @@ fn lock_both<'a>(one: &'a Arc<Entry>, other: &'a Arc<Entry>) -> impl Sized + 'a 
     let first_lock = first.lock_entries();
     let second_lock = (!same(first, second)).then(|| second.lock_entries());
     (first_lock, second_lock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::PosixOptions;
+    use crate::store::PosixStore;
+    use std::path::Path;
+    use std::sync::Weak;
+    use zgate_io::{EngineChoice, IoEngine, credentials};
+    use zgate_store::file_store::CreateMode;
+    use zgate_store::{BufferPool, SetAttr};
+
+    /// Opens a store with one worker for short calls.
+    fn store(path: &Path) -> Arc<PosixStore> {
+        let engine = IoEngine::new(EngineChoice::Threads, 1).unwrap();
+        PosixStore::open(path, PosixOptions::new(engine, BufferPool::new(1 << 20))).unwrap()
+    }
+
+    /// Runs work on the worker, as the process itself.
+    fn on_the_worker<T: Send + 'static>(
+        store: &PosixStore,
+        work: impl FnOnce(&Arc<Tree>, &Caller) -> T + Send + 'static,
+    ) -> T {
+        let tree = Arc::clone(&store.tree);
+        let job = store.engine().run(move || work(&tree, credentials::process_identity()));
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(job).unwrap()
+    }
+
+    /// Makes a file that no client has open.
+    fn make(tree: &Arc<Tree>, who: &Caller, name: &[u8]) -> Weak<Entry> {
+        let (top, attrs) = (tree.root.handle, SetAttr::default());
+        let made = tree.create_file(who, &top, name, CreateMode::Guarded, &attrs);
+        Arc::downgrade(&tree.cached(&made.unwrap().unwrap().node.handle).unwrap())
+    }
+
+    #[test]
+    fn a_file_that_loses_its_name_is_closed_after_the_reply() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        let files = on_the_worker(&store, |tree, who| {
+            let top = tree.root.handle;
+            let files = [b"a", b"b", b"c"].map(|name| make(tree, who, name));
+            tree.remove(who, &top, b"a", None).unwrap();
+            tree.rename(who, &top, b"b", &top, b"c").unwrap();
+            let open = files.each_ref().map(Weak::strong_count);
+            assert_eq!(open, [1, 1, 1], "the reply waits for none of them");
+            files
+        });
+        // The next job begins when the descriptors are closed.
+        on_the_worker(&store, |_, _| ());
+        assert_eq!(files.map(|file| file.strong_count()), [0, 1, 0]);
+    }
 }

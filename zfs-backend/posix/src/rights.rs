@@ -12,7 +12,7 @@ use crate::syscall;
 use crate::tree::Tree;
 use zgate_io::access_check::{Rights, check_access};
 use zgate_io::credentials;
-use zgate_store::{AccessMask, Caller, FileKind, SetAttr, SetTime, StoreError, StoreResult};
+use zgate_store::{AccessMask, Attr, Caller, FileKind, SetAttr, SetTime, StoreError, StoreResult};
 
 impl Tree {
     /// Returns whether the kernel checks `who` itself.
@@ -37,6 +37,12 @@ impl Tree {
         check_access(&entry.fd, rights).or_store()
     }
 
+    /// Returns whether [`Self::precheck_sticky`] asks who owns an entry that is removed or
+    /// renamed for `who`.
+    pub(crate) fn checks_owner(&self, who: &Caller) -> bool {
+        !self.kernel_decides(who) && who.uid != 0
+    }
+
     /// Refuses to remove or rename another user's entry in a sticky directory, or one whose
     /// owner is not known.
     pub(crate) fn precheck_sticky(
@@ -45,7 +51,7 @@ impl Tree {
         dir: &Entry,
         victim_uid: Option<u32>,
     ) -> StoreResult<()> {
-        if self.kernel_decides(who) || who.uid == 0 {
+        if !self.checks_owner(who) {
             return Ok(());
         }
         let stat = syscall::stat(&dir.fd)?;
@@ -58,20 +64,28 @@ impl Tree {
 
     /// Refuses attribute changes that only the owner or root may make, before the
     /// first of them is made: data must not be cut off for a request that fails.
-    /// Runs under `who`'s identity if identities are switched.
+    /// `known` are the attributes before, if they are known. Runs under `who`'s identity if
+    /// identities are switched.
     pub(crate) fn precheck_setattr(
         &self,
         who: &Caller,
         entry: &Entry,
+        known: Option<&Attr>,
         changes: &SetAttr,
     ) -> StoreResult<()> {
         if self.switches_identity && who.uid == 0 {
             return Ok(());
         }
-        let stat = syscall::stat(&entry.fd)?;
+        let (own_uid, own_gid) = match known {
+            Some(attr) => (attr.uid, attr.gid),
+            None => {
+                let stat = syscall::stat(&entry.fd)?;
+                (stat.stx_uid, stat.stx_gid)
+            }
+        };
         if !self.switches_identity {
-            let gives_away = changes.uid.is_some_and(|uid| uid != stat.stx_uid)
-                || changes.gid.is_some_and(|gid| gid != stat.stx_gid && !who.in_group(gid));
+            let gives_away = changes.uid.is_some_and(|uid| uid != own_uid)
+                || changes.gid.is_some_and(|gid| gid != own_gid && !who.in_group(gid));
             if gives_away {
                 return Err(StoreError::NotPermitted);
             }
@@ -79,13 +93,13 @@ impl Tree {
                 return Ok(());
             }
         }
-        if who.uid == 0 || who.uid == stat.stx_uid {
+        if who.uid == 0 || who.uid == own_uid {
             return Ok(());
         }
         // The kernel refuses this to others also where it changes nothing.
         let moved = |id: u32, own: u32| self.switches_identity || id != own;
-        let moves = changes.uid.is_some_and(|uid| moved(uid, stat.stx_uid))
-            || changes.gid.is_some_and(|gid| moved(gid, stat.stx_gid));
+        let moves = changes.uid.is_some_and(|uid| moved(uid, own_uid))
+            || changes.gid.is_some_and(|gid| moved(gid, own_gid));
         let set_by_hand = |time| matches!(time, Some(SetTime::At(_)));
         // The mode of a symbolic link is not set.
         let changes_mode = changes.mode.is_some() && entry.kind != FileKind::Symlink;

@@ -37,7 +37,7 @@ impl Tree {
             (Some(_), Some(_)) => SetAttr { size: None, ..changes.clone() },
             _ => changes.clone(),
         };
-        self.precheck_setattr(who, &entry, &checked)?;
+        self.precheck_setattr(who, &entry, Some(&before), &checked)?;
         let result = self.apply(who, &entry, &before, changes, writer);
         entry.mark_modified();
         let after = entry.attr();

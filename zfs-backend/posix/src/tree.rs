@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use zgate_io::credentials;
 use zgate_io::file_handle::{KernelHandle, name_to_handle, open_by_handle};
-use zgate_io::{IoEngine, on_a_worker};
+use zgate_io::{IoEngine, after_reply, on_a_worker};
 use zgate_store::file_store::Node;
 use zgate_store::{Attr, FileKind, NodeHandle, StoreError, StoreResult};
 
@@ -30,8 +30,21 @@ use zgate_store::{Attr, FileKind, NodeHandle, StoreError, StoreResult};
 /// can be opened.
 const MAX_CLIMB: usize = 4096;
 
-/// Handle and attributes of the object of a directory entry; `None`: it is a mount point.
-pub(crate) type Identified = Option<(NodeHandle, Statx)>;
+/// Handle of the object of a directory entry, and its attributes, if they were needed;
+/// `None`: it is a mount point.
+pub(crate) type Identified = Option<(NodeHandle, Option<Statx>)>;
+
+/// Attributes of an object, and the time before they were read.
+pub(crate) type Looked = (Statx, Instant);
+
+/// What is known of an object that was just opened.
+#[derive(Default)]
+pub(crate) struct Known {
+    /// Its attributes.
+    pub(crate) looked: Option<Looked>,
+    /// Its handle, if it lies in the file system of the directory in which it was found.
+    pub(crate) handle: Option<NodeHandle>,
+}
 
 /// State shared by all operations.
 pub(crate) struct Tree {
@@ -169,7 +182,11 @@ impl Tree {
         // Its data is freed with it.
         let is_kept = entry.reports_losses_once();
         let unsynced = if is_kept { self.unsynced.forget(node) } else { None };
-        if let Some(entry) = self.cache.orphan(node).or(unsynced) {
+        let Some(entry) = self.cache.orphan(node).or(unsynced) else { return };
+        if entry.kind == FileKind::Regular && on_a_worker() {
+            // To free the space of a large file takes long: the reply does not wait for it.
+            after_reply(move || entry.drop_descriptors());
+        } else {
             close(&Arc::clone(&entry.mount), true, move || entry.drop_descriptors());
         }
     }
@@ -299,13 +316,32 @@ impl Tree {
         fd: OwnedFd,
         place: Option<(&Entry, &Name)>,
     ) -> StoreResult<(Arc<Entry>, Attr)> {
-        if let Some((dir, _)) = place
-            && let Some(entry) = self.at_hand_nearby(dir, &fd)
-        {
+        self.adopt_seen(fd, place, None)
+    }
+
+    /// Does the same with an object that was looked at since it was opened.
+    pub(crate) fn adopt_seen(
+        &self,
+        fd: OwnedFd,
+        place: Option<(&Entry, &Name)>,
+        looked: Option<Looked>,
+    ) -> StoreResult<(Arc<Entry>, Attr)> {
+        let handle = place.and_then(|(dir, _)| self.handle_nearby(dir, &fd, c""));
+        if let Some(entry) = handle.and_then(|handle| self.cached(&handle)) {
             let attr = entry.attr()?;
             return Ok((entry, attr));
         }
-        let (entry, new) = self.take_in(&Arc::new(fd), place)?;
+        self.adopt_known(fd, place, Known { looked, handle })
+    }
+
+    /// Does the same with an object that was not cached a moment ago.
+    pub(crate) fn adopt_known(
+        &self,
+        fd: OwnedFd,
+        place: Option<(&Entry, &Name)>,
+        known: Known,
+    ) -> StoreResult<(Arc<Entry>, Attr)> {
+        let (entry, new) = self.take_in(&Arc::new(fd), place, known)?;
         let attr = if new { entry.first_attr()? } else { entry.attr()? };
         Ok((entry, attr))
     }
@@ -317,7 +353,7 @@ impl Tree {
         dir: &Entry,
         name: &Name,
     ) -> StoreResult<(Arc<Entry>, Attr)> {
-        let (entry, new) = self.take_in(fd, Some((dir, name)))?;
+        let (entry, new) = self.take_in(fd, Some((dir, name)), Known::default())?;
         if new {
             let attr = entry.first_attr()?;
             return Ok((entry, attr));
@@ -333,15 +369,25 @@ impl Tree {
         &self,
         fd: &Arc<OwnedFd>,
         place: Option<(&Entry, &Name)>,
+        known: Known,
     ) -> StoreResult<(Arc<Entry>, bool)> {
-        let now = Instant::now();
-        let stat = syscall::stat(fd)?;
+        let (stat, now) = match known.looked {
+            Some(looked) => looked,
+            None => {
+                let now = Instant::now();
+                (syscall::stat(fd)?, now)
+            }
+        };
         let near = place.map(|(dir, _)| &dir.mount).filter(|mount| mount.id == stat.stx_mnt_id);
+        let known_handle = known.handle.filter(|_| near.is_some());
         let mount = match near {
             Some(mount) => Arc::clone(mount),
             None => credentials::as_process(|| self.mounts.by_id(stat.stx_mnt_id))?,
         };
-        let handle = self.handle_of(fd, c"", &stat, &mount)?;
+        let handle = match known_handle {
+            Some(handle) => handle,
+            None => self.handle_of(fd, c"", &stat, &mount)?,
+        };
         if !mount.kernel_handles
             && let Some((dir, name)) = place
         {
@@ -368,14 +414,7 @@ impl Tree {
             return None;
         }
         let handle = name_to_handle(at, name).ok()?;
-        let near = u64::try_from(handle.mount_id).is_ok_and(|id| id == dir.mount.id);
-        if near { self.codec.kernel(dir.mount.key, &handle) } else { None }
-    }
-
-    /// Returns the object found in `dir`, if it is cached and of the same file
-    /// system.
-    pub(crate) fn at_hand_nearby(&self, dir: &Entry, found: &OwnedFd) -> Option<Arc<Entry>> {
-        self.cached(&self.handle_nearby(dir, found, c"")?)
+        if is_in(dir, &handle) { self.codec.kernel(dir.mount.key, &handle) } else { None }
     }
 
     /// Returns the handle of `name` in `dir`, or of `dir` itself.
@@ -394,24 +433,48 @@ impl Tree {
     }
 
     /// Identifies the object of a directory entry; `None`: something is mounted on it.
-    /// A mount that may hang while the directory does not is left alone.
-    pub(crate) fn identify(&self, dir: &Entry, name: &Name) -> StoreResult<Identified> {
+    /// A mount that may hang while the directory does not is left alone. The attributes are
+    /// left out where the kernel has kernel handles, unless the caller needs them.
+    pub(crate) fn identify(
+        &self,
+        dir: &Entry,
+        name: &Name,
+        needs_attributes: bool,
+    ) -> StoreResult<Identified> {
+        let by_handle_alone = dir.mount.kernel_handles && !needs_attributes;
         if !self.mounts.has_other_stores() {
             // Nothing that is mounted here waits for other storage than the directory does.
+            if by_handle_alone {
+                match name_to_handle(&dir.fd, name.as_c_str()) {
+                    Ok(handle) if is_in(dir, &handle) => {
+                        let handle = self.codec.kernel(dir.mount.key, &handle);
+                        return Ok(Some((handle.ok_or(StoreError::NotSupported)?, None)));
+                    }
+                    Ok(_) => return Ok(None),
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                        return Err(StoreError::NotFound);
+                    }
+                    // What is mounted there may have no handles: its attributes tell.
+                    Err(_) => {}
+                }
+            }
             let stat = syscall::stat_at(&dir.fd, name.as_c_str())?;
             if stat.stx_mnt_id != dir.mount.id {
                 return Ok(None);
             }
             let handle = self.handle_of(&dir.fd, name.as_c_str(), &stat, &dir.mount)?;
-            return Ok(Some((handle, stat)));
+            return Ok(Some((handle, Some(stat))));
         }
         let fd = match syscall::open_path_here(&dir.fd, name.as_c_str()) {
             Err(StoreError::CrossDevice) => return Ok(None),
             opened => opened?,
         };
+        if by_handle_alone && let Some(handle) = self.handle_nearby(dir, &fd, c"") {
+            return Ok(Some((handle, None)));
+        }
         let stat = syscall::stat(&fd)?;
         let mount = self.mount_at(dir, &stat)?;
-        Ok(Some((self.handle_of(&fd, c"", &stat, &mount)?, stat)))
+        Ok(Some((self.handle_of(&fd, c"", &stat, &mount)?, Some(stat))))
     }
 
     /// Returns the mount that an entry of `dir` lies in.
@@ -491,6 +554,11 @@ pub(crate) fn in_tree_handle(codec: &HandleCodec, stat: &Statx) -> StoreResult<N
         inode: stat.stx_ino,
         birth: birth_of(stat),
     })
+}
+
+/// Returns whether an object was reached through the mount of `dir`.
+fn is_in(dir: &Entry, found: &KernelHandle) -> bool {
+    u64::try_from(found.mount_id).is_ok_and(|id| id == dir.mount.id)
 }
 
 /// Refuses anything but a directory.

@@ -143,7 +143,7 @@ async fn run_one(cx: &mut Cx<'_>, row: &Row, d: &mut Decoder<'_>, e: &mut Encode
     cx.reply_room = limit.saturating_sub(e.len());
     let mark = e.mark();
     cx.op = row.num;
-    if !matches!(row.num, OpNum::Getfh | OpNum::Getattr) {
+    if !matches!(row.num, OpNum::Getfh | OpNum::Getattr | OpNum::Access) {
         cx.looked_up = None;
     }
     row.num.encode(e);

@@ -40,6 +40,28 @@ fn a_tree_is_built_and_taken_down() {
 }
 
 #[test]
+fn the_wrong_type_comes_before_missing_rights() {
+    in_both_modes(|s| async move {
+        if !is_root() {
+            return;
+        }
+        let dir = s.mkdir(&s.root(), "dir").await.handle;
+        s.create_as(&root(), &dir, "file", 0o644).await.unwrap();
+        s.mkdir(&dir, "inner").await;
+        let who = user(1000, 1000);
+        let remove = async |name: &[u8], kind| s.store.remove(&who, &dir, name, kind).await;
+        let wrong = remove(&b"file"[..], Some(FileKind::Directory)).await;
+        assert_eq!(error_of(wrong), StoreError::NotDirectory);
+        let wrong = remove(&b"inner"[..], Some(FileKind::Regular)).await;
+        assert_eq!(error_of(wrong), StoreError::IsDirectory);
+        for name in [&b"file"[..], b"inner"] {
+            assert_eq!(error_of(remove(name, None).await), StoreError::AccessDenied);
+        }
+        assert_eq!(error_of(remove(&b"nothing"[..], None).await), StoreError::NotFound);
+    });
+}
+
+#[test]
 fn bad_names_never_reach_the_kernel() {
     in_both_modes(|s| async move {
         for name in [&b".."[..], b".", b"a/b", b"../x", b"a\0"] {

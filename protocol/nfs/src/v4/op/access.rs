@@ -25,7 +25,11 @@ impl Rule for Access {
             Current::Node { .. } => cx.object(Status::Serverfault)?,
         };
         let store = &object.export.store;
-        let attr = store.getattr(&object.node).await?;
+        let attr = match cx.looked_up {
+            Some(attr) => attr,
+            None => store.getattr(&object.node).await?,
+        };
+        cx.looked_up = Some(attr);
         let rights = store.access(object.who(), &object.node).await?;
         let is_dir = attr.kind == FileKind::Directory;
         let write = rights.write && object.entry.writable;

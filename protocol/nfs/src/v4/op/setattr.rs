@@ -15,11 +15,15 @@ use zgate_nfs_wire::v4::op::Setattr;
 use zgate_nfs_wire::v4::op::setattr::Args;
 use zgate_nfs_wire::v4::{Bitmap, Stateid, Status};
 use zgate_store::StoreError::{AccessDenied, NoSpace, NotPermitted, QuotaExceeded};
-use zgate_store::{Caller, FileKind, SetAttr};
+use zgate_store::{Attr, Caller, FileKind, SetAttr};
 
 impl Rule for Setattr {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Bitmap, Failure> {
-        set(cx, &args).await.map_err(|status| Failure::with_body(status, &Bitmap::default()))
+        let set = set(cx, &args).await;
+        let (applied, attr) =
+            set.map_err(|status| Failure::with_body(status, &Bitmap::default()))?;
+        cx.looked_up = attr;
+        Ok(applied)
     }
 }
 
@@ -68,7 +72,8 @@ fn only_times(settable: &Settable) -> bool {
     settable.acl.is_none() && settable.set == times
 }
 
-async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
+/// Returns the attributes that were set, and those of the object afterwards, if they are known.
+async fn set(cx: &Cx<'_>, args: &Args) -> Result<(Bitmap, Option<Attr>), Status> {
     let object = cx.writable_object()?;
     let store = &object.export.store;
     let kind = if args.attrs.mask.contains(ACL) || args.attrs.mask.contains(SIZE) {
@@ -110,6 +115,7 @@ async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
         let now = store.getattr(&object.node).await?.mode;
         settable.set.mode = Some((now & !mask | value & mask) & 0o7777);
     }
+    let mut attr = None;
     if !settable.set.is_empty() {
         let open = opened.as_ref().map(|(file, _)| &**file);
         let set = store.setattr(&who, &object.node, &settable.set, open);
@@ -118,14 +124,15 @@ async fn set(cx: &Cx<'_>, args: &Args) -> Result<Bitmap, Status> {
                 if by_delegation && only_times(&settable) =>
             {
                 // See docs/spec-exceptions/delegated-times.md.
-                return Ok(Bitmap::default());
+                return Ok((Bitmap::default(), None));
             }
-            set => set.map(drop)?,
+            set => attr = Some(set?),
         }
     } else if settable.acl.is_none() {
         // Nothing to set: the object must exist nevertheless.
-        store.getattr(&object.node).await?;
+        attr = Some(store.getattr(&object.node).await?);
     }
     change.in_store(settable::apply_acl(&object, &settable)).await?;
-    Ok(settable.applied)
+    // An ACL changes the mode.
+    Ok((settable.applied, attr.filter(|_| settable.acl.is_none())))
 }

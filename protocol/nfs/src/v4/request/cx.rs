@@ -68,8 +68,10 @@ pub struct Cx<'a> {
     /// The client named by an OPEN of this COMPOUND (minor 0, which has no
     /// session).
     pub open_client: Option<zgate_nfs_wire::v4::ClientId>,
-    /// Attributes of the current object, read by the LOOKUP just before: the
-    /// GETATTR that mostly follows need not ask the store again.
+    /// Attributes of the current object, read in this COMPOUND, by a LOOKUP or when
+    /// the object was created, opened or changed: the GETATTR that mostly follows need
+    /// not ask the store again. Only operations that change nothing, and leave the
+    /// object the current one, may run in between.
     pub looked_up: Option<Attr>,
     /// Time that is left to wait for the names of users and groups in the reply.
     pub name_patience: Patience,

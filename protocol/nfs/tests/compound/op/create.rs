@@ -75,6 +75,13 @@ fn names_and_places() {
         s.c.check("no handle", dir(Ops::new(), "x"), Status::Nofilehandle);
         s.c.check("a file", dir(Ops::new().at(&s.file), "x"), Status::Notdir);
         s.c.check("a link", dir(Ops::new().at(&s.link), "x"), Status::Notdir);
+        for no_directory in [&s.file, &s.link, &s.fifo] {
+            let at = || Ops::new().at(no_directory);
+            s.c.check("in front of a bad name", dir(at(), "."), Status::Notdir);
+            let unknown = make(at(), "x", NewNode::Fifo, attrs(&[14], |e| e.u32(1)));
+            s.c.check("in front of a bad attribute", unknown, Status::Notdir);
+        }
+        s.c.check("stale", dir(Ops::new().at(&s.stale), "."), Status::Stale);
         s.c.check("exists", dir(Ops::new().at(&s.root), "file"), Status::Exist);
         s.c.check("pseudo", dir(Ops::new().root(), "x"), Status::Rofs);
         let ro = s.harness.root_of("/dir/ro");

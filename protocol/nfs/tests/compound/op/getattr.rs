@@ -1,10 +1,13 @@
 //! GETATTR (RFC 8881 §18.7).
 
-use zgate_test_harness::nfs::{Ops, every_minor};
+use zgate_memory::FileOp;
+use zgate_test_harness::nfs::{OpenRequest, Ops, every_minor, mode, name};
 use zgate_nfs_wire::v4::attr::{MAXREAD, MAXWRITE};
 use zgate_nfs::v4::attrs::table::{ATTRS, Use};
-use zgate_nfs_wire::v4::op::Getattr;
-use zgate_nfs_wire::v4::{Bitmap, Status};
+use zgate_nfs_wire::v4::op::open::How;
+use zgate_nfs_wire::v4::op::{Access, Create, Getattr, Open, Setattr, access, create, setattr};
+use zgate_nfs_wire::v4::{Bitmap, Stateid, Status};
+use zgate_store::file_store::NewNode;
 use zgate_xdr::{Decode, Decoder};
 
 #[test]
@@ -76,5 +79,54 @@ fn transfers_are_as_long_as_the_export_takes_them() {
         let (read, write) = (d.u64().unwrap(), d.u64().unwrap());
         assert_eq!((read, write), (1 << 20, 1 << 20));
         assert!(write.is_power_of_two());
+    });
+}
+
+/// The store is not asked again for what the operation before has read, and the answer shows
+/// what that operation has done.
+#[test]
+fn behind_an_operation_that_has_read_the_attributes_they_are_known() {
+    every_minor(|s| {
+        // Number of times that the store is asked, and the mode.
+        let cost = |ops: Ops| {
+            let faults = s.harness.store.faults();
+            let before = faults.calls(FileOp::GetAttr);
+            let reply = s.c.run(ops).ok();
+            (faults.calls(FileOp::GetAttr) - before, reply)
+        };
+        let with_mode = |ops: Ops| {
+            let (times, reply) = cost(ops.getfh().getattr(&[33]));
+            let values = reply.get::<Getattr>().values.0;
+            (times, u32::from_be_bytes(values[..4].try_into().unwrap()))
+        };
+        let set = |bits| {
+            let args = setattr::Args { stateid: Stateid::ANONYMOUS, attrs: mode(bits) };
+            Ops::new().at(&s.file).op::<Setattr>(&args)
+        };
+        assert_eq!(with_mode(set(0o640)), (cost(set(0o600)).0, 0o640));
+        assert_eq!(s.c.number(&s.file, 33), 0o600);
+        let twice = set(0o640).op::<Setattr>(&setattr::Args {
+            stateid: Stateid::ANONYMOUS,
+            attrs: mode(0o604),
+        });
+        assert_eq!(with_mode(twice).1, 0o604, "the last one counts");
+        let ask = |ops: Ops| ops.op::<Access>(&access::Args { access: 1 });
+        assert_eq!(with_mode(ask(Ops::new().at(&s.file))), (1, 0o604));
+        assert_eq!(with_mode(ask(set(0o606))), (cost(set(0o606)).0, 0o606), "with one between");
+        let other = ask(Ops::new().at(&s.file)).at(&s.dir);
+        assert_eq!(with_mode(other).1, 0o755, "of the current object");
+        let make = |text: &str| {
+            let kind = create::Kind::Node(NewNode::Directory);
+            let args = create::Args { kind, name: name(text), attrs: mode(0o710) };
+            Ops::new().at(&s.dir).op::<Create>(&args)
+        };
+        assert_eq!(with_mode(make("a")), (cost(make("b")).0, 0o710));
+        let open = |text: &str, owner| {
+            let how = How::Unchecked(mode(0o640));
+            let wish = OpenRequest::name(&s.dir, text).owner(owner).how(how);
+            Ops::new().at(&s.dir).op::<Open>(&s.c.open_args(&wish))
+        };
+        let known = with_mode(ask(open("c", "one")));
+        assert_eq!(known, (cost(open("d", "two")).0, 0o640));
     });
 }

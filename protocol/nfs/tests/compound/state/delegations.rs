@@ -1,6 +1,7 @@
 //! Delegations: granted, queried, recalled, revoked (RFC 8881 §10.2-§10.4).
 
 use std::rc::Rc;
+use zgate_memory::{FileOp, When};
 use zgate_nfs_wire::v4::callback::CallbackOp;
 use zgate_nfs_wire::v4::op::BindConnToSession;
 use zgate_nfs_wire::v4::op::FreeStateid;
@@ -543,14 +544,26 @@ fn a_new_file_may_be_delegated_to_its_maker() {
     for minor in 0..=2 {
         let s = Fixture::new(minor);
         let wish = OpenRequest::name(&s.root, "new").how(How::Guarded(mode(0o600)));
+        let faults = s.harness.store.faults();
+        let opens = faults.calls(FileOp::Open);
         let opened = s.holder.open(&wish).unwrap();
         assert!(matches!(opened.delegated, Delegated::Write { .. }));
+        assert_eq!(faults.calls(FileOp::Open), opens, "it is open already");
+        let held = opened.delegation();
+        assert_eq!(s.holder.write(&opened.fh, held, 0, b"x"), Ok(1));
+        assert_eq!(s.holder.read(&opened.fh, held, 0, 9).unwrap().1, "x");
+        // A maker who could not open it again must not decide about that.
+        s.other.setattr(&s.root, Stateid::ANONYMOUS, mode(0o777)).unwrap();
+        s.holder.as_user(1000, || {
+            let wish = OpenRequest::name(&s.root, "mine").owner("user");
+            let opened = s.holder.open(&wish.how(How::Guarded(mode(0o400)))).unwrap();
+            assert!(!matches!(opened.delegated, Delegated::Write { .. }));
+        });
     }
 }
 
 #[test]
 fn a_delegation_given_while_a_writer_waits_for_storage_is_recalled() {
-    use zgate_memory::{FileOp, When};
     for minor in 1..=2 {
         let s = Fixture::new(minor);
         let hold = s.harness.store.faults().hold_next(FileOp::Open, When::AfterEffect);

@@ -4,24 +4,32 @@ use super::target::Target;
 use crate::v4::request::Cx;
 use crate::v4::state::delegation::NewDelegation;
 use crate::v4::tables::delegation::GrantTimes;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zgate_nfs_wire::v4::ClientId;
 use zgate_nfs_wire::v4::op::open::{
     Args, CANCELLED, CONTENTION, Claim, Delegated, NOT_WANTED, RESOURCE, WANT_CANCEL, WANT_MASK,
     WANT_NO_DELEGATION, WANT_READ, WANT_TIMESTAMPS, WANT_WRITE,
 };
-use zgate_store::file_store::OpenAccess;
+use zgate_store::Attr;
+use zgate_store::file_store::{OpenAccess, OpenFile};
 
 /// Size to which a file may grow under a write delegation before the client
 /// must ask: unlimited, as WRITE reports missing space.
 const LIMIT_BYTES: u64 = u64::MAX;
 
-/// Decides, and grants the delegation.
+/// Bits of a mode that let the owner read and write.
+const OWNER_READS: u32 = 0o400;
+const OWNER_WRITES: u32 = 0o200;
+
+/// Decides, and grants the delegation. `known` becomes the attributes of the file if they are
+/// read here.
 pub(super) async fn decide(
     cx: &Cx<'_>,
     args: &Args,
     client: ClientId,
     target: &Target,
+    known: &mut Option<Attr>,
 ) -> Delegated {
     let want = args.access & WANT_MASK;
     let none = |why: u32| {
@@ -61,14 +69,17 @@ pub(super) async fn decide(
     // The client will decide about later opens itself: it must have all the
     // rights of the delegation.
     let rights = OpenAccess { read: true, write, stateless: false, read_by_execute: false };
-    let Ok(opened) = object.export.store.open(object.who(), &object.node, rights).await else {
-        return none(RESOURCE);
+    let opened = match opened_at_creation(target, write) {
+        Some(opened) => Ok(opened),
+        None => object.export.store.open(object.who(), &object.node, rights).await,
     };
+    let Ok(opened) = opened else { return none(RESOURCE) };
     // Attributes read before may precede a change that has ended in the
     // meantime.
     let Ok(attr) = object.export.store.getattr(&object.node).await else {
         return none(RESOURCE);
     };
+    *known = Some(attr);
     let wanted = cx.minor > 0 && args.access & WANT_TIMESTAMPS != 0;
     let attrs = wanted && object.export.gives_delegated_times();
     let new = NewDelegation {
@@ -103,6 +114,16 @@ pub(super) async fn decide(
     } else {
         Delegated::Read { stateid, recall, attrs }
     }
+}
+
+/// The file as this OPEN has created it, if its mode gives its creator the rights of the
+/// delegation: the owner's bits are the owner's rights, also beside an ACL. A creator without
+/// them has the file open nevertheless.
+fn opened_at_creation(target: &Target, write: bool) -> Option<OpenFile> {
+    let (opened, attr) = (target.opened.as_ref()?, target.attr.as_ref()?);
+    let needed = if write { OWNER_READS | OWNER_WRITES } else { OWNER_READS };
+    let is_theirs = attr.uid == target.object.who().uid && attr.mode & needed == needed;
+    is_theirs.then(|| Arc::clone(opened))
 }
 
 fn callback_path_up(cx: &Cx<'_>, client: ClientId) -> bool {

@@ -210,7 +210,8 @@ async fn open(
         }
     }
     drop(emptying);
-    let delegated = delegate::decide(cx, args, client, &target).await;
+    let mut known = target.attr;
+    let delegated = delegate::decide(cx, args, client, &target, &mut known).await;
     let confirmed = cx.server.state.owner_confirmed(client, owner);
     let mut flags = RESULT_LOCKTYPE_POSIX;
     if !confirmed {
@@ -225,6 +226,7 @@ async fn open(
     let (object, node) = (target.object.clone(), target.object.node);
     cx.set_current_node(&object, node);
     cx.current_stateid = Some(stateid);
+    cx.looked_up = known;
     Ok(Res { stateid, change: target.change, flags, attrs_set: target.attrs_set, delegated })
 }
 

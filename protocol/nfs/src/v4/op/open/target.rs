@@ -11,7 +11,7 @@ use zgate_nfs_wire::v4::attr::{SIZE, TIME_ACCESS, TIME_MODIFY};
 use zgate_nfs_wire::v4::op::open::{Args, Claim, How};
 use zgate_nfs_wire::v4::{Bitmap, ChangeInfo, ClientId, Fattr, Stateid, Status};
 use zgate_store::file_store::{CreateMode, OpenFile};
-use zgate_store::{FileKind, SetAttr};
+use zgate_store::{Attr, FileKind, SetAttr};
 
 /// The file of an OPEN.
 pub(super) struct Target {
@@ -21,6 +21,9 @@ pub(super) struct Target {
     pub created: bool,
     pub change: ChangeInfo,
     pub attrs_set: Bitmap,
+    /// Attributes of a file that was just created. Those of an existing file are read
+    /// when the work of others on it has ended.
+    pub attr: Option<Attr>,
     /// An existing file must be truncated once the open is granted.
     pub truncate: bool,
 }
@@ -95,6 +98,7 @@ fn existing(object: Object, change: ChangeInfo) -> Target {
         created: false,
         change,
         attrs_set: Bitmap::default(),
+        attr: None,
         truncate: false,
     }
 }
@@ -219,6 +223,8 @@ async fn create_file(
         created: created.created,
         change,
         attrs_set,
+        // An ACL changes the mode.
+        attr: settable.acl.is_none().then_some(created.node.attr),
         truncate: false,
     })
 }

@@ -1,0 +1,123 @@
+//! Work that a job leaves for the time after its reply.
+//!
+//! Closing the last descriptor of a removed file frees its inode: that takes
+//! microseconds, and milliseconds for a large file, and nobody waits for the
+//! result. The worker does it once it has continued the requests that the job
+//! woke. Until then it counts as busy with the job's store, and takes no other
+//! job: a store that hangs in such work is found hanging, and others are not
+//! affected.
+
+use crate::workers::on_a_worker;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Most pieces of work that are left on one worker, by its job and by the calls
+/// of the requests that it continues. Further ones are done at once.
+const MAX_LEFT: usize = 64;
+
+thread_local! {
+    static LEFT: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Does work on this worker after the reply of the job that runs on it, or at
+/// once where no job runs. It may wait for the storage of the job, and for no
+/// other one. It may run under any identity: it makes no system call that depends
+/// on the identity.
+pub fn after_reply(work: impl FnOnce() + 'static) {
+    let refused = LEFT.with_borrow_mut(|left| {
+        if !on_a_worker() || left.len() >= MAX_LEFT {
+            return Some(work);
+        }
+        left.push(Box::new(work));
+        None
+    });
+    if let Some(work) = refused {
+        work();
+    }
+}
+
+/// Does the work that was left on this thread.
+pub(crate) fn do_what_is_left() {
+    loop {
+        let left = LEFT.take();
+        if left.is_empty() {
+            return;
+        }
+        for work in left {
+            // The panic hook has reported the panic; the worker continues.
+            let _ = catch_unwind(AssertUnwindSafe(work));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EngineChoice, IoEngine};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, mpsc};
+    use std::task::{Context, Waker};
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    }
+
+    #[test]
+    fn the_reply_does_not_wait_for_it_but_the_next_job_does() {
+        let engine = IoEngine::new(EngineChoice::Threads, 1).unwrap();
+        let (open, gate) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let also = tell.clone();
+        let job = move || {
+            after_reply(move || {
+                let _ = gate.recv();
+                tell.send(if on_a_worker() { "work" } else { "work outside of a job" }).unwrap();
+            });
+            std::thread::current().id()
+        };
+        let first = block_on(engine.run(job)).unwrap();
+        assert!(told.try_recv().is_err(), "it waits");
+        let next = move || {
+            also.send("next job").unwrap();
+            std::thread::current().id()
+        };
+        let mut next = Box::pin(engine.run(next));
+        let mut task = Context::from_waker(Waker::noop());
+        assert!(next.as_mut().poll(&mut task).is_pending());
+        open.send(()).unwrap();
+        assert_eq!(block_on(next).unwrap(), first, "it is the only worker");
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), ["work", "next job"]);
+    }
+
+    #[test]
+    fn all_of_it_is_done_however_much_and_beside_a_panic() {
+        let engine = IoEngine::new(EngineChoice::Threads, 1).unwrap();
+        let done = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&done);
+        let job = move || {
+            after_reply(|| panic!("expected by the test"));
+            for _ in 0..2 * MAX_LEFT {
+                let count = Arc::clone(&count);
+                after_reply(move || {
+                    count.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+            count.load(Ordering::SeqCst)
+        };
+        let at_once = block_on(engine.run(job)).unwrap();
+        assert_eq!(at_once, MAX_LEFT + 1, "what is left is bounded");
+        // The only worker takes it when it has done what was left.
+        block_on(engine.run(|| ())).unwrap();
+        assert_eq!(done.load(Ordering::SeqCst), 2 * MAX_LEFT);
+    }
+
+    #[test]
+    fn outside_of_a_job_it_is_done_at_once() {
+        let done = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&done);
+        after_reply(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        });
+        assert_eq!(done.load(Ordering::SeqCst), 1);
+    }
+}
