@@ -4,9 +4,9 @@
 //! sockets for a while before it sleeps.
 //!
 //! It polls where that shortens the time to the next request, and
-//! only while its processor is of no use to others of the process.
+//! only while its processor is of no use to other requests of the process.
 
-use super::poll_trial::PollTrial;
+use super::poll_trial::{LONGEST_WINDOWS, PollTrial, Polling};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -50,16 +50,18 @@ impl Pollers {
         Self { room: processors.saturating_sub(for_others), polling: AtomicUsize::new(0), jobs }
     }
 
-    fn permit(&self) -> Option<Permit<'_>> {
-        let one_more =
-            |polling: usize| (polling + (self.jobs)() < self.room).then_some(polling + 1);
+    /// Permits a core to poll that waits for `own` jobs itself.
+    fn permit(&self, own: usize) -> Option<Permit<'_>> {
+        let others = (self.jobs)().saturating_sub(own);
+        let one_more = |polling: usize| (polling + others < self.room).then_some(polling + 1);
         let given = self.polling.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
         given.is_ok().then(|| Permit(self))
     }
 
-    /// Returns whether workers need the processor of a core that polls.
-    fn is_crowded(&self) -> bool {
-        self.polling.load(Ordering::Relaxed) + (self.jobs)() > self.room
+    /// Returns whether jobs of others need the processor of a core that polls and waits
+    /// for `own` jobs.
+    fn is_crowded(&self, own: usize) -> bool {
+        self.polling.load(Ordering::Relaxed) + (self.jobs)().saturating_sub(own) > self.room
     }
 }
 
@@ -73,8 +75,8 @@ pub(crate) struct BusyPoll {
     jobs: Arc<CoreJobs>,
     traffic: Cell<u64>,
     trial: RefCell<PollTrial>,
-    /// Set if it pays to poll after the last request.
-    wanted: Cell<bool>,
+    /// When it pays to poll until the next request.
+    wanted: Cell<Polling>,
     watching: Cell<bool>,
     begin: Notify,
 }
@@ -82,7 +84,7 @@ pub(crate) struct BusyPoll {
 /// End of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PollEnd {
-    /// A worker has a request.
+    /// A worker has a request, and polling is not to go on meanwhile.
     AtWorker,
     /// The processor is needed, or polling is not wanted after the last request.
     Unwanted,
@@ -100,7 +102,7 @@ impl BusyPoll {
             jobs: Arc::default(),
             traffic: Cell::new(0),
             trial: RefCell::new(PollTrial::new(window)),
-            wanted: Cell::new(false),
+            wanted: Cell::new(Polling::Never),
             watching: Cell::new(false),
             begin: Notify::new(),
         }
@@ -113,7 +115,7 @@ impl BusyPoll {
             return;
         }
         self.wanted.set(self.trial.borrow_mut().arrived(Instant::now));
-        if self.wanted.get() && !self.watching.replace(true) {
+        if self.wanted.get() != Polling::Never && !self.watching.replace(true) {
             self.begin.notify_one();
         }
     }
@@ -130,19 +132,21 @@ impl BusyPoll {
         }
     }
 
-    /// Polls after the replies of the requests that have come. While a worker has one of
-    /// them, the core sleeps; the last job's end wakes it.
+    /// Polls for the requests after those that have come. Where it does not poll while a
+    /// worker has one of them, the core sleeps, and the last job's end wakes it.
     async fn watch_once(&self) {
         loop {
-            self.jobs.ended().await;
-            if !self.wanted.get() {
+            if self.wanted.get() == Polling::AfterReplies {
+                self.jobs.ended().await;
+            }
+            if self.wanted.get() == Polling::Never {
                 return;
             }
-            let Some(permit) = self.pollers.permit() else { return };
+            let Some(permit) = self.pollers.permit(self.jobs.in_progress()) else { return };
             let end = self.poll().await;
             drop(permit);
             match end {
-                PollEnd::AtWorker => {}
+                PollEnd::AtWorker => self.jobs.ended().await,
                 PollEnd::Unwanted => return,
                 PollEnd::InVain => return self.trial.borrow_mut().in_vain(),
             }
@@ -151,21 +155,29 @@ impl BusyPoll {
 
     async fn poll(&self) -> PollEnd {
         let mut seen = self.traffic.get();
-        let mut until = Instant::now() + self.window;
+        let mut came = Instant::now();
+        // The last moment without a reply.
+        let mut open = came;
         loop {
             // Lets the runtime check its sockets without waiting.
             tokio::task::yield_now().await;
-            if self.jobs.in_progress() > 0 {
-                return PollEnd::AtWorker;
-            }
-            if !self.wanted.get() || self.pollers.is_crowded() {
+            let jobs = self.jobs.in_progress();
+            if self.wanted.get() == Polling::Never || self.pollers.is_crowded(jobs) {
                 return PollEnd::Unwanted;
             }
             let now = Instant::now();
             if self.traffic.get() != seen {
                 seen = self.traffic.get();
-                until = now + self.window;
-            } else if now >= until {
+                (came, open) = (now, now);
+            }
+            if jobs > 0 {
+                open = now;
+                // Storage is slow: the time to wake a thread is a small part of that.
+                let is_slow = now.saturating_duration_since(came) >= self.window * LONGEST_WINDOWS;
+                if self.wanted.get() == Polling::AfterReplies || is_slow {
+                    return PollEnd::AtWorker;
+                }
+            } else if now.saturating_duration_since(open) >= self.window {
                 return PollEnd::InVain;
             }
         }
@@ -184,8 +196,8 @@ mod tests {
         static JOBS: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Creates the state of a core after a request, where polling pays or not.
-    fn after_a_request(processors: usize, pays: bool) -> BusyPoll {
+    /// Creates the state of a core after a request, where polling pays in this way.
+    fn after_a_request(processors: usize, pays: Polling) -> BusyPoll {
         let busy_poll = BusyPoll::new(50, Arc::new(Pollers::new(processors, || JOBS.get())));
         busy_poll.trial.borrow_mut().decide(pays);
         busy_poll.traffic();
@@ -207,13 +219,14 @@ mod tests {
     fn some_processors_are_left_to_others() {
         for (processors, most) in [(1, 0), (2, 1), (4, 3), (8, 6), (64, 48)] {
             let pollers = Pollers::new(processors, || JOBS.get());
-            let permits: Vec<_> = std::iter::from_fn(|| pollers.permit()).collect();
+            let permits: Vec<_> = std::iter::from_fn(|| pollers.permit(0)).collect();
             assert_eq!(permits.len(), most, "of {processors}");
-            assert!(!pollers.is_crowded());
+            assert!(!pollers.is_crowded(0));
             JOBS.set(1);
-            assert!(pollers.is_crowded());
+            assert!(pollers.is_crowded(0));
+            assert!(!pollers.is_crowded(1), "the job is its own");
             drop(permits);
-            let beside_a_job: Vec<_> = std::iter::from_fn(|| pollers.permit()).collect();
+            let beside_a_job: Vec<_> = std::iter::from_fn(|| pollers.permit(0)).collect();
             assert_eq!(beside_a_job.len(), most.saturating_sub(1), "of {processors}");
             JOBS.set(0);
         }
@@ -221,18 +234,18 @@ mod tests {
 
     #[test]
     fn nothing_is_polled_where_that_is_not_wanted() {
-        assert!(after_a_request(4, true).watching.get());
-        assert!(!after_a_request(4, false).watching.get(), "it does not pay");
-        assert!(!after_a_request(1, true).watching.get(), "the only processor");
+        assert!(after_a_request(4, Polling::AfterReplies).watching.get());
+        assert!(!after_a_request(4, Polling::Never).watching.get(), "it does not pay");
+        assert!(!after_a_request(1, Polling::Throughout).watching.get(), "the only processor");
         let never = BusyPoll::new(0, Arc::new(Pollers::new(4, || 0)));
-        never.trial.borrow_mut().decide(true);
+        never.trial.borrow_mut().decide(Polling::Throughout);
         never.traffic();
         assert!(!never.watching.get());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_watch_ends_after_its_window() {
-        let busy_poll = after_a_request(2, true);
+        let busy_poll = after_a_request(2, Polling::AfterReplies);
         let begun = Instant::now();
         let watch = async {
             busy_poll.watch_once().await;
@@ -251,7 +264,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_window_begins_when_the_workers_have_ended() {
-        let busy_poll = after_a_request(2, true);
+        let busy_poll = after_a_request(2, Polling::AfterReplies);
         busy_poll.jobs.count_here();
         let job = JobInProgress::begin();
         let begun = Instant::now();
@@ -276,9 +289,40 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_core_that_polls_throughout_sleeps_while_storage_is_slow() {
+        let busy_poll = after_a_request(2, Polling::Throughout);
+        busy_poll.jobs.count_here();
+        let job = JobInProgress::begin();
+        let begun = Instant::now();
+        let watch = async {
+            busy_poll.watch_once().await;
+            begun.elapsed()
+        };
+        let others = async {
+            pass(390).await;
+            assert_eq!(polling(&busy_poll), 1, "while a worker has the request");
+            pass(20).await;
+            assert_eq!(polling(&busy_poll), 0, "for eight windows at most");
+            pass(590).await;
+            drop(job);
+            pass(10).await;
+            assert_eq!(polling(&busy_poll), 1);
+            busy_poll.traffic();
+            let short = JobInProgress::begin();
+            pass(100).await;
+            assert_eq!(polling(&busy_poll), 1);
+            drop(short);
+            pass(100).await;
+        };
+        let (watched, ()) = tokio::join!(watch, others);
+        // The window begins at the reply.
+        assert!((1160..=1165).contains(&watched.as_micros()), "{watched:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_poll_ends_at_once_when_others_need_the_processor() {
         for still_pays in [true, false] {
-            let busy_poll = after_a_request(2, true);
+            let busy_poll = after_a_request(2, Polling::AfterReplies);
             let begun = Instant::now();
             let watch = async {
                 busy_poll.watch_once().await;
@@ -290,7 +334,7 @@ mod tests {
                 if still_pays {
                     JOBS.set(1);
                 } else {
-                    busy_poll.trial.borrow_mut().decide(false);
+                    busy_poll.trial.borrow_mut().decide(Polling::Never);
                     busy_poll.traffic();
                 }
                 pass(100).await;
@@ -303,7 +347,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_poll_begins_while_others_need_the_processor() {
-        let busy_poll = after_a_request(2, true);
+        let busy_poll = after_a_request(2, Polling::AfterReplies);
         JOBS.set(1);
         let begun = Instant::now();
         busy_poll.watch_once().await;
