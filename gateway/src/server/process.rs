@@ -29,8 +29,8 @@ pub(super) fn divide_descriptors(
         // Listeners of NFS and iSCSI, metrics, and the admin socket.
         listeners: settings.nfs.len() + settings.rdma.listen.len() + block.portals.len() + 2,
         cores: settings.cores.max(1),
-        // As many for metadata as for data.
-        workers: 2 * settings.worker_threads,
+        // As many for metadata as for data, and one beside a metadata worker that syncs.
+        workers: 2 * settings.worker_threads + 1,
         exports: exports.len(),
         units: block.targets.iter().map(|target| target.luns.len()).sum(),
         rdma: !settings.rdma.listen.is_empty() || settings.rdma.iser,

@@ -181,7 +181,7 @@ pub(crate) fn send_others_home() {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::{EngineChoice, IoEngine, StoreName};
     use futures_util::StreamExt;
@@ -190,7 +190,7 @@ mod tests {
     use std::time::Duration;
     use tokio::sync::{Barrier, oneshot};
 
-    fn here() -> ThreadId {
+    pub(crate) fn here() -> ThreadId {
         std::thread::current().id()
     }
 
@@ -199,7 +199,7 @@ mod tests {
     }
 
     /// Runs `test` on a core with a home.
-    fn on_a_core<T>(test: impl AsyncFnOnce(Home) -> T) -> T {
+    pub(crate) fn on_a_core<T>(test: impl AsyncFnOnce(Home) -> T) -> T {
         let runtime = runtime();
         runtime.block_on(async {
             let (home, returning) = Home::new(Handle::current());
@@ -211,7 +211,7 @@ mod tests {
     }
 
     /// Begins a request. When this returns, it waits or has ended.
-    fn begin<T: Send + 'static>(
+    pub(crate) fn begin<T: Send + 'static>(
         home: &Home,
         request: impl Future<Output = T> + Send + 'static,
     ) -> oneshot::Receiver<T> {
@@ -222,7 +222,7 @@ mod tests {
         ended
     }
 
-    async fn result_of<T: Send + 'static>(
+    pub(crate) async fn result_of<T: Send + 'static>(
         home: &Home,
         request: impl Future<Output = T> + Send + 'static,
     ) -> T {
@@ -231,7 +231,7 @@ mod tests {
 
     /// Returns a call that ends only after it was told that its request waits:
     /// a call that ends at once is no reason to leave the core.
-    fn call_until_the_request_waits<T>(
+    pub(crate) fn call_until_the_request_waits<T>(
         call: impl FnOnce() -> T + Send,
     ) -> (std::sync::mpsc::Sender<()>, impl FnOnce() -> T + Send) {
         let (waits, told) = std::sync::mpsc::channel();
@@ -242,7 +242,7 @@ mod tests {
         (waits, call)
     }
 
-    fn engine() -> IoEngine {
+    pub(crate) fn engine() -> IoEngine {
         IoEngine::new(EngineChoice::Threads, 2).unwrap()
     }
 
@@ -281,124 +281,6 @@ mod tests {
             let (short, long, elsewhere) = result_of(&home, request).await;
             assert_ne!(short, long, "a long call would keep short ones waiting");
             assert_ne!(long, elsewhere, "a store that hangs would keep another one waiting");
-        });
-    }
-
-    /// Returns the threads of a short call and of a long call behind it.
-    async fn short_then_long(home: &Home, engine: &IoEngine) -> (ThreadId, ThreadId) {
-        let (waits, call) = call_until_the_request_waits(here);
-        let engine = engine.clone();
-        let result = begin(home, async move {
-            let short = engine.run(call).await.unwrap();
-            let (long, in_job) =
-                engine.run_long_in_place(|| (here(), crate::on_a_worker())).await.unwrap();
-            assert!(in_job);
-            (short, long)
-        });
-        waits.send(()).unwrap();
-        result.await.unwrap()
-    }
-
-    #[test]
-    fn a_long_call_runs_on_a_worker_for_short_ones_if_another_is_free() {
-        let engine = engine();
-        on_a_core(async |home| {
-            let (short, long) = short_then_long(&home, &engine).await;
-            assert_eq!(short, long);
-            // The other one of two is busy.
-            let (open, gate) = std::sync::mpsc::channel::<()>();
-            let busy = engine.clone();
-            let held = begin(&home, async move {
-                let hold = move || {
-                    let _ = gate.recv();
-                };
-                busy.run(hold).await.unwrap();
-            });
-            let (short, long) = short_then_long(&home, &engine).await;
-            assert_ne!(short, long, "short calls would wait for it");
-            drop(open);
-            held.await.unwrap();
-        });
-    }
-
-    #[test]
-    fn a_long_call_on_a_worker_for_short_ones_keeps_nobody_waiting() {
-        let engine = engine();
-        on_a_core(async |home| {
-            let (waits, call) = call_until_the_request_waits(|| ());
-            let (open, gate) = std::sync::mpsc::channel::<()>();
-            let (begun, begins) = oneshot::channel();
-            let of_request = engine.clone();
-            let held = begin(&home, async move {
-                of_request.run(call).await.unwrap();
-                let hold = move || {
-                    let _ = begun.send(here());
-                    let _ = gate.recv();
-                };
-                of_request.run_long_in_place(hold).await.unwrap();
-            });
-            waits.send(()).unwrap();
-            let holder = begins.await.unwrap();
-            // Two workers of the store run short calls beside it.
-            let both = Arc::new(std::sync::Barrier::new(2));
-            let calls = [(); 2].map(|()| {
-                let (engine, both) = (engine.clone(), Arc::clone(&both));
-                let meet = move || {
-                    both.wait();
-                    here()
-                };
-                result_of(&home, async move { engine.run(meet).await.unwrap() })
-            });
-            let calls = futures_util::future::join_all(calls);
-            let calls = tokio::time::timeout(Duration::from_secs(60), calls).await;
-            let threads = calls.expect("they wait for the long call");
-            assert!(!threads.contains(&holder));
-            let (short, long) = short_then_long(&home, &engine).await;
-            assert_ne!(short, long, "one long call at a time");
-            drop(open);
-            held.await.unwrap();
-            // Its worker may need a moment until it counts as free again.
-            loop {
-                let (short, long) = short_then_long(&home, &engine).await;
-                if short == long {
-                    break;
-                }
-            }
-        });
-    }
-
-    #[test]
-    fn requests_that_wait_for_a_worker_do_not_wait_for_a_long_call_on_it() {
-        let engine = engine();
-        on_a_core(async |home| {
-            let (wake, woken) = tokio::sync::watch::channel(false);
-            let others: Vec<_> = (0..2)
-                .map(|_| {
-                    let mut woken = woken.clone();
-                    begin(&home, async move {
-                        woken.wait_for(|is| *is).await.unwrap();
-                        is_worker()
-                    })
-                })
-                .collect();
-            let (waits, call) = call_until_the_request_waits(|| ());
-            let (open, gate) = std::sync::mpsc::channel::<()>();
-            let held = begin(&home, async move {
-                engine.run(call).await.unwrap();
-                // Here, on a worker that has room for them.
-                wake.send(true).unwrap();
-                let hold = move || {
-                    let _ = gate.recv();
-                };
-                engine.run_long_in_place(hold).await.unwrap();
-            });
-            waits.send(()).unwrap();
-            for other in others {
-                let by_worker = tokio::time::timeout(Duration::from_secs(60), other).await;
-                assert!(!by_worker.expect("it waits for the long call").unwrap());
-            }
-            drop(open);
-            held.await.unwrap();
         });
     }
 

@@ -78,8 +78,9 @@ impl std::fmt::Debug for IoEngine {
 
 impl IoEngine {
     /// Starts an engine with `worker_threads` threads for metadata and as many
-    /// for data. One store uses at most that many of each; more are started
-    /// while several stores need them.
+    /// for data. One store uses at most that many of each, and another one for
+    /// metadata while one syncs what it has changed; more are started while
+    /// several stores need them.
     ///
     /// # Errors
     /// If threads cannot be started, or io_uring was required and the kernel

@@ -13,7 +13,8 @@ pub(crate) struct StoreSlot(pub(crate) usize);
 pub(crate) struct Limits {
     /// Most workers of one store.
     pub(crate) per_store: usize,
-    /// Most workers of all stores together. Each store may have one beyond it.
+    /// Most workers of all stores together. Each store may have one beyond it, and another
+    /// one in a long call.
     pub(crate) total: usize,
     /// Most jobs of one store that wait for a worker.
     pub(crate) queued: usize,
@@ -44,7 +45,8 @@ pub(crate) enum JobState {
 struct Queue<J> {
     jobs: VecDeque<(Demand, J)>,
     in_flight: HangDetector,
-    /// Set while one more worker, which is not in `in_flight`, is in a long call.
+    /// Set while one more worker is not in `in_flight`: it is in a long call, or the store
+    /// had no place for it after that.
     in_long_call: bool,
     /// Set while the store stands in `line`.
     in_line: bool,
@@ -58,7 +60,7 @@ pub(crate) struct Queues<J> {
     line: VecDeque<StoreSlot>,
     /// Number of running jobs, with those in long calls.
     running: usize,
-    /// Number of stores with a worker in a long call.
+    /// Number of stores with `in_long_call` set.
     in_long_calls: usize,
 }
 
@@ -129,9 +131,15 @@ impl<J> Queues<J> {
         }
     }
 
+    /// Returns whether a store that has a worker may have another one. Long calls do not
+    /// count: they leave the store that makes them the workers by which it is found hanging.
+    fn has_room_in_total(&self) -> bool {
+        self.running() < self.limits.total
+    }
+
     /// Takes the next job to run.
     pub(crate) fn take(&mut self) -> Option<(StoreSlot, J)> {
-        let room = self.running < self.limits.total;
+        let room = self.has_room_in_total();
         let may = |store: &StoreSlot| room || self.stores[store.0].in_flight.count() == 0;
         let at = self.line.iter().position(may)?;
         let store = self.line.remove(at)?;
@@ -158,12 +166,10 @@ impl<J> Queues<J> {
     /// not count for its hanging. Refused while the store has one in a long call, or none
     /// that is free.
     pub(crate) fn begin_long_call(&mut self, store: StoreSlot) -> bool {
-        let Limits { per_store, total, .. } = self.limits;
-        // The job that may begin instead needs a thread.
-        let has_thread = self.running < total;
+        let per_store = self.limits.per_store;
         let queue = self.queue(store);
         let has_free = queue.jobs.is_empty() && queue.in_flight.count() < per_store;
-        if queue.in_long_call || !has_free || !has_thread {
+        if queue.in_long_call || !has_free {
             return false;
         }
         queue.in_long_call = true;
@@ -173,7 +179,26 @@ impl<J> Queues<J> {
         true
     }
 
-    /// Records that a job that went on with a long call has ended, after the call.
+    /// Counts the worker as one of the store's again, after its long call. Refused while jobs
+    /// wait, or there are as many workers as there may be: the worker counts again when its
+    /// job has ended, which `end_long_call` records.
+    pub(crate) fn return_from_long_call(&mut self, store: StoreSlot) -> bool {
+        let per_store = self.limits.per_store;
+        let has_room = self.has_room_in_total();
+        let queue = self.queue(store);
+        // A job that waits has been promised the last free worker.
+        let has_free = queue.jobs.is_empty() && queue.in_flight.count() < per_store;
+        if !has_free || !has_room {
+            return false;
+        }
+        queue.in_long_call = false;
+        queue.in_flight.begin();
+        self.in_long_calls = self.in_long_calls.saturating_sub(1);
+        true
+    }
+
+    /// Records that a job that went on with a long call has ended, and that its worker was
+    /// not counted again after the call.
     pub(crate) fn end_long_call(&mut self, store: StoreSlot) {
         self.running = self.running.saturating_sub(1);
         self.in_long_calls = self.in_long_calls.saturating_sub(1);
@@ -192,6 +217,11 @@ impl<J> Queues<J> {
     /// Returns the number of running jobs, without those in long calls.
     pub(crate) fn running(&self) -> usize {
         self.running - self.in_long_calls
+    }
+
+    /// Returns the number of workers that are not counted because of long calls.
+    pub(crate) fn in_long_calls(&self) -> usize {
+        self.in_long_calls
     }
 
     /// Returns whether jobs wait for workers of their stores.
@@ -329,12 +359,87 @@ mod tests {
         queues.push(HUNG, Demand::Refusable, 0).unwrap();
         queues.take().unwrap();
         assert!(queues.begin_long_call(HUNG));
-        for job in 1..10 {
-            (0..HANGING_LOOKS).for_each(|_| assert!(queues.look().is_empty()));
+        for job in 1..3 {
             queues.push(HUNG, Demand::Refusable, job).unwrap();
-            assert_eq!(queues.take(), Some((HUNG, job)));
-            assert!(!queues.end(HUNG));
+            assert_eq!(queues.take(), Some((HUNG, job)), "beside the long call");
         }
+        for job in 3..20 {
+            assert_eq!(queues.push(HUNG, Demand::Refusable, job), Ok(JobState::Waiting));
+            (1..HANGING_LOOKS).for_each(|_| assert!(queues.look().is_empty()));
+            assert!(!queues.end(HUNG), "short calls end");
+            assert_eq!(queues.take(), Some((HUNG, job)));
+        }
+    }
+
+    #[test]
+    fn long_calls_leave_all_workers_to_short_ones() {
+        let mut queues = Queues::new(Limits { total: 2, ..LIMITS });
+        for (job, store) in [(0, SOUND), (1, HUNG)] {
+            queues.push(store, Demand::Refusable, job).unwrap();
+            assert_eq!(queues.take(), Some((store, job)));
+            assert!(queues.begin_long_call(store), "as many as there are stores");
+        }
+        assert_eq!((queues.running(), queues.in_long_calls()), (0, 2));
+        for job in 2..5 {
+            queues.push(HUNG, Demand::Refusable, job).unwrap();
+        }
+        assert_eq!((queues.take(), queues.take()), (Some((HUNG, 2)), Some((HUNG, 3))));
+        queues.push(SOUND, Demand::Refusable, 5).unwrap();
+        assert_eq!(queues.take(), Some((SOUND, 5)));
+        // A store that hangs is found although it hangs in a long call, too.
+        let found = look_until_hanging(&mut queues);
+        assert_eq!((found[0].store, found[0].in_flight), (HUNG, 2));
+        assert_eq!(found[0].refused, [4]);
+    }
+
+    #[test]
+    fn a_worker_counts_again_after_its_long_call() {
+        let mut queues = Queues::new(LIMITS);
+        queues.push(HUNG, Demand::Refusable, 1).unwrap();
+        queues.take().unwrap();
+        assert!(queues.begin_long_call(HUNG));
+        assert!(queues.return_from_long_call(HUNG));
+        assert_eq!((queues.running(), queues.in_long_calls()), (1, 0));
+        queues.push(HUNG, Demand::Refusable, 2).unwrap();
+        assert_eq!(queues.take(), Some((HUNG, 2)));
+        assert_eq!(queues.push(HUNG, Demand::Refusable, 3), Ok(JobState::Waiting));
+        assert_eq!((queues.take(), queues.busy_workers()), (None, 2));
+        assert!(!queues.end(HUNG));
+        assert_eq!(queues.take(), Some((HUNG, 3)));
+        assert!(!queues.end(HUNG));
+        assert!(queues.begin_long_call(HUNG), "none is in a long call any more");
+    }
+
+    #[test]
+    fn no_worker_counts_again_where_there_are_enough() {
+        let mut queues = Queues::new(LIMITS);
+        queues.push(HUNG, Demand::Refusable, 1).unwrap();
+        queues.take().unwrap();
+        assert!(queues.begin_long_call(HUNG));
+        for job in 2..4 {
+            queues.push(HUNG, Demand::Refusable, job).unwrap();
+            queues.take().unwrap();
+        }
+        assert!(!queues.return_from_long_call(HUNG), "the store has both of its workers");
+        // A job is about to begin.
+        assert!(!queues.end(HUNG));
+        queues.push(HUNG, Demand::Refusable, 4).unwrap();
+        assert!(!queues.return_from_long_call(HUNG));
+        assert_eq!(queues.busy_workers(), 3);
+        assert_eq!(queues.take(), Some((HUNG, 4)));
+        assert_eq!(queues.busy_workers(), 3);
+        queues.end_long_call(HUNG);
+        assert_eq!((queues.running(), queues.busy_workers()), (2, 2));
+        // Another store has all that there may be.
+        let mut queues = Queues::new(Limits { total: 1, ..LIMITS });
+        queues.push(HUNG, Demand::Refusable, 1).unwrap();
+        queues.take().unwrap();
+        assert!(queues.begin_long_call(HUNG));
+        queues.push(SOUND, Demand::Refusable, 2).unwrap();
+        queues.take().unwrap();
+        assert!(!queues.return_from_long_call(HUNG));
+        assert!(!queues.end(SOUND));
+        assert!(queues.return_from_long_call(HUNG));
     }
 
     #[test]
@@ -349,11 +454,6 @@ mod tests {
         // One that is free, but about to begin.
         assert!(!queues.end(HUNG));
         queues.push(HUNG, Demand::Refusable, 2).unwrap();
-        assert!(!queues.begin_long_call(HUNG));
-        // The last one of all stores.
-        let mut queues = Queues::new(Limits { total: 1, ..LIMITS });
-        queues.push(HUNG, Demand::Refusable, 0).unwrap();
-        queues.take().unwrap();
         assert!(!queues.begin_long_call(HUNG));
     }
 

@@ -20,13 +20,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use zgate_store::Caller;
 
-/// Most workers for short calls that continue requests. Where more are busy, a
-/// request returns to its core after each call: in one directory all of them
-/// would wait for the same lock, and the core answers several requests together.
+/// Most workers for short calls that continue requests, beside those in long
+/// calls. Where more are busy, a request returns to its core after each call: in
+/// one directory all of them would wait for the same lock, and the core answers
+/// several requests together.
 const MAX_CONTINUING: usize = 4;
 
 /// Most workers of all stores together in one pool; each store may have one
-/// beyond it.
+/// beyond it, and another one in a long call.
 pub(crate) const MAX_WORKERS: usize = 256;
 /// Most jobs of one store that wait for a worker. Requests are bounded on
 /// admission; this bound is for all connections together.
@@ -142,9 +143,9 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Starts the permanent threads, as many as one store may use, and the
-    /// attendant that starts more: a thread inherits identity and priority of
-    /// its creator, and the attendant's are the process's own.
+    /// Starts the permanent threads, as many as one store may use with one in a
+    /// long call, and the attendant that starts more: a thread inherits identity
+    /// and priority of its creator, and the attendant's are the process's own.
     pub(crate) fn start(
         name: &str,
         kind: WorkerKind,
@@ -152,7 +153,10 @@ impl Workers {
         stores: &Arc<Stores>,
     ) -> io::Result<Self> {
         let queues = Queues::new(limits);
-        let base = queues.limits().per_store;
+        let per_store = queues.limits().per_store;
+        // One more for short calls while another one is in a long call. A store with a
+        // single worker has none to spare for long calls.
+        let base = per_store + usize::from(!kind.takes_long_calls && per_store > 1);
         let pool = Pool {
             queues,
             asleep: Vec::new(),
@@ -234,7 +238,8 @@ impl Workers {
         match pool.queues.push(store, demand, job)? {
             JobState::Ready { first } => {
                 worker = pool.asleep.pop();
-                let room = first || pool.threads < pool.queues.limits().total;
+                let most = pool.queues.limits().total + pool.queues.in_long_calls();
+                let room = first || pool.threads < most;
                 // A worker that has just finished a job takes it before it
                 // falls asleep.
                 if worker.is_none() && room && pool.queues.busy_workers() > pool.threads {
@@ -377,7 +382,7 @@ fn serve(shared: &Shared) {
 struct Next {
     store: StoreSlot,
     job: Job,
-    /// Number of jobs that run, with this one.
+    /// Number of jobs that run, with this one and without long calls.
     running: usize,
 }
 
@@ -429,171 +434,4 @@ fn sleep<'a>(shared: &'a Shared, mut pool: MutexGuard<'a, Pool>) -> Option<Mutex
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::jobs::CoreJobs;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    fn block_on<T>(future: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
-    }
-
-    const KIND: WorkerKind = WorkerKind { engine: 0, takes_long_calls: true };
-    const A: (StoreSlot, Demand) = (StoreSlot(0), Demand::Refusable);
-    const B: (StoreSlot, Demand) = (StoreSlot(1), Demand::Refusable);
-
-    fn pool_of(per_store: usize) -> Workers {
-        let stores = Arc::new(Stores::default());
-        let limits = Limits { per_store, total: MAX_WORKERS, queued: MAX_QUEUED };
-        Workers::start("test", KIND, limits, &stores).unwrap()
-    }
-
-    /// Calls that block until the gate is opened.
-    struct Gate(std::sync::mpsc::Sender<()>, Arc<Mutex<std::sync::mpsc::Receiver<()>>>);
-
-    impl Gate {
-        fn closed() -> Self {
-            let (open, wait) = std::sync::mpsc::channel();
-            Self(open, Arc::new(Mutex::new(wait)))
-        }
-
-        fn call(&self) -> impl FnOnce() + Send + 'static {
-            let wait = Arc::clone(&self.1);
-            move || {
-                let _ = wait.lock().unwrap().recv();
-            }
-        }
-    }
-
-    /// Polls once, so that the job is queued.
-    fn begin<T>(job: &mut std::pin::Pin<Box<impl Future<Output = T>>>) -> bool {
-        let mut task = std::task::Context::from_waker(std::task::Waker::noop());
-        job.as_mut().poll(&mut task).is_ready()
-    }
-
-    #[test]
-    fn a_store_that_hangs_takes_only_itself() {
-        let pool = pool_of(2);
-        let gate = Gate::closed();
-        let mut stuck: Vec<_> = (0..2).map(|_| Box::pin(pool.run(A, None, gate.call()))).collect();
-        let mut waits = Box::pin(pool.run(A, None, || ()));
-        assert!(stuck.iter_mut().all(|job| !begin(job)) && !begin(&mut waits));
-        for number in 0..100 {
-            assert_eq!(block_on(pool.run(B, None, move || number)).unwrap(), number);
-        }
-        // Waiting jobs are refused once the store is known to hang, and later
-        // ones at once; a job that closes a file is kept.
-        let closed = Arc::new(std::sync::atomic::AtomicBool::new(false));
-        let closing = Arc::clone(&closed);
-        pool.detach(A.0, move || closing.store(true, std::sync::atomic::Ordering::SeqCst));
-        while pool.shared.lock().queues.running() < 2 {
-            std::thread::yield_now();
-        }
-        (0..crate::hang_detector::HANGING_LOOKS).for_each(|_| pool.shared.look());
-        assert_eq!(block_on(waits).unwrap_err().raw_os_error(), Some(libc::ENOBUFS));
-        assert!(block_on(pool.run(A, None, || ())).is_err());
-        assert_eq!(block_on(pool.run(B, None, || 7)).unwrap(), 7);
-        drop(gate.0);
-        stuck.into_iter().for_each(|job| block_on(job).unwrap());
-        assert_eq!(block_on(pool.run(A, None, || 8)).unwrap(), 8, "it answers again");
-        assert!(closed.load(std::sync::atomic::Ordering::SeqCst));
-    }
-
-    /// Fails as many calls as the number says.
-    pub(super) fn fail_if_asked(failing: &AtomicUsize) -> io::Result<()> {
-        let count_down = |left: usize| left.checked_sub(1);
-        match failing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count_down) {
-            Ok(_) => Err(io::ErrorKind::WouldBlock.into()),
-            Err(_) => Ok(()),
-        }
-    }
-
-    #[test]
-    fn a_worker_that_cannot_be_started_is_tried_again() {
-        let pool = pool_of(1);
-        let gate = Gate::closed();
-        let mut stuck = Box::pin(pool.run(A, None, gate.call()));
-        assert!(!begin(&mut stuck));
-        while pool.shared.lock().queues.running() < 1 {
-            std::thread::yield_now();
-        }
-        pool.shared.failing_starts.store(2, Ordering::SeqCst);
-        let mut waits = Box::pin(pool.run(B, None, || 7));
-        assert!(!begin(&mut waits));
-        let fails = || pool.shared.failing_starts.load(Ordering::SeqCst) > 0;
-        while fails() || pool.shared.lock().missing > 0 {
-            // As the attendant does by itself a moment later.
-            pool.shared.look();
-            pool.shared.attention.notify_one();
-            std::thread::yield_now();
-        }
-        assert_eq!(block_on(waits).unwrap(), 7);
-        drop(gate.0);
-        block_on(stuck).unwrap();
-    }
-
-    #[test]
-    fn idle_stores_cost_nothing() {
-        let pool = pool_of(2);
-        for store in 0..1000 {
-            assert_eq!(block_on(pool.run((StoreSlot(store), A.1), None, || 1)).unwrap(), 1);
-        }
-        // A worker that has answered may not be back yet when the next store asks: another
-        // one is started then. Their number does not grow with that of the stores.
-        let threads = pool.shared.lock().threads;
-        assert!((2..10).contains(&threads), "{threads} workers");
-    }
-
-    #[test]
-    fn jobs_count_for_the_core_whose_request_asks() {
-        let pool = Arc::new(pool_of(1));
-        let core = Arc::new(CoreJobs::default());
-        core.count_here();
-        let gate = Gate::closed();
-        let (of_worker, call) = (Arc::clone(&pool), gate.call());
-        block_on(pool.run(A, None, move || of_worker.detach(B.0, call))).unwrap();
-        assert!(core.in_progress() > 0, "its worker has asked another one");
-        drop(gate.0);
-        block_on(core.ended());
-        assert_eq!(core.in_progress(), 0);
-    }
-
-    #[test]
-    fn many_jobs_all_answer() {
-        let pool = pool_of(3);
-        let total = block_on(async {
-            let mut total = 0;
-            for number in 0..1000u64 {
-                total += pool.run(A, None, move || number).await.unwrap();
-            }
-            total
-        });
-        assert_eq!(total, 499_500);
-    }
-
-    #[test]
-    fn a_panic_reaches_the_caller_and_the_worker_lives_on() {
-        let pool = pool_of(1);
-        let panicked = catch_unwind(AssertUnwindSafe(|| {
-            let _ = block_on(pool.run(A, None, || panic!("expected by the test")));
-        }));
-        assert!(panicked.is_err());
-        assert_eq!(block_on(pool.run(A, None, || 5)).unwrap(), 5);
-    }
-
-    #[test]
-    fn jobs_run_as_the_identity_named() {
-        if !credentials::can_switch() {
-            return;
-        }
-        let pool = pool_of(1);
-        let who = Caller { uid: 4321, gid: 5, groups: Arc::from([]) };
-        let fsuid = || {
-            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-            let line = status.lines().find(|line| line.starts_with("Uid:")).unwrap().to_owned();
-            line.split_whitespace().last().unwrap().parse::<u32>().unwrap()
-        };
-        assert_eq!(block_on(pool.run(A, Some(who), fsuid)).unwrap(), 4321);
-        assert_eq!(block_on(pool.run(A, None, fsuid)).unwrap(), 0);
-    }
-}
+mod tests;

@@ -2,6 +2,8 @@
 //! a sync runs share the next one. Syncs of one object do not overlap: an error
 //! that the kernel reports once is recorded before the next sync begins.
 
+use futures_util::FutureExt;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{RwLock, RwLockReadGuard};
@@ -50,7 +52,8 @@ impl<T> std::fmt::Debug for GroupSync<T> {
 }
 
 /// Records the end of a sync when dropped, even if its caller does not wait for it any
-/// more.
+/// more. The sync of a caller that goes away may still run: an error that the kernel
+/// reports once may be lost with it.
 struct Running<'a, T> {
     group: &'a GroupSync<T>,
     /// Requests that it serves, until its result is known: without one, the next sync
@@ -75,7 +78,8 @@ impl<T> GroupSync<T> {
     /// called with all waiting requests unless another caller runs it first.
     ///
     /// # Errors
-    /// The error of that sync, for all requests it served.
+    /// The error of that sync, for all requests it served; [`StoreError::Io`] if it panicked
+    /// for another caller.
     pub(crate) async fn join(
         &self,
         what: impl IntoIterator<Item = T>,
@@ -100,11 +104,13 @@ impl<T> GroupSync<T> {
             (line.begun, std::mem::take(&mut line.waiting))
         };
         let mut running = Running { group: self, unserved: what.clone() };
-        let result = sync(what).await;
+        let outcome = AssertUnwindSafe(async { sync(what).await }).catch_unwind().await;
+        // A panic would be repeated, too: it is the result for all that the sync served.
+        let result = outcome.as_ref().map_or(Err(StoreError::Io), |result| *result);
         running.unserved.clear();
         drop(running);
         *last = Last { number, result };
-        result
+        outcome.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// Excludes other syncs while a write syncs itself.
@@ -134,6 +140,7 @@ impl<T> GroupSync<T> {
 mod tests {
     use super::*;
     use std::cell::RefCell;
+    use std::panic::catch_unwind;
     use std::pin::Pin;
     use std::task::{Context, Poll, Waker};
     use tokio::sync::oneshot;
@@ -224,6 +231,29 @@ mod tests {
         assert_eq!(disk.synced(), [vec![1], vec![2, 3], vec![2, 3]]);
         disk.end(2, Err(StoreError::Io));
         assert_eq!(poll(&mut third), Poll::Ready(Err(StoreError::Io)));
+    }
+
+    #[test]
+    fn a_sync_that_panics_is_not_repeated() {
+        let (group, disk) = (GroupSync::default(), Disk::default());
+        let join = |what: u32| -> Request<'_> {
+            Box::pin(group.join([what], async |all| disk.sync(all).await))
+        };
+        let panics = async |_: Vec<u32>| -> StoreResult<()> { panic!("told to") };
+        let (mut first, mut third) = (join(1), join(3));
+        let mut second: Request<'_> = Box::pin(group.join([2], panics));
+        for request in [&mut first, &mut second, &mut third] {
+            assert!(poll(request).is_pending());
+        }
+        disk.end(0, Ok(()));
+        assert_eq!(poll(&mut first), Poll::Ready(Ok(())));
+        assert!(catch_unwind(AssertUnwindSafe(|| poll(&mut second))).is_err());
+        assert_eq!(poll(&mut third), Poll::Ready(Err(StoreError::Io)), "it was for both of them");
+        let mut fourth = join(4);
+        assert!(poll(&mut fourth).is_pending());
+        assert_eq!(disk.synced(), [[1], [4]]);
+        disk.end(1, Ok(()));
+        assert_eq!(poll(&mut fourth), Poll::Ready(Ok(())));
     }
 
     #[test]

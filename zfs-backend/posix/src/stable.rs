@@ -73,7 +73,8 @@ impl Tree {
 
     /// Syncs objects beside each other: a file system combines syncs that come together.
     /// Those of one request alone are synced by the worker that has made its change, if
-    /// that can be spared; a group is worth a change of threads, and wakes the others there.
+    /// that can be spared. A group goes to a worker for long calls, which then continues
+    /// several of its requests.
     async fn sync_round(
         self: &Arc<Self>,
         mount: &Arc<Mount>,
@@ -202,6 +203,100 @@ fn descriptor(entry: &Entry) -> Option<Arc<OwnedFd>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{PosixOptions, PosixStore};
+    use std::sync::mpsc;
+    use std::time::Duration;
+    use tokio::runtime::Handle;
+    use tokio::sync::oneshot;
+    use zgate_io::continuation::Home;
+    use zgate_io::{EngineChoice, IoEngine};
+    use zgate_store::{BufferPool, FileStore};
+
+    /// Workers of each kind for a store.
+    const WORKERS: usize = 2;
+
+    type Ended = oneshot::Receiver<StoreResult<()>>;
+
+    /// Begins a request. When this returns, it waits or has ended.
+    fn begin(
+        home: &Home,
+        request: impl Future<Output = StoreResult<()>> + Send + 'static,
+    ) -> Ended {
+        let (done, ended) = oneshot::channel();
+        home.begin(async move {
+            let _ = done.send(request.await);
+        });
+        ended
+    }
+
+    async fn expect_synced(ended: Ended) {
+        let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
+        assert_eq!(ended.expect("it waits for ever").unwrap(), Ok(()));
+    }
+
+    /// Syncs one request, then a group, while no worker for long calls is free.
+    async fn sync_without_workers_for_long_calls(home: Home, store: Arc<PosixStore>) {
+        let busy = [(); WORKERS].map(|()| {
+            let (open, gate) = mpsc::channel::<()>();
+            let engine = store.engine().clone();
+            let hold = move || {
+                let _ = gate.recv();
+            };
+            (open, begin(&home, async move { engine.run_long(hold).await.or_store() }))
+        });
+        // Each begins with a call that ends after its request waits: a worker continues it.
+        let (waits, told) = mpsc::channel::<()>();
+        let of_request = Arc::clone(&store);
+        let alone = begin(&home, async move {
+            of_request.engine().run(move || told.recv().unwrap()).await.or_store()?;
+            of_request.sync_objects(&[of_request.root()]).await
+        });
+        waits.send(()).unwrap();
+        expect_synced(alone).await;
+        let (waits, told) = mpsc::channel::<()>();
+        let mount = Arc::clone(&store.tree.root.mount);
+        let writer = begin(&home, async move {
+            let _beside = mount.names.group.beside().await;
+            mount.engine.run(move || told.recv().unwrap()).await.or_store()
+        });
+        let mut group = [(); 3].map(|()| {
+            let store = Arc::clone(&store);
+            begin(&home, async move { store.sync_objects(&[store.root()]).await })
+        });
+        // The worker that continues the writer then continues the first of the group.
+        waits.send(()).unwrap();
+        expect_synced(writer).await;
+        let early = tokio::time::timeout(Duration::from_millis(200), &mut group[0]).await;
+        assert!(early.is_err(), "a worker for short calls has synced a group");
+        for (open, held) in busy {
+            drop(open);
+            expect_synced(held).await;
+        }
+        for ended in group {
+            expect_synced(ended).await;
+        }
+    }
+
+    #[test]
+    fn one_request_is_synced_in_place_and_a_group_by_a_worker_for_long_calls() {
+        // On the disk of this program: names of a memory file system need no sync.
+        let program = std::env::current_exe().unwrap();
+        let at = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+        let engine = IoEngine::new(EngineChoice::Threads, WORKERS).unwrap();
+        let options = PosixOptions::new(engine, BufferPool::new(1 << 20));
+        let store = PosixStore::open(at.path(), options).unwrap();
+        if store.tree.root.mount.names.how == NameSync::Nothing {
+            return;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (home, returning) = Home::new(Handle::current());
+            tokio::select! {
+                () = sync_without_workers_for_long_calls(home, store) => {}
+                () = returning.run() => panic!("the core has ended"),
+            }
+        });
+    }
 
     #[test]
     fn a_change_that_is_made_is_never_to_be_tried_again() {

@@ -294,8 +294,13 @@ fn anything_can_be_brought_to_stable_storage() {
 
 #[test]
 fn a_change_alone_is_synced_by_the_worker_that_made_it() {
-    // On a disk: names of a memory file system need no sync.
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
+    // On a disk: names of a memory file system need no sync, and the test could not fail.
     let at = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let found = rustix::fs::statfs(at.path()).unwrap();
+    if found.f_type.cast_unsigned() == TMPFS_MAGIC {
+        return;
+    }
     let store = open_store(at.path(), HandleMode::Auto);
     let here = || std::thread::current().id();
     block_on(async {
