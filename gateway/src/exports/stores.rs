@@ -199,6 +199,7 @@ pub(crate) fn open_store(
         dataset: export.dataset.as_ref().map(|dataset| dataset.name.to_string()),
         losses: Losses::default(),
         devices: MountedDevices::default(),
+        freeing: Arc::default(),
         handle_secret: options.handle_secret.map(|secret| secret_of(secret, id)),
         fd_cache_entries: options
             .fd_cache_entries

@@ -3,9 +3,9 @@
 //! Closing the last descriptor of a removed file frees its inode: that takes
 //! microseconds, and milliseconds for a large file, and nobody waits for the
 //! result. The worker does it once it has continued the requests that the job
-//! woke. Until then it counts as busy with the job's store, and takes no other
-//! job: a store that hangs in such work is found hanging, and others are not
-//! affected.
+//! woke. Until then it takes no other job and counts as busy with the job's
+//! store, or, where a long call ran on it and it is not counted again, as in
+//! that call: others are not affected.
 
 use crate::workers::on_a_worker;
 use std::cell::RefCell;
@@ -53,13 +53,19 @@ pub(crate) fn do_what_is_left() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::continuation::{Home, is_worker};
+    use crate::jobs::CoreJobs;
     use crate::{EngineChoice, IoEngine};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, mpsc};
     use std::task::{Context, Waker};
+    use std::time::Duration;
+
+    /// Time after which work that waits for a test goes on: the test fails then.
+    const PATIENCE: Duration = Duration::from_secs(20);
 
     fn block_on<T>(future: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
     }
 
     #[test]
@@ -70,7 +76,7 @@ mod tests {
         let also = tell.clone();
         let job = move || {
             after_reply(move || {
-                let _ = gate.recv();
+                let _ = gate.recv_timeout(PATIENCE);
                 tell.send(if on_a_worker() { "work" } else { "work outside of a job" }).unwrap();
             });
             std::thread::current().id()
@@ -87,6 +93,35 @@ mod tests {
         open.send(()).unwrap();
         assert_eq!(block_on(next).unwrap(), first, "it is the only worker");
         assert_eq!(told.try_iter().collect::<Vec<_>>(), ["work", "next job"]);
+    }
+
+    #[test]
+    fn the_worker_continues_the_request_and_tells_its_core_before() {
+        let engine = IoEngine::new(EngineChoice::Threads, 1).unwrap();
+        let core = Arc::new(CoreJobs::default());
+        core.count_here();
+        let (open, gate) = mpsc::channel::<()>();
+        let (waits, request_waits) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        block_on(async {
+            let (home, _returning) = Home::new(tokio::runtime::Handle::current());
+            home.begin(async move {
+                // A call that ends before its request waits is no reason to leave the core.
+                let call = move || {
+                    let _ = request_waits.recv();
+                    after_reply(move || {
+                        let _ = gate.recv_timeout(PATIENCE);
+                    });
+                };
+                engine.run(call).await.unwrap();
+                tell.send(is_worker()).unwrap();
+            });
+            waits.send(()).unwrap();
+            assert_eq!(told.recv_timeout(PATIENCE / 2), Ok(true), "the reply waits for it");
+            let ended = tokio::time::timeout(PATIENCE / 2, core.ended()).await;
+            assert!(ended.is_ok(), "the core waits for it");
+        });
+        drop(open);
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl CoreJobs {
     }
 }
 
-/// A job, counted until it is dropped.
+/// A job, counted until it is dropped; its core counts it until it is answered.
 #[derive(Debug)]
 pub struct JobInProgress {
     core: Option<Arc<CoreJobs>>,
@@ -71,16 +71,22 @@ impl JobInProgress {
     pub(crate) fn continue_here(&self) {
         CORE.set(self.core.clone());
     }
+
+    /// Tells the core that the job's replies are sent. The process counts the job until it is
+    /// dropped: its worker still needs a processor.
+    pub(crate) fn answered(&mut self) {
+        if let Some(core) = self.core.take()
+            && core.in_progress.fetch_sub(1, Ordering::AcqRel) == 1
+        {
+            core.ended.notify_one();
+        }
+    }
 }
 
 impl Drop for JobInProgress {
     fn drop(&mut self) {
         IN_PROGRESS.fetch_sub(1, Ordering::Relaxed);
-        if let Some(core) = &self.core
-            && core.in_progress.fetch_sub(1, Ordering::AcqRel) == 1
-        {
-            core.ended.notify_one();
-        }
+        self.answered();
     }
 }
 
@@ -105,5 +111,21 @@ mod tests {
         assert!(ended.as_mut().poll(&mut task).is_pending());
         drop(second);
         assert!(ended.as_mut().poll(&mut task).is_ready());
+    }
+
+    #[test]
+    fn a_job_that_is_answered_counts_for_the_process_until_it_ends() {
+        // More than all tests beside this one have.
+        const MANY: usize = 10_000;
+        let core = Arc::new(CoreJobs::default());
+        core.count_here();
+        let mut jobs: Vec<_> = (0..MANY).map(|_| JobInProgress::begin()).collect();
+        assert_eq!(core.in_progress(), MANY);
+        jobs.iter_mut().for_each(JobInProgress::answered);
+        assert_eq!(core.in_progress(), 0);
+        assert!(in_progress() >= MANY);
+        drop(jobs);
+        assert!(in_progress() < MANY);
+        assert_eq!(core.in_progress(), 0, "each ends once");
     }
 }

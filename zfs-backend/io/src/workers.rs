@@ -361,7 +361,7 @@ fn serve(shared: &Shared) {
     let mut ended = None;
     while let Some(Next { store, job, running }) = next(shared, ended.take()) {
         let continues = shared.kind.takes_long_calls || running <= MAX_CONTINUING;
-        let Job { who, work, counted } = job;
+        let Job { who, work, mut counted } = job;
         counted.continue_here();
         continuation::after(shared.kind.at(store), continues, || {
             let _job = InJob::begin();
@@ -369,11 +369,12 @@ fn serve(shared: &Shared) {
             work(identity);
         });
         // The worker has sent the replies of the requests that it continued.
-        drop(counted);
+        counted.answered();
         {
             let _job = InJob::begin();
             do_what_is_left();
         }
+        drop(counted);
         ended = Some(store);
     }
 }

@@ -280,10 +280,12 @@ mod tests {
             tree.rename(who, &top, b"b", &top, b"c").unwrap();
             let open = files.each_ref().map(Weak::strong_count);
             assert_eq!(open, [1, 1, 1], "the reply waits for none of them");
+            assert_eq!(tree.freeing.load(Ordering::Acquire), 2, "they are in use until then");
             files
         });
         // The next job begins when the descriptors are closed.
         on_the_worker(&store, |_, _| ());
         assert_eq!(files.map(|file| file.strong_count()), [0, 1, 0]);
+        assert_eq!(store.tree.freeing.load(Ordering::Acquire), 0);
     }
 }

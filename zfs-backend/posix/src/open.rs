@@ -107,6 +107,7 @@ impl PosixStore {
             identities: Identities::new(codec, options.devices.clone()),
             listings: Arc::default(),
             losses: options.losses.clone(),
+            freeing: Arc::clone(&options.freeing),
             modifications,
             snapshots_visible: options.snapshots_visible,
             switches_identity: credentials::can_switch(),

@@ -127,9 +127,13 @@ impl Drop for PosixFile {
                 drop(files);
             });
         } else if gone(&entry) {
+            let freeing = tree.begin_freeing();
             let closing = (self.reader.take(), self.writer.take());
             tree.orphan(&entry);
-            engine.detach(move || drop((entry, closing)));
+            engine.detach(move || {
+                drop((entry, closing));
+                drop(freeing);
+            });
         }
     }
 }

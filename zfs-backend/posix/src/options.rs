@@ -6,6 +6,7 @@ use crate::identities::MountedDevices;
 use crate::losses::Losses;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use thiserror::Error;
 use zgate_io::IoEngine;
 use zgate_store::attr::FsId;
@@ -55,6 +56,9 @@ pub struct PosixOptions {
     /// Devices of its file systems; a reopened tree keeps the same ones, and two trees
     /// never share them.
     pub devices: MountedDevices,
+    /// Number of removed files whose descriptors are being closed, after the reply or when the
+    /// last client has closed the file; a reopened tree keeps the same one.
+    pub freeing: Arc<AtomicUsize>,
 }
 
 impl PosixOptions {
@@ -74,6 +78,7 @@ impl PosixOptions {
             dataset: None,
             losses: Losses::default(),
             devices: MountedDevices::default(),
+            freeing: Arc::default(),
         }
     }
 }

@@ -18,7 +18,7 @@ use rustix::fs::Statx;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use zgate_io::credentials;
 use zgate_io::file_handle::{KernelHandle, name_to_handle, open_by_handle};
@@ -64,6 +64,8 @@ pub(crate) struct Tree {
     pub(crate) listings: Arc<Budget>,
     /// Loss counter of the store.
     pub(crate) losses: Losses,
+    /// See [`PosixOptions::freeing`](crate::PosixOptions::freeing).
+    pub(crate) freeing: Arc<AtomicUsize>,
     /// Number of modifications made through the store.
     pub(crate) modifications: Arc<AtomicU64>,
     pub(crate) snapshots_visible: bool,
@@ -183,12 +185,25 @@ impl Tree {
         let is_kept = entry.reports_losses_once();
         let unsynced = if is_kept { self.unsynced.forget(node) } else { None };
         let Some(entry) = self.cache.orphan(node).or(unsynced) else { return };
-        if entry.kind == FileKind::Regular && on_a_worker() {
+        let (kind, mount, freeing) = (entry.kind, Arc::clone(&entry.mount), self.begin_freeing());
+        let work = move || {
+            entry.drop_descriptors();
+            // In this order: the count ends when the descriptors are closed.
+            drop(entry);
+            drop(freeing);
+        };
+        if kind == FileKind::Regular && on_a_worker() {
             // To free the space of a large file takes long: the reply does not wait for it.
-            after_reply(move || entry.drop_descriptors());
+            after_reply(work);
         } else {
-            close(&Arc::clone(&entry.mount), true, move || entry.drop_descriptors());
+            close(&mount, true, work);
         }
+    }
+
+    /// Counts a removed file that is being closed, until the returned value is dropped.
+    pub(crate) fn begin_freeing(&self) -> Freeing {
+        self.freeing.fetch_add(1, Ordering::AcqRel);
+        Freeing(Arc::clone(&self.freeing))
     }
 
     /// Returns whether `name` in `dir` is a snapshot directory that is hidden.
@@ -509,6 +524,15 @@ impl Tree {
         let gone = error == StoreError::NotFound
             && syscall::stat(&dir.fd).is_ok_and(|stat| stat.stx_nlink == 0);
         if gone { StoreError::Stale } else { error }
+    }
+}
+
+/// Counts a removed file that is being closed.
+pub(crate) struct Freeing(Arc<AtomicUsize>);
+
+impl Drop for Freeing {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

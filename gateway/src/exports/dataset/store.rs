@@ -128,7 +128,7 @@ impl DatasetTree {
     /// If it cannot be opened.
     pub(crate) fn open(path: &Path, options: PosixOptions) -> Result<Arc<Self>, OpenError> {
         let (losses, devices) = (Losses::default(), MountedDevices::default());
-        let options = PosixOptions { losses, devices, ..options };
+        let options = PosixOptions { losses, devices, freeing: Arc::default(), ..options };
         let store = PosixStore::open(path, options.clone())?;
         Ok(Arc::new(Self {
             root: store.root(),
@@ -337,7 +337,14 @@ impl DatasetTree {
     /// Returns whether running requests and closing ended within `patience`.
     pub(super) fn settled(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
-        while self.in_flight.load(Ordering::Acquire) + self.closing.load(Ordering::Acquire) != 0 {
+        // In this order: a request, or a file that is closed, may leave a removed file to a
+        // worker before it ends.
+        let left = || {
+            self.in_flight.load(Ordering::Acquire)
+                + self.closing.load(Ordering::Acquire)
+                + self.options.freeing.load(Ordering::Acquire)
+        };
+        while left() != 0 {
             if Instant::now() >= deadline {
                 return false;
             }

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use zgate_io::continuation::Home;
 use zgate_posix::PosixOptions;
 use zgate_store::file_store::{CreateMode, NamedObject, OpenAccess, OpenFile, ReadHow, Stability};
 use zgate_store::{BufferPool, Caller, FileStore, NodeHandle, Payload, SetAttr, StoreError};
@@ -158,6 +159,42 @@ fn what_lost_its_name_is_kept_until_it_is_closed() {
         std::thread::sleep(Duration::from_millis(20));
     }
     panic!("{} descriptors are kept", fixture.kept());
+}
+
+#[test]
+fn a_removed_file_is_in_use_until_a_worker_has_closed_it() {
+    let Some(fixture) = Fixture::new() else { return };
+    drop(fixture.create("gone"));
+    let (engine, files) = (fixture.home.engine().clone(), Arc::clone(&fixture.home));
+    let (open, gate) = mpsc::channel::<()>();
+    run(async {
+        let (home, returning) = Home::new(tokio::runtime::Handle::current());
+        let (waits, told) = mpsc::channel::<()>();
+        let (done, ended) = tokio::sync::oneshot::channel();
+        home.begin(async move {
+            // A call that ends before its request waits is no reason to leave the core.
+            let call = move || {
+                let _ = told.recv();
+                // The worker closes nothing before the gate is open.
+                zgate_io::after_reply(move || {
+                    let _ = gate.recv();
+                });
+            };
+            engine.run(call).await.unwrap();
+            let files = DatasetStore(files);
+            let removed = files.remove(&Caller::root(), &files.root(), b"gone", None).await;
+            let _ = done.send(removed.map(drop));
+        });
+        waits.send(()).unwrap();
+        tokio::select! {
+            removed = ended => assert_eq!(removed.unwrap(), Ok(())),
+            () = returning.run() => panic!("the core has ended"),
+        }
+    });
+    assert!(!fixture.home.hold(Duration::from_millis(200)), "its dataset cannot be unmounted yet");
+    drop(open);
+    assert!(fixture.home.is_free(Duration::from_secs(10)));
+    assert_eq!(fixture.kept(), 0);
 }
 
 #[test]

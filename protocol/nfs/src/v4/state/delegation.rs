@@ -13,6 +13,7 @@ use crate::v4::tables::quota::{Bound, Quota};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use zgate_nfs_wire::v4::{ClientId, Status};
+use zgate_store::Attr;
 use zgate_store::file_store::OpenFile;
 
 /// Time after a recall during which no delegation is granted, in seconds: the
@@ -27,7 +28,6 @@ pub(crate) struct NewDelegation<'a> {
     pub attrs: bool,
     pub times: GrantTimes,
     pub change: u64,
-    pub size: u64,
     pub opened: &'a OpenFile,
 }
 
@@ -101,7 +101,6 @@ impl State {
             attrs: new.attrs,
             times: new.times,
             change: new.change,
-            size: new.size,
             recalled_seconds: None,
             recall: Arc::default(),
             core,
@@ -110,6 +109,14 @@ impl State {
         };
         tables.delegations.insert(key, delegation);
         Some(key)
+    }
+
+    /// Notes the attributes of a file that have been read since it was delegated.
+    pub(crate) fn note_attributes(&self, key: StateKey, attr: &Attr) {
+        if let Some(delegation) = self.lock().delegations.get_mut(&key) {
+            delegation.change = attr.change;
+            delegation.times.mtime = attr.mtime;
+        }
     }
 
     /// Removes a delegation. Changes under it that the backend has not

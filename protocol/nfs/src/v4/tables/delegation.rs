@@ -34,8 +34,6 @@ pub struct Delegation {
     pub times: GrantTimes,
     /// The change attribute at which it was granted, for CB_GETATTR.
     pub change: u64,
-    /// Size at which it was granted.
-    pub size: u64,
     /// Start of its recall, in seconds.
     pub recalled_seconds: Option<u64>,
     /// State of its recall.

@@ -1,14 +1,17 @@
 //! GETATTR (RFC 8881 §18.7).
 
 use zgate_memory::FileOp;
-use zgate_test_harness::nfs::{OpenRequest, Ops, every_minor, mode, name};
+use zgate_test_harness::nfs::{OpenRequest, Ops, attrs, every_minor, mode, name};
 use zgate_nfs_wire::v4::attr::{MAXREAD, MAXWRITE};
+use zgate_nfs::v4::attrs::acl::Ace;
 use zgate_nfs::v4::attrs::table::{ATTRS, Use};
 use zgate_nfs_wire::v4::op::open::How;
-use zgate_nfs_wire::v4::op::{Access, Create, Getattr, Open, Setattr, access, create, setattr};
+use zgate_nfs_wire::v4::op::{
+    Access, Create, Getattr, Getfh, Open, Setattr, access, create, setattr,
+};
 use zgate_nfs_wire::v4::{Bitmap, Stateid, Status};
 use zgate_store::file_store::NewNode;
-use zgate_xdr::{Decode, Decoder};
+use zgate_xdr::{Decode, Decoder, Encode};
 
 #[test]
 fn supported_attrs_tells_the_truth() {
@@ -128,5 +131,34 @@ fn behind_an_operation_that_has_read_the_attributes_they_are_known() {
         };
         let known = with_mode(ask(open("c", "one")));
         assert_eq!(known, (cost(open("d", "two")).0, 0o640));
+    });
+}
+
+/// The ACL is set last, and changes the mode that was set before.
+#[test]
+fn behind_an_operation_that_sets_an_acl_the_mode_is_that_of_the_acl() {
+    every_minor(|s| {
+        let everyone = Ace { kind: 0, flags: 0, mask: 0x1, who: b"EVERYONE@"[..].into() };
+        let both = attrs(&[12, 33], |e| {
+            e.u32(1);
+            everyone.encode(e);
+            e.u32(0o700);
+        });
+        let set = setattr::Args { stateid: Stateid::ANONYMOUS, attrs: both.clone() };
+        let kind = create::Kind::Node(NewNode::Directory);
+        let make = create::Args { kind, name: name("made"), attrs: both.clone() };
+        let wish = OpenRequest::name(&s.dir, "opened").how(How::Unchecked(both));
+        let requests = [
+            ("SETATTR", Ops::new().at(&s.file).op::<Setattr>(&set)),
+            ("CREATE", Ops::new().at(&s.dir).op::<Create>(&make)),
+            ("OPEN", Ops::new().at(&s.dir).op::<Open>(&s.c.open_args(&wish))),
+        ];
+        for (what, ops) in requests {
+            let reply = s.c.run(ops.getfh().getattr(&[33])).ok();
+            let values = reply.get::<Getattr>().values.0;
+            let told = u32::from_be_bytes(values[..4].try_into().unwrap());
+            assert_eq!(u64::from(told), s.c.number(&reply.get::<Getfh>(), 33), "{what}");
+            assert_ne!(told, 0o700, "{what} has set the ACL");
+        }
     });
 }

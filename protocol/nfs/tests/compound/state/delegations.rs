@@ -13,9 +13,10 @@ use zgate_nfs_wire::v4::op::open::{Claim, Delegated, How};
 use zgate_nfs_wire::v4::op::readdir;
 use zgate_nfs_wire::v4::op::sequence;
 use zgate_nfs_wire::v4::op::test_stateid;
+use zgate_nfs_wire::v4::op::{Getattr, Open, Sequence};
 use zgate_nfs_wire::v4::{Bitmap, Fattr, Stateid, Status};
 use zgate_test_harness::nfs::{
-    CallbackBehavior, Client, Harness, LEASE, OpenRequest, Opened, Ops, attrs, mode,
+    CallbackBehavior, Client, Harness, LEASE, OpenRequest, Opened, Ops, Reply, attrs, mode,
 };
 
 /// A file with a delegation, its holder and another client.
@@ -569,7 +570,7 @@ fn a_delegation_given_while_a_writer_waits_for_storage_is_recalled() {
         let hold = s.harness.store.faults().hold_next(FileOp::Open, When::AfterEffect);
         let writer = s.other.open_args(&s.wish().access(2));
         let next = s.other.slots.borrow()[0] + 1;
-        let ops = Ops::new().at(&s.root).op::<zgate_nfs_wire::v4::op::Open>(&writer);
+        let ops = Ops::new().at(&s.root).op::<Open>(&writer);
         let pending = s.other.begin(0, next, ops);
         s.harness.simulation.settle();
         assert!(pending.borrow().is_none());
@@ -582,5 +583,37 @@ fn a_delegation_given_while_a_writer_waits_for_storage_is_recalled() {
         assert_eq!(s.other.open(&s.wish().access(2)).unwrap_err(), Status::Delay);
         s.holder.delegreturn(&reader.fh, reader.delegation()).unwrap();
         assert!(s.other.open(&s.wish().access(2)).is_ok());
+    }
+}
+
+/// Nothing is recalled for a change that ends before the grant: the holder must know of it.
+#[test]
+fn the_holder_is_told_of_a_change_that_ended_just_before_the_grant() {
+    for minor in 1..=2 {
+        let s = Fixture::new(minor);
+        let hold = s.harness.store.faults().hold_next(FileOp::GetAttr, When::AfterEffect);
+        let wish = OpenRequest::name(&s.root, "new").how(How::Guarded(mode(0o666)));
+        let args = s.holder.open_args(&wish);
+        let ops = || Ops::new().at(&s.root).op::<Open>(&args).getattr(&[3, 4]);
+        let pending = s.holder.begin_next(ops());
+        s.harness.simulation.settle();
+        assert_eq!(hold.waiting(), 1, "the attributes before the grant");
+        let written = s.other.open(&OpenRequest::name(&s.root, "new")).unwrap();
+        s.other.write(&written.fh, written.stateid, 0, b"xyz").unwrap();
+        s.other.close(&written).unwrap();
+        hold.release();
+        s.harness.simulation.settle();
+        let raw = pending.borrow().clone().unwrap();
+        let asked = ops().after(Ops::new().op::<Sequence>(&s.holder.sequence_args(0, 1)));
+        let reply = Reply::parse(raw, &asked.encode(b"", u32::from(minor)).1).ok();
+        assert!(matches!(reply.get::<Open>().delegated, Delegated::Write { .. }));
+        let told = reply.get::<Getattr>().values.0;
+        let number = |at: usize| u64::from_be_bytes(told[at..at + 8].try_into().unwrap());
+        let (change, size) = (number(0), number(8));
+        assert_eq!(size, 3, "minor version {minor}");
+        // It has changed nothing since: nor has the file changed for users of another export.
+        s.holder.answers_callbacks(CallbackBehavior::Knows(knows(change, size)));
+        let same = s.other.lookup(&s.harness.root_of("/dir/ro"), "new").unwrap();
+        assert_eq!(s.other.number(&same, 3), change, "minor version {minor}");
     }
 }

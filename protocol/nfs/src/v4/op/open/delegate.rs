@@ -4,6 +4,7 @@ use super::target::Target;
 use crate::v4::request::Cx;
 use crate::v4::state::delegation::NewDelegation;
 use crate::v4::tables::delegation::GrantTimes;
+use crate::v4::tables::ids::StateKey;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zgate_nfs_wire::v4::ClientId;
@@ -23,7 +24,7 @@ const OWNER_READS: u32 = 0o400;
 const OWNER_WRITES: u32 = 0o200;
 
 /// Decides, and grants the delegation. `known` becomes the attributes of the file if they are
-/// read here.
+/// read here: after the grant, if there is one.
 pub(super) async fn decide(
     cx: &Cx<'_>,
     args: &Args,
@@ -89,31 +90,51 @@ pub(super) async fn decide(
         attrs,
         times: GrantTimes { now: cx.now.wall, mtime: attr.mtime },
         change: attr.change,
-        size: attr.size,
         opened: &opened,
     };
-    let mut tables = cx.server.state.lock();
-    // A delegation that is reclaimed too late may have been in the way of others.
-    let too_late = reclaimed.is_some() && !cx.server.state.grace.active();
-    let unchanged = changes.begun(&file.id) == begun;
-    if too_late || !unchanged || !cx.server.state.may_delegate(&tables, &file, client, write, now) {
-        return none(CONTENTION);
-    }
-    let Some(key) = cx.server.state.enter_delegation(&mut tables, &new) else {
-        return none(RESOURCE);
+    let (key, recall) = match grant(cx, &new, begun, reclaimed.is_some()) {
+        Ok(granted) => granted,
+        Err(why) => return none(why),
     };
-    let stateid = key.stateid(1);
-    // Its client has cached what was there before. It returns it as one that is recalled: what it
-    // has written under it, and its opens and locks, are not lost.
-    let recall = reclaimed.is_some() && tables.replaced_in_grace.contains(&object.export.id);
-    if recall {
-        cx.server.state.begin_recall(&mut tables, key, now);
+    // A change under an open that was closed meanwhile is none of those that `begun` counts, and
+    // `attr` may precede it. The client trusts what it is told from now on.
+    *known = object.export.store.getattr(&object.node).await.ok();
+    if let Some(attr) = known {
+        cx.server.state.note_attributes(key, attr);
     }
+    let stateid = key.stateid(1);
     if write {
         Delegated::Write { stateid, recall, limit_bytes: LIMIT_BYTES, attrs }
     } else {
         Delegated::Read { stateid, recall, attrs }
     }
+}
+
+/// Grants the delegation, unless the file is used or has been changed since `begun` was read.
+/// Returns its key, and whether it is recalled at once; or why there is none.
+fn grant(
+    cx: &Cx<'_>,
+    new: &NewDelegation<'_>,
+    begun: u64,
+    is_reclaimed: bool,
+) -> Result<(StateKey, bool), u32> {
+    let (state, now) = (&cx.server.state, cx.now.seconds());
+    let (file, client) = (new.object.file_key(), new.client);
+    let mut tables = state.lock();
+    // A delegation that is reclaimed too late may have been in the way of others.
+    let too_late = is_reclaimed && !state.grace.active();
+    let unchanged = state.changes.begun(&file.id) == begun;
+    if too_late || !unchanged || !state.may_delegate(&tables, &file, client, new.write, now) {
+        return Err(CONTENTION);
+    }
+    let key = state.enter_delegation(&mut tables, new).ok_or(RESOURCE)?;
+    // Its client has cached what was there before. It returns it as one that is recalled: what it
+    // has written under it, and its opens and locks, are not lost.
+    let recall = is_reclaimed && tables.replaced_in_grace.contains(&new.object.export.id);
+    if recall {
+        state.begin_recall(&mut tables, key, now);
+    }
+    Ok((key, recall))
 }
 
 /// The file as this OPEN has created it, if its mode gives its creator the rights of the
