@@ -204,7 +204,7 @@ mod tests {
         });
     }
 
-    /// What a client that computes for milliseconds varies by is no gain of polling.
+    /// Differences of a client that computes for milliseconds are no gain of polling.
     #[test]
     fn a_client_that_computes_is_not_polled_for() {
         assert_rare(|_, polling| if polling == Polling::Never { 3000 } else { 1000 });

@@ -37,7 +37,7 @@ pub(crate) type Identified = Option<(NodeHandle, Option<Statx>)>;
 /// Attributes of an object, and the time before they were read.
 pub(crate) type Looked = (Statx, Instant);
 
-/// What is known of an object that was just opened.
+/// Attributes and handle of an object that was just opened, where they are known.
 #[derive(Default)]
 pub(crate) struct Known {
     /// Its attributes.

@@ -7,6 +7,7 @@ mod delegations;
 mod edges;
 mod foreign;
 mod grace;
+mod grants;
 mod handover;
 mod leases;
 mod locks;

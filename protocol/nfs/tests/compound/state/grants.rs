@@ -1,0 +1,86 @@
+//! Grants of delegations, and what the holder is told of the file (RFC 8881 §10.4).
+
+use super::delegations::{Fixture, knows};
+use zgate_memory::{FileOp, When};
+use zgate_nfs_wire::v4::op::open::{Delegated, How};
+use zgate_nfs_wire::v4::op::{Getattr, Open, Sequence};
+use zgate_nfs_wire::v4::{Stateid, Status};
+use zgate_test_harness::nfs::{CallbackBehavior, OpenRequest, Ops, Reply, mode};
+
+#[test]
+fn a_new_file_may_be_delegated_to_its_maker() {
+    for minor in 0..=2 {
+        let s = Fixture::new(minor);
+        let wish = OpenRequest::name(&s.root, "new").how(How::Guarded(mode(0o600)));
+        let faults = s.harness.store.faults();
+        let opens = faults.calls(FileOp::Open);
+        let opened = s.holder.open(&wish).unwrap();
+        assert!(matches!(opened.delegated, Delegated::Write { .. }));
+        assert_eq!(faults.calls(FileOp::Open), opens, "it is open already");
+        let held = opened.delegation();
+        assert_eq!(s.holder.write(&opened.fh, held, 0, b"x"), Ok(1));
+        assert_eq!(s.holder.read(&opened.fh, held, 0, 9).unwrap().1, "x");
+        // A maker who could not open it again must not decide about that.
+        s.other.setattr(&s.root, Stateid::ANONYMOUS, mode(0o777)).unwrap();
+        s.holder.as_user(1000, || {
+            let wish = OpenRequest::name(&s.root, "mine").owner("user");
+            let opened = s.holder.open(&wish.how(How::Guarded(mode(0o400)))).unwrap();
+            assert!(!matches!(opened.delegated, Delegated::Write { .. }));
+        });
+    }
+}
+
+#[test]
+fn a_delegation_given_while_a_writer_waits_for_storage_is_recalled() {
+    for minor in 1..=2 {
+        let s = Fixture::new(minor);
+        let hold = s.harness.store.faults().hold_next(FileOp::Open, When::AfterEffect);
+        let writer = s.other.open_args(&s.wish().access(2));
+        let next = s.other.slots.borrow()[0] + 1;
+        let ops = Ops::new().at(&s.root).op::<Open>(&writer);
+        let pending = s.other.begin(0, next, ops);
+        s.harness.simulation.settle();
+        assert!(pending.borrow().is_none());
+        let reader = s.take(1);
+        assert!(matches!(reader.delegated, Delegated::Read { .. }));
+        hold.release();
+        s.harness.simulation.settle();
+        s.other.slots.borrow_mut()[0] = next;
+        assert_eq!(s.recalled(), 1);
+        assert_eq!(s.other.open(&s.wish().access(2)).unwrap_err(), Status::Delay);
+        s.holder.delegreturn(&reader.fh, reader.delegation()).unwrap();
+        assert!(s.other.open(&s.wish().access(2)).is_ok());
+    }
+}
+
+/// Nothing is recalled for a change that ends before the grant: the holder must know of it.
+#[test]
+fn the_holder_is_told_of_a_change_that_ended_just_before_the_grant() {
+    for minor in 1..=2 {
+        let s = Fixture::new(minor);
+        let hold = s.harness.store.faults().hold_next(FileOp::GetAttr, When::AfterEffect);
+        let wish = OpenRequest::name(&s.root, "new").how(How::Guarded(mode(0o666)));
+        let args = s.holder.open_args(&wish);
+        let ops = || Ops::new().at(&s.root).op::<Open>(&args).getattr(&[3, 4]);
+        let pending = s.holder.begin_next(ops());
+        s.harness.simulation.settle();
+        assert_eq!(hold.waiting(), 1, "the attributes before the grant");
+        let written = s.other.open(&OpenRequest::name(&s.root, "new")).unwrap();
+        s.other.write(&written.fh, written.stateid, 0, b"xyz").unwrap();
+        s.other.close(&written).unwrap();
+        hold.release();
+        s.harness.simulation.settle();
+        let raw = pending.borrow().clone().unwrap();
+        let asked = ops().after(Ops::new().op::<Sequence>(&s.holder.sequence_args(0, 1)));
+        let reply = Reply::parse(raw, &asked.encode(b"", u32::from(minor)).1).ok();
+        assert!(matches!(reply.get::<Open>().delegated, Delegated::Write { .. }));
+        let told = reply.get::<Getattr>().values.0;
+        let number = |at: usize| u64::from_be_bytes(told[at..at + 8].try_into().unwrap());
+        let (change, size) = (number(0), number(8));
+        assert_eq!(size, 3, "minor version {minor}");
+        // It has changed nothing since: nor has the file changed for users of another export.
+        s.holder.answers_callbacks(CallbackBehavior::Knows(knows(change, size)));
+        let same = s.other.lookup(&s.harness.root_of("/dir/ro"), "new").unwrap();
+        assert_eq!(s.other.number(&same, 3), change, "minor version {minor}");
+    }
+}
