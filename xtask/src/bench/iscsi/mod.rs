@@ -39,6 +39,9 @@ pub(crate) struct BenchArgs {
     /// An earlier build of zgate, compared in place of the peer
     #[arg(long)]
     before: Option<PathBuf>,
+    /// Measure this binary of zgate instead of building one
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
     /// File for the JSON result [default: docs/bench/iscsi.json; with --before
     /// target/bench/iscsi-before.json]
     #[arg(long)]
@@ -61,7 +64,7 @@ struct ServedDisk {
 /// A message naming what is missing or failed.
 pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
     packages::ensure(TOOLS)?;
-    let binary = zgate::build_as_packaged()?;
+    let binary = args.binary.clone().map_or_else(zgate::build_as_packaged, Ok)?;
     let scratch = Scratch::new(64 << 20)?;
     let memory = tempfile::Builder::new().prefix("zgate-bench-").tempdir_in("/dev/shm")?;
     let disks = ["zgate.img", "peer.img"].map(|name| memory.path().join(name));
@@ -86,7 +89,12 @@ pub(crate) fn run(args: &BenchArgs) -> io::Result<()> {
             let peak = served.server.peak_memory_bytes()?;
             let most = report.peak_memory.entry(served.server.name).or_default();
             *most = peak.max(*most);
-            served.server.stop()?;
+            // tgt keeps its sessions for a while after SIGTERM; it has nothing to lose.
+            if served.server.name == tgt::NAME {
+                drop(served.server);
+            } else {
+                served.server.stop()?;
+            }
         }
     }
     let json = report.to_json();
