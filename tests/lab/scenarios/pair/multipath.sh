@@ -139,7 +139,8 @@ address_of() { if [ "$1" = "$NODE_A" ]; then echo $A_ADDRESS; else echo $B_ADDRE
 standby_refuses() {
     local disk
     disk=$(iscsi_disk $B_ADDRESS)
-    refused "not ready\|standby\|Input/output" sg_turs --verbose "$disk"
+    # sg_turs ends with 0 where a port is in standby, as if it were ready.
+    sg_turs --verbose "$disk" 2>&1 | grep -i 'port in standby\|standby device'
     refused "Input/output\|No such device" dd if="$disk" of=/dev/null bs=4096 count=1 iflag=direct
 }
 # The registration is that of one session, at A: to the disk the session at B is

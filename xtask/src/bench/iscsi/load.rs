@@ -22,6 +22,8 @@ pub(crate) enum Work {
     Read,
     /// Sequential 1 MiB writes, queue depth 8.
     Write,
+    /// 4 KiB random reads, one at a time.
+    RandomReadOne,
     /// 4 KiB random reads, queue depth 32.
     RandomRead,
     /// 4 KiB random writes, queue depth 32.
@@ -30,14 +32,15 @@ pub(crate) enum Work {
 
 impl Work {
     /// All loads, in the order they run.
-    pub(crate) const ALL: [Self; 4] =
-        [Self::Read, Self::Write, Self::RandomRead, Self::RandomWrite];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Read, Self::Write, Self::RandomReadOne, Self::RandomRead, Self::RandomWrite];
 
     /// Returns the name in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Read => "1 MiB read, 8 under way",
             Self::Write => "1 MiB write, 8 under way",
+            Self::RandomReadOne => "4 KiB random read, 1",
             Self::RandomRead => "4 KiB random read, 32",
             Self::RandomWrite => "4 KiB random write, 32",
         }
@@ -57,7 +60,11 @@ impl Work {
     }
 
     fn depth(self) -> u64 {
-        if self.is_bulk() { 8 } else { 32 }
+        match self {
+            Self::Read | Self::Write => 8,
+            Self::RandomReadOne => 1,
+            Self::RandomRead | Self::RandomWrite => 32,
+        }
     }
 }
 
