@@ -68,6 +68,7 @@ impl From<StoreError> for MountStatus {
             | StoreError::XattrTooBig
             | StoreError::BeyondEnd
             | StoreError::Busy
+            | StoreError::TextBusy
             | StoreError::OutOfResources => Self::ServerFault,
         }
     }

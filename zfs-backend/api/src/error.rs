@@ -82,9 +82,13 @@ pub enum StoreError {
     /// needed).
     #[error("beyond the end")]
     BeyondEnd,
-    /// ETXTBSY, EBUSY, EAGAIN: a retry may succeed.
+    /// EBUSY, EAGAIN: a retry may succeed.
     #[error("busy, try again")]
     Busy,
+    /// ETXTBSY: a program that runs on the server, or a swap file. It is not written, and a
+    /// retry does not help before the program ends.
+    #[error("a running program or a swap file")]
+    TextBusy,
     /// ENOMEM, ENFILE, EMFILE: the server lacks resources.
     #[error("out of resources")]
     OutOfResources,

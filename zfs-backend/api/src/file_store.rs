@@ -215,6 +215,8 @@ pub struct FsStat {
     pub available_files: u64,
     /// Longest name in bytes.
     pub max_name_bytes: u32,
+    /// Set if names that differ only in case are the same.
+    pub case_insensitive: bool,
     /// Set if the file system is mounted read-only.
     pub read_only: bool,
     /// Preferred I/O size in bytes: the recordsize of a ZFS dataset; 0 if the
@@ -298,8 +300,6 @@ pub struct StoreTraits {
     /// Block size in bytes that [`FileStore::clone_range`] needs; present if it
     /// works.
     pub clone_block_bytes: Option<u32>,
-    /// Set if names that differ only in case are different.
-    pub case_sensitive: bool,
     /// Set if only root may change the owner of a file.
     pub chown_restricted: bool,
     /// Set if [`FileStore::identity`] is certain, also of what is mounted twice or was

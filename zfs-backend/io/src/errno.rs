@@ -17,7 +17,7 @@ const MEANINGS: &[(Errno, StoreError)] = &[
     (Errno::OPNOTSUPP, StoreError::NotSupported),
     (Errno::NOSYS, StoreError::NotSupported),
     (Errno::NOTTY, StoreError::NotSupported),
-    (Errno::TXTBSY, StoreError::Busy),
+    (Errno::TXTBSY, StoreError::TextBusy),
     (Errno::BUSY, StoreError::Busy),
     (Errno::AGAIN, StoreError::Busy),
     (Errno::INTR, StoreError::Busy),
@@ -44,5 +44,13 @@ mod tests {
     fn no_error_number_has_two_meanings() {
         let numbers: HashSet<_> = MEANINGS.iter().map(|(errno, _)| errno.raw_os_error()).collect();
         assert_eq!(numbers.len(), MEANINGS.len());
+    }
+
+    #[test]
+    fn a_running_program_is_not_merely_busy() {
+        assert_eq!(store_error(Errno::TXTBSY, &[]), StoreError::TextBusy);
+        for errno in [Errno::BUSY, Errno::AGAIN, Errno::INTR] {
+            assert_eq!(store_error(errno, &[]), StoreError::Busy, "{errno:?}");
+        }
     }
 }

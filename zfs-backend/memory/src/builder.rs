@@ -34,6 +34,7 @@ impl Default for MemoryStoreBuilder {
             max_files: None,
             fsid: FsId { major: 0x7a_6d65_6d6f_7279, minor: 1 },
             read_only: false,
+            case_insensitive: false,
         };
         let traits = StoreTraits {
             persistent_handles: true,
@@ -42,7 +43,6 @@ impl Default for MemoryStoreBuilder {
             xattrs: true,
             acls: true,
             clone_block_bytes: Some(4096),
-            case_sensitive: true,
             chown_restricted: true,
             tells_files_apart: true,
         };
@@ -88,6 +88,13 @@ impl MemoryStoreBuilder {
     /// Sets whether every change is refused.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.settings.read_only = read_only;
+        self
+    }
+
+    /// Sets whether the store says that names which differ only in case are the same. It
+    /// compares their bytes all the same.
+    pub fn case_insensitive(mut self, case_insensitive: bool) -> Self {
+        self.settings.case_insensitive = case_insensitive;
         self
     }
 

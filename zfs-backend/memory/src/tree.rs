@@ -48,6 +48,7 @@ pub(crate) struct Settings {
     pub(crate) max_files: Option<u64>,
     pub(crate) fsid: FsId,
     pub(crate) read_only: bool,
+    pub(crate) case_insensitive: bool,
 }
 
 /// Initial properties of a new object.
@@ -336,6 +337,7 @@ impl Tree {
             free_files,
             available_files: free_files,
             max_name_bytes: MAX_NAME_BYTES as u32,
+            case_insensitive: self.settings.case_insensitive,
             read_only: self.settings.read_only,
             preferred_io_bytes: 0,
         })

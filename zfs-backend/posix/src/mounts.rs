@@ -39,6 +39,8 @@ pub(crate) struct Mount {
     pub(crate) root: OwnedFd,
     /// Inode number of the directory it covers.
     pub(crate) covered_fileid: Option<u64>,
+    /// Set if names that differ only in case are the same.
+    pub(crate) case_insensitive: bool,
     /// Set if kernel handles work.
     pub(crate) kernel_handles: bool,
     /// Set if everything that a kernel handle of this file system can name lies
@@ -501,6 +503,7 @@ fn take_up(
         key,
         fsid,
         covered_fileid: covered_fileid(&line.point),
+        case_insensitive: is_case_insensitive(line),
         kernel_handles: policy.kernel_handles && handles_work(&root),
         snapshot: snapshot_mount(line),
         names: Names::new(&line.kind),
@@ -514,6 +517,14 @@ fn take_up(
 fn snapshot_mount(line: &MountLine) -> Option<SnapshotMount> {
     let is_one = line.kind == b"zfs" && line.source.contains(&b'@');
     is_one.then(|| SnapshotMount { point: line.point.clone(), asked_for: AtomicBool::new(true) })
+}
+
+/// Returns whether a file system takes names that differ only in case for the same: a dataset
+/// with `casesensitivity=insensitive`, which never changes. OpenZFS tells it here from 2.2 on.
+/// With `mixed`, only a server in the kernel may ask for it.
+fn is_case_insensitive(line: &MountLine) -> bool {
+    let mut options = line.super_options.split(|&byte| byte == b',');
+    line.kind == b"zfs" && options.any(|option| option == b"caseinsensitive")
 }
 
 /// Derives a key for a file system without an identity of its own.

@@ -149,7 +149,6 @@ fn store_traits(root: &Entry, magic: u64) -> StoreResult<StoreTraits> {
         xattrs: has(c"user.zgate"),
         acls: has(c"system.posix_acl_access"),
         clone_block_bytes: known.shares_blocks.then(|| u32::try_from(block_bytes).unwrap_or(4096)),
-        case_sensitive: true,
         chown_restricted: true,
         tells_files_apart: magic == ZFS && root.mount.kernel_handles,
     })

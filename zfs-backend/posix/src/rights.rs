@@ -123,7 +123,7 @@ impl Tree {
             Err(StoreError::AccessDenied | StoreError::ReadOnly | StoreError::NotPermitted) => {
                 Ok(false)
             }
-            Err(StoreError::Busy) => Ok(false), // a running program (ETXTBSY)
+            Err(StoreError::TextBusy) => Ok(false),
             Err(error) => Err(error),
         };
         let kernel = AccessMask {

@@ -19,6 +19,7 @@ pub(crate) fn statfs(entry: &Entry) -> StoreResult<FsStat> {
         free_files: stat.f_ffree,
         available_files: stat.f_favail,
         max_name_bytes: longest_name_bytes(stat.f_namemax),
+        case_insensitive: entry.mount.case_insensitive,
         read_only: stat.f_flag.contains(StatVfsMountFlags::RDONLY),
         // ZFS reports the recordsize here.
         preferred_io_bytes: stat.f_bsize,

@@ -92,6 +92,9 @@ impl From<StoreError> for Status {
             StoreError::NotSupported => Self::NotSupp,
             StoreError::BeyondEnd => Self::Nxio,
             StoreError::Busy | StoreError::OutOfResources => Self::Jukebox,
+            // A program may run for ever, and a client that is told to wait never stops. The
+            // RFC has no status for it, and EIO would look like a fault of the disk.
+            StoreError::TextBusy => Self::Acces,
             // Extended attributes do not exist in NFSv3: an error about one is
             // an error of the store.
             StoreError::NoXattr | StoreError::XattrTooBig => Self::ServerFault,
@@ -122,6 +125,11 @@ mod tests {
         assert_eq!(Status::from(StoreError::NotEmpty) as u32, 66);
         assert_eq!(Status::from(StoreError::Stale) as u32, 70);
         assert_eq!(Status::from(StoreError::Busy) as u32, 10_008);
+    }
+
+    #[test]
+    fn the_end_of_a_program_is_not_waited_for() {
+        assert_eq!(Status::from(StoreError::TextBusy) as u32, 13);
     }
 
     #[test]

@@ -151,6 +151,9 @@ impl From<StoreError> for Status {
             // A mount point: waiting does not help, and clients report this
             // status as EBUSY.
             StoreError::Busy => Self::FileOpen,
+            // Not NFS4ERR_FILE_OPEN: OPEN, SETATTR and WRITE do not have it (RFC 8881 §15.2),
+            // and Linux repeats a WRITE that gets it without end.
+            StoreError::TextBusy => Self::Access,
             StoreError::OutOfResources => Self::Delay,
             StoreError::Io => Self::Io,
         }
@@ -160,5 +163,16 @@ impl From<StoreError> for Status {
 impl From<zgate_xdr::XdrError> for Status {
     fn from(_: zgate_xdr::XdrError) -> Self {
         Self::Badxdr
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_running_program_is_refused_and_a_mount_point_is_busy() {
+        assert_eq!(Status::from(StoreError::TextBusy), Status::Access);
+        assert_eq!(Status::from(StoreError::Busy), Status::FileOpen);
     }
 }

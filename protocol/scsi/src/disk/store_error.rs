@@ -23,9 +23,11 @@ pub(crate) fn sense(error: StoreError, access: Access) -> Sense {
         StoreError::NoSpace | StoreError::QuotaExceeded | StoreError::TooLarge => {
             Sense::new(SenseKey::DataProtect, Asc::SPACE_ALLOCATION_FAILED)
         }
-        StoreError::ReadOnly | StoreError::NotPermitted | StoreError::AccessDenied => {
-            Sense::new(SenseKey::DataProtect, Asc::WRITE_PROTECTED)
-        }
+        // TextBusy: the file has become a swap file of the server.
+        StoreError::ReadOnly
+        | StoreError::NotPermitted
+        | StoreError::AccessDenied
+        | StoreError::TextBusy => Sense::new(SenseKey::DataProtect, Asc::WRITE_PROTECTED),
         StoreError::BeyondEnd => Sense::illegal(Asc::LBA_OUT_OF_RANGE),
         StoreError::Busy | StoreError::OutOfResources => {
             Sense::new(SenseKey::AbortedCommand, Asc::RESOURCE_FAILURE)
@@ -61,6 +63,14 @@ mod tests {
     fn a_full_pool_protects_data() {
         let sense = sense(StoreError::NoSpace, Access::Write);
         assert_eq!((sense.key, sense.asc.0), (SenseKey::DataProtect, 0x2707));
+    }
+
+    #[test]
+    fn writes_that_are_refused_are_not_to_be_repeated() {
+        for error in [StoreError::ReadOnly, StoreError::AccessDenied, StoreError::TextBusy] {
+            let sense = sense(error, Access::Write);
+            assert_eq!((sense.key, sense.asc), (SenseKey::DataProtect, Asc::WRITE_PROTECTED));
+        }
     }
 
     #[test]

@@ -72,6 +72,19 @@ fn snapshots_are_told_by_their_source() {
 }
 
 #[test]
+fn only_a_dataset_that_says_so_is_case_insensitive() {
+    let lines = mountinfo::parse(
+        b"50 28 0:49 / /tank/a rw - zfs tank/a rw,xattr,posixacl,casesensitive\n\
+          51 28 0:50 / /tank/b rw - zfs tank/b rw,xattr,posixacl,caseinsensitive\n\
+          52 28 0:51 / /tank/c rw - zfs tank/c rw,xattr,noacl,casemixed\n\
+          53 28 0:52 / /tank/d rw - zfs tank/d rw,xattr,noacl\n\
+          54 28 254:0 / /caseinsensitive rw - ext4 /dev/vda rw\n",
+    );
+    let found: Vec<_> = lines.iter().map(is_case_insensitive).collect();
+    assert_eq!(found, [false, true, false, false, false]);
+}
+
+#[test]
 fn a_dataset_is_taken_for_itself_alone() {
     let lines = mountinfo::parse(
         b"27 1 254:0 / / rw - ext4 /dev/vda rw\n\

@@ -2,8 +2,9 @@
 
 use crate::fixture::*;
 use bytes::Bytes;
+use std::process::{Command, Stdio};
 use zgate_posix::{DirectIo, PosixOptions, PosixStore};
-use zgate_store::file_store::{Advice, ReadHow, SeekWhat, Stability};
+use zgate_store::file_store::{Advice, CreateMode, ReadHow, SeekWhat, Stability};
 use zgate_store::{FileStore, Payload, SetAttr, StoreError};
 
 #[test]
@@ -150,6 +151,33 @@ fn truncation_and_growth() {
         assert_eq!(error_of(huge), StoreError::TooLarge);
         let dir = s.store.setattr(&root(), &s.root(), &size(0), None).await;
         assert_eq!(error_of(dir), StoreError::IsDirectory);
+    });
+}
+
+/// On Linux 6.11 and 6.12, which let running programs be written, nothing is tested.
+#[test]
+fn a_running_program_is_neither_written_nor_cut() {
+    in_both_modes(|s| async move {
+        let path = s.path("cat");
+        // Another process copies it: a child of another test that inherited the copy open for
+        // writing would keep it from being run.
+        let copy = ["-c", r#"cp "$(command -v cat)" "$0""#];
+        assert!(Command::new("sh").args(copy).arg(&path).status().unwrap().success());
+        let mut program = Command::new(&path).stdin(Stdio::piped()).spawn().unwrap();
+        if std::fs::File::options().write(true).open(&path).is_err() {
+            let node = s.lookup(&s.root(), "cat").await.unwrap();
+            let opened = s.store.open(&root(), &node.handle, READ_WRITE).await;
+            assert_eq!(error_of(opened), StoreError::TextBusy);
+            let empty = SetAttr { size: Some(0), ..SetAttr::default() };
+            let cut = s.store.setattr(&root(), &node.handle, &empty, None).await;
+            assert_eq!(error_of(cut), StoreError::TextBusy);
+            let (who, top) = (root(), s.root());
+            let made = s.store.create_file(&who, &top, b"cat", CreateMode::Unchecked, &empty);
+            assert_eq!(error_of(made.await), StoreError::TextBusy);
+            assert!(s.store.open(&who, &node.handle, READ).await.is_ok());
+        }
+        drop(program.stdin.take());
+        program.wait().unwrap();
     });
 }
 

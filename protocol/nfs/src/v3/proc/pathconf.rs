@@ -19,7 +19,7 @@ impl Rule for PathConf {
             max_name_bytes: stat.max_name_bytes,
             no_trunc: true,
             chown_restricted: traits.chown_restricted,
-            case_insensitive: !traits.case_sensitive,
+            case_insensitive: stat.case_insensitive,
             case_preserving: true,
         })
     }
@@ -29,6 +29,8 @@ impl Rule for PathConf {
 mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
+    use std::sync::Arc;
+    use zgate_memory::MemoryStore;
 
     #[test]
     fn long_names_are_refused_not_cut() {
@@ -36,5 +38,16 @@ mod tests {
         let limits = rig.call::<PathConf>(&rig.root()).unwrap();
         assert!(limits.no_trunc && limits.case_preserving);
         assert_eq!(limits.max_name_bytes, 255);
+    }
+
+    #[test]
+    fn a_file_system_that_is_case_insensitive_says_so() {
+        for case_insensitive in [false, true] {
+            let store = MemoryStore::builder().case_insensitive(case_insensitive).build();
+            let rig = Rig::with(|export| export.store = Arc::new(store));
+            let limits = rig.call::<PathConf>(&rig.root()).unwrap();
+            assert_eq!(limits.case_insensitive, case_insensitive);
+            assert!(limits.case_preserving);
+        }
     }
 }

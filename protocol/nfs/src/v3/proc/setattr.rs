@@ -47,8 +47,11 @@ async fn change(cx: &Cx<'_>, object: &Object, args: &Args) -> Result<Attributes,
 mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
+    use std::sync::Arc;
+    use zgate_memory::{FileOp, MemoryStore};
     use zgate_nfs_wire::v3::Fh3;
     use zgate_nfs_wire::v3::SetAttributes;
+    use zgate_store::StoreError;
 
     #[test]
     fn the_guard_decides() {
@@ -76,6 +79,21 @@ mod tests {
         let cut = SetAttributes { size: Some(1), ..Default::default() };
         assert_eq!(set(&file, cut.clone()).unwrap().after.unwrap().size, 1);
         assert_eq!(set(&rig.root(), cut).unwrap_err().0, Status::Inval);
+    }
+
+    #[test]
+    fn the_size_of_a_running_program_is_refused_for_good() {
+        let memory = MemoryStore::new();
+        let rig = Rig::with(|export| export.store = Arc::new(memory.clone()));
+        let object = rig.file("program", b"old");
+        memory.faults().fail_every(FileOp::Open, StoreError::TextBusy);
+        let set = |attributes| {
+            let args = Args { object: object.clone(), attributes, guard: None };
+            rig.call::<SetAttr>(&args).map(drop).map_err(|failed| failed.0)
+        };
+        let cut = SetAttributes { size: Some(0), ..Default::default() };
+        assert_eq!(set(cut), Err(Status::Acces));
+        assert_eq!(set(SetAttributes { mode: Some(0o700), ..Default::default() }), Ok(()));
     }
 
     #[test]

@@ -47,7 +47,10 @@ mod tests {
     use super::*;
     use crate::v3::proc::rig::Rig;
     use bytes::Bytes;
+    use std::sync::Arc;
+    use zgate_memory::{FileOp, MemoryStore};
     use zgate_nfs_wire::v3::Fh3;
+    use zgate_store::StoreError;
 
     fn args(file: &Fh3, offset: u64, data: &[u8]) -> Args {
         Args {
@@ -82,6 +85,20 @@ mod tests {
         assert_eq!(status(&args(&rig.root(), 0, b"x")), Status::Inval);
         let held = rig.held();
         assert_eq!(held.call::<Write>(&args(&file, 0, b"x")).unwrap_err().0, Status::Jukebox);
+    }
+
+    #[test]
+    fn a_running_program_is_refused_for_good() {
+        let memory = MemoryStore::new();
+        let rig = Rig::with(|export| export.store = Arc::new(memory.clone()));
+        let program = rig.file("program", b"old");
+        for call in [FileOp::Open, FileOp::Write] {
+            memory.faults().fail_every(call, StoreError::TextBusy);
+            let status = rig.call::<Write>(&args(&program, 0, b"new")).unwrap_err().0;
+            memory.faults().clear();
+            assert_eq!(status, Status::Acces, "{call:?}");
+        }
+        assert_eq!(rig.content(&program), b"old");
     }
 
     #[test]

@@ -78,7 +78,7 @@ pub(super) fn write_one(
         LINK_SUPPORT | SYMLINK_SUPPORT | UNIQUE_HANDLES | CANSETTIME | CASE_PRESERVING
         | HOMOGENEOUS | NO_TRUNC => e.u32(1),
         NAMED_ATTR => e.u32(0),
-        CASE_INSENSITIVE => (!values.traits.case_sensitive).encode(e),
+        CASE_INSENSITIVE => values.space.case_insensitive.encode(e),
         CHOWN_RESTRICTED => values.traits.chown_restricted.encode(e),
         XATTR_SUPPORT => values.traits.xattrs.encode(e),
         FSID => {

@@ -26,7 +26,7 @@ pub struct AttributeValues {
     pub export: Option<Arc<Export>>,
     /// Properties of its file system.
     pub traits: StoreTraits,
-    /// Space, if requested.
+    /// Space and limits of its file system, if requested.
     pub space: FsStat,
     /// ACL, if requested.
     pub acl: Option<PosixAcl>,
@@ -46,7 +46,6 @@ const PSEUDO_TRAITS: StoreTraits = StoreTraits {
     xattrs: false,
     acls: false,
     clone_block_bytes: None,
-    case_sensitive: true,
     chown_restricted: true,
     tells_files_apart: true,
 };
@@ -81,8 +80,10 @@ pub fn pseudo_attr(namespace: &Namespace, id: PseudoId) -> Attr {
     }
 }
 
-/// Attributes that need statfs; SPACE_USED belongs to the object.
-const SPACE: [u32; 10] = [
+/// Attributes that need statfs; SPACE_USED belongs to the object. The file systems mounted
+/// below an export may differ in them.
+const SPACE: [u32; 11] = [
+    CASE_INSENSITIVE,
     FILES_AVAIL,
     FILES_FREE,
     FILES_TOTAL,
@@ -95,7 +96,7 @@ const SPACE: [u32; 10] = [
     SPACE_TOTAL,
 ];
 
-/// True if `want` contains attributes of the file system's space.
+/// True if `want` contains attributes of the file system's space and limits.
 #[must_use]
 pub fn asks_space(want: &Bitmap) -> bool {
     SPACE.iter().any(|attribute| want.contains(*attribute))

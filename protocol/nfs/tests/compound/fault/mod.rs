@@ -12,7 +12,7 @@ use zgate_test_harness::nfs::{
 use zgate_xdr::Opaque;
 
 /// Failures that are independent of the request, with the expected status.
-const FAILURES: [(StoreError, Status); 8] = [
+const FAILURES: [(StoreError, Status); 9] = [
     (StoreError::NoSpace, Status::Nospc),
     (StoreError::QuotaExceeded, Status::Dquot),
     (StoreError::Io, Status::Io),
@@ -21,6 +21,7 @@ const FAILURES: [(StoreError, Status); 8] = [
     (StoreError::OutOfResources, Status::Delay),
     (StoreError::TooManyLinks, Status::Mlink),
     (StoreError::TooLarge, Status::Fbig),
+    (StoreError::TextBusy, Status::Access),
 ];
 
 const ANY: Stateid = Stateid::ANONYMOUS;

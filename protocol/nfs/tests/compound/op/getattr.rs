@@ -1,13 +1,13 @@
 //! GETATTR (RFC 8881 §18.7).
 
-use zgate_memory::FileOp;
-use zgate_test_harness::nfs::{OpenRequest, Ops, attrs, every_minor, mode, name};
-use zgate_nfs_wire::v4::attr::{MAXREAD, MAXWRITE};
+use zgate_memory::{FileOp, MemoryStore};
+use zgate_test_harness::nfs::{Fixture, Harness, OpenRequest, Ops, attrs, every_minor, mode, name};
+use zgate_nfs_wire::v4::attr::{CASE_INSENSITIVE, CASE_PRESERVING, MAXREAD, MAXWRITE};
 use zgate_nfs::v4::attrs::acl::Ace;
 use zgate_nfs::v4::attrs::table::{ATTRS, Use};
 use zgate_nfs_wire::v4::op::open::How;
 use zgate_nfs_wire::v4::op::{
-    Access, Create, Getattr, Getfh, Open, Setattr, access, create, setattr,
+    Access, Create, Getattr, Getfh, Open, Readdir, Setattr, access, create, readdir, setattr,
 };
 use zgate_nfs_wire::v4::{Bitmap, Stateid, Status};
 use zgate_store::file_store::NewNode;
@@ -83,6 +83,27 @@ fn transfers_are_as_long_as_the_export_takes_them() {
         assert_eq!((read, write), (1 << 20, 1 << 20));
         assert!(write.is_power_of_two());
     });
+}
+
+#[test]
+fn a_file_system_that_is_case_insensitive_says_so() {
+    let requests = (0..=2).flat_map(|minor| [(minor, false), (minor, true)]);
+    for (minor, told) in requests {
+        let store = MemoryStore::builder().case_insensitive(told).root_mode(0o777).build();
+        let s = Fixture::in_harness(Harness::over(store), minor);
+        for fh in [&s.root, &s.file] {
+            assert_eq!(s.c.number(fh, CASE_INSENSITIVE), u64::from(told));
+            assert_eq!(s.c.number(fh, CASE_PRESERVING), 1);
+        }
+        let want = Bitmap::of(&[CASE_INSENSITIVE]);
+        let (cookie, verifier, dircount, maxcount) = (0, [0; 8], 0, 4096);
+        let args = readdir::Args { cookie, verifier, dircount, maxcount, want };
+        let listed = s.c.run(Ops::new().at(&s.root).op::<Readdir>(&args)).ok().get::<Readdir>();
+        assert!(listed.entries.len() >= 4);
+        for entry in listed.entries {
+            assert_eq!(entry.attrs.values.0, u32::from(told).to_be_bytes());
+        }
+    }
 }
 
 /// The store is not asked again for what the operation before has read, and the answer shows
