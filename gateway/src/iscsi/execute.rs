@@ -82,7 +82,9 @@ pub(crate) async fn execute(
     let run = async {
         let done = boundary::caught("SCSI command", run).await;
         done.unwrap_or_else(|| {
-            Response::check(Sense::new(SenseKey::HardwareError, Asc::INTERNAL_FAILURE))
+            let descriptor_format = luns.wants_descriptor_sense(wire_lun);
+            let failure = Sense::new(SenseKey::HardwareError, Asc::INTERNAL_FAILURE);
+            Response::check(Sense { descriptor_format, ..failure })
         })
     };
     let response = match stop {

@@ -10,6 +10,7 @@ use super::luns::unit::Unit;
 use crate::net::memory_quota::MemoryReservation;
 use crate::observe::load::Load;
 use std::collections::VecDeque;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -22,7 +23,7 @@ use zgate_iscsi::names::Tsih;
 use zgate_iscsi::pdu::{Lun as WireLun, TaskFunction};
 use zgate_iscsi::session::{
     AttachError, CloseReason, Command, ConnHandle, EndReason, Event, FunctionTag, SendTargets,
-    Session, TaskTag, TextTag,
+    SenseFormat, Session, TaskTag, TextTag,
 };
 use zgate_iscsi::time::Timestamp;
 use zgate_scsi::{Nexus, NexusId};
@@ -78,6 +79,38 @@ impl Drop for Counted<'_> {
     }
 }
 
+/// The session's view of its target, replaced as a whole.
+#[derive(Clone)]
+struct View(Arc<RwLock<Arc<LunMap>>>);
+
+impl View {
+    fn get(&self) -> Arc<LunMap> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set(&self, lun_map: LunMap) {
+        let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *current, Arc::new(lun_map));
+        drop(current);
+        // It may be the last to hold storage: closing that keeps nobody from the lock.
+        drop(before);
+    }
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").finish_non_exhaustive()
+    }
+}
+
+impl SenseFormat for View {
+    /// Locks the logical unit's state while the engine is locked; no engine is called while that
+    /// state is locked.
+    fn is_descriptor(&self, lun: WireLun) -> bool {
+        self.get().luns.wants_descriptor_sense(lun.0.to_be_bytes())
+    }
+}
+
 /// State under the lock.
 pub(crate) struct Inner {
     pub session: Session,
@@ -107,13 +140,13 @@ pub(crate) struct LiveSession {
     former: Vec<NexusId>,
     /// Set while commands of earlier sessions run.
     has_former: AtomicBool,
-    lun_map: RwLock<Arc<LunMap>>,
+    view: View,
     inner: Mutex<Inner>,
 }
 
 impl LiveSession {
     pub(crate) fn new(
-        session: Session,
+        mut session: Session,
         memory: MemoryReservation,
         address: IpAddr,
         nexus: Arc<Nexus>,
@@ -121,6 +154,8 @@ impl LiveSession {
         lun_map: LunMap,
         former: Vec<NexusId>,
     ) -> Self {
+        let view = View(Arc::new(RwLock::new(Arc::new(lun_map))));
+        session.set_sense_format(Box::new(view.clone()));
         Self {
             tsih: session.tsih(),
             key: session.key().clone(),
@@ -133,7 +168,7 @@ impl LiveSession {
             running: AtomicUsize::new(0),
             has_former: AtomicBool::new(!former.is_empty()),
             former,
-            lun_map: RwLock::new(Arc::new(lun_map)),
+            view,
             inner: Mutex::new(Inner {
                 session,
                 memory,
@@ -151,11 +186,11 @@ impl LiveSession {
 
     /// Returns the session's view of its target.
     pub(crate) fn lun_map(&self) -> Arc<LunMap> {
-        Arc::clone(&self.lun_map.read().unwrap_or_else(PoisonError::into_inner))
+        self.view.get()
     }
 
     pub(crate) fn set_lun_map(&self, lun_map: LunMap) {
-        *self.lun_map.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(lun_map);
+        self.view.set(lun_map);
     }
 
     /// Informs the host that the set of its logical units changed.

@@ -64,6 +64,12 @@ pub(crate) const STATUSES: &[(ScsiStatus, &str)] = &[
     (ScsiStatus::TaskAborted, "task_aborted"),
 ];
 
+/// Returns whether a command with this status was refused (SAM-5 §5.3.1). It has not been executed,
+/// or, a copy that met a reservation, not to its end: its time says nothing about the storage.
+fn is_refusal(status: ScsiStatus) -> bool {
+    matches!(status, ScsiStatus::ReservationConflict | ScsiStatus::Busy | ScsiStatus::TaskSetFull)
+}
+
 /// Failures of the storage of a logical unit.
 pub(crate) const FAILURES: &[(SenseKey, &str)] = &[
     (SenseKey::MediumError, "medium"),
@@ -94,6 +100,13 @@ impl FamilyStats {
             load(&self.nanos) as f64 / 1e9,
             std::array::from_fn(|at| load(&self.errors[at])),
         )
+    }
+
+    /// Returns the number of commands that were refused; they are not in the buckets.
+    fn refused(&self) -> u64 {
+        let counts = STATUSES.iter().zip(&self.errors);
+        let refused = counts.filter(|((status, _), _)| is_refusal(*status));
+        refused.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -191,13 +204,15 @@ impl Default for Stats {
 }
 
 impl Stats {
-    /// Counts a finished command.
+    /// Counts a finished command, and its time unless it was refused.
     pub(crate) fn command(&self, family: Family, status: ScsiStatus, nanos: u64) {
         let Some(stats) = self.families.get(family as usize) else { return };
-        let seconds = nanos as f64 / 1e9;
-        let bucket = LATENCY_BOUNDS_SECONDS.partition_point(|bound| *bound < seconds);
-        stats.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        stats.nanos.fetch_add(nanos, Ordering::Relaxed);
+        if !is_refusal(status) {
+            let seconds = nanos as f64 / 1e9;
+            let bucket = LATENCY_BOUNDS_SECONDS.partition_point(|bound| *bound < seconds);
+            stats.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+            stats.nanos.fetch_add(nanos, Ordering::Relaxed);
+        }
         if let Some(at) = STATUSES.iter().position(|(known, _)| *known == status) {
             stats.errors[at].fetch_add(1, Ordering::Relaxed);
         }
@@ -206,16 +221,19 @@ impl Stats {
     /// Returns every family with at least one command.
     pub(crate) fn families(&self) -> impl Iterator<Item = (Family, &FamilyStats)> {
         let used = |stats: &FamilyStats| {
-            stats.buckets.iter().any(|bucket| bucket.load(Ordering::Relaxed) > 0)
+            stats.refused() > 0
+                || stats.buckets.iter().any(|bucket| bucket.load(Ordering::Relaxed) > 0)
         };
         Family::ALL.iter().copied().zip(&self.families).filter(move |(_, stats)| used(stats))
     }
 
-    /// Returns the number of all commands, and the times of reads and of writes.
+    /// Returns the number of all commands, refused ones too, and the times of reads and of
+    /// writes.
     pub(crate) fn transfers(&self) -> (u64, [LatencyCounts; 2]) {
         let counts = |family: Family| self.families[family as usize].load().0;
-        let all = self.families.iter().flat_map(|stats| stats.load().0).sum();
-        (all, [Family::Read, Family::Write].map(counts))
+        let timed: u64 = self.families.iter().flat_map(|stats| stats.load().0).sum();
+        let refused: u64 = self.families.iter().map(FamilyStats::refused).sum();
+        (timed + refused, [Family::Read, Family::Write].map(counts))
     }
 
     /// Counts a failed login.
@@ -268,6 +286,32 @@ mod tests {
         assert_eq!((all, reads.iter().sum()), (2, 2));
         assert_eq!(stats.families().count(), 1);
         assert_eq!(Family::of(0xff).label(), "other");
+    }
+
+    #[test]
+    fn the_time_of_a_refused_command_does_not_count() {
+        let stats = Stats::default();
+        stats.command(Family::Write, ScsiStatus::Good, 3_000_000);
+        for (status, _) in STATUSES {
+            stats.command(Family::Write, *status, 0);
+        }
+        let [(_, write)] = stats.families().collect::<Vec<_>>()[..] else { panic!("one family") };
+        let (buckets, seconds, errors) = write.load();
+        // CHECK CONDITION and TASK ABORTED, which may come after any time, and GOOD.
+        assert_eq!((buckets[0], buckets.iter().sum::<u64>()), (2, 3));
+        assert!((seconds - 0.003).abs() < 1e-9, "{seconds}");
+        assert_eq!(errors, [1; STATUSES.len()], "each has its count");
+        assert_eq!(stats.transfers().0, 6, "all are requests");
+    }
+
+    #[test]
+    fn a_family_whose_commands_were_all_refused_is_shown() {
+        let stats = Stats::default();
+        stats.command(Family::Read, ScsiStatus::TaskSetFull, 0);
+        let shown: Vec<_> = stats.families().map(|(family, _)| family.label()).collect();
+        assert_eq!(shown, ["read"]);
+        let (all, [reads, _]) = stats.transfers();
+        assert_eq!((all, reads.iter().sum::<u64>()), (1, 0));
     }
 
     #[test]

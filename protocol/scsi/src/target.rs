@@ -31,8 +31,18 @@ impl LogicalUnits {
         }
     }
 
+    /// Returns whether sense data for a LUN is in descriptor format, as the control mode page of
+    /// its logical unit says (D_SENSE, SPC-4 §7.5.8): a transport asks that for sense data that
+    /// it makes itself. A LUN without a logical unit has no mode pages: the format is fixed.
+    #[must_use]
+    pub fn wants_descriptor_sense(&self, lun: [u8; 8]) -> bool {
+        let disk = Lun::parse(lun).and_then(|lun| self.get(lun));
+        disk.is_some_and(|disk| disk.state().mode.descriptor_sense())
+    }
+
     /// Returns the response of a LUN without a logical unit for this reason
-    /// (SPC-4 §6.33, §6.6.2, §6.39).
+    /// (SPC-4 §6.33, §6.6.2, §6.39). Its sense data is in fixed format: there are no mode pages
+    /// with D_SENSE, nor are there for a unit that was not opened yet.
     fn absent(&self, command: &Command, reason: Sense) -> Response {
         let cdb = &command.cdb;
         match cdb.opcode() {
@@ -96,6 +106,25 @@ mod tests {
             let list = bench.data(&run(lun, &[0xA0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]));
             assert_eq!(&list[..10], &[0, 0, 0, 8, 0, 0, 0, 0, 0, 3]);
         }
+    }
+
+    #[test]
+    fn a_unit_tells_the_format_of_sense_data_and_without_one_it_is_fixed() {
+        let bench = Bench::new();
+        let luns = LogicalUnits::new([(Lun::new(3).unwrap(), Arc::clone(&bench.disk))]);
+        let wants = |lun: u8| luns.wants_descriptor_sense([0, lun, 0, 0, 0, 0, 0, 0]);
+        assert!(!wants(3), "as it is after a reset");
+        // The control mode page with D_SENSE=1.
+        let mut list = bench.data(&bench.run(&[0x1A, 0x08, 0x0A, 0, 255, 0], b""));
+        (list[0], list[2]) = (0, 0);
+        list[6] |= 0x04;
+        let length = u8::try_from(list.len()).unwrap();
+        let selected = bench.run(&[0x15, 0x10, 0, 0, length, 0], &list);
+        assert_eq!(selected.status, ScsiStatus::Good);
+        assert!(wants(3) && !wants(0));
+        let command = bench.command(&bench.nexus, &[0; 6], b"");
+        let absent = bench.block_on(luns.execute([0; 8], command)).sense.unwrap();
+        assert!(!absent.descriptor_format, "{absent:?}");
     }
 
     #[test]

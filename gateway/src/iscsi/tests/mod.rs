@@ -14,6 +14,7 @@ mod parked;
 mod reopened;
 mod rounds;
 mod rules;
+mod sense;
 mod shares;
 mod spans;
 mod state_files;

@@ -48,7 +48,9 @@ impl Session {
         let Some(task) = self.remove_task(itt) else { return };
         let (status, sense) = match failure {
             Failure::Check(condition) => {
-                (CHECK_CONDITION, Bytes::copy_from_slice(&condition.sense()))
+                let (lun, format) = (task.command.lun, &self.sense_format);
+                let is_descriptor = format.as_ref().is_some_and(|told| told.is_descriptor(lun));
+                (CHECK_CONDITION, condition.sense(is_descriptor))
             }
             Failure::Status(status) => (status, Bytes::new()),
         };

@@ -5,6 +5,7 @@ use crate::names::{Cid, IscsiName};
 use crate::pdu::{Cdb, Itt, Lun, TaskAttribute, TaskFunction};
 use crate::serial::Sn;
 use bytes::Bytes;
+use std::fmt;
 use std::time::Duration;
 use zgate_store::Payload;
 
@@ -85,6 +86,16 @@ pub struct Completion {
     /// expected length for the residual. `None`: the length of `data_in` for
     /// reads, all received data for writes.
     pub wanted_bytes: Option<u64>,
+}
+
+/// Tells the format of sense data for the conditions that the session itself reports, without the
+/// logical unit (RFC 7143 §11.4.7.2). It is asked while the session works: it must not call the
+/// session.
+pub trait SenseFormat: fmt::Debug + Send + Sync {
+    /// Returns whether sense data for this LUN is in descriptor format, as D_SENSE in the control
+    /// mode page of its logical unit says (SPC-4 §7.5.8). False for a LUN without a logical unit:
+    /// it has no mode pages.
+    fn is_descriptor(&self, lun: Lun) -> bool;
 }
 
 /// Scope of a SendTargets request (RFC 7143 Appendix C).

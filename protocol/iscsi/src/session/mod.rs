@@ -26,7 +26,7 @@ mod window;
 pub(crate) use connection::{Connection, Retained, payload_bytes};
 pub use events::{
     CloseReason, Command, Completion, ConnHandle, ConnectionInfo, EndReason, Event, FunctionTag,
-    SendTargets, SessionConfig, TaskTag, TextTag,
+    SendTargets, SenseFormat, SessionConfig, TaskTag, TextTag,
 };
 pub(crate) use task::{Phase, Sequence, Task};
 
@@ -54,6 +54,7 @@ pub struct Session {
     pub(crate) params: Operational,
     pub(crate) transport: Transport,
     pub(crate) config: SessionConfig,
+    pub(crate) sense_format: Option<Box<dyn SenseFormat>>,
     pub(crate) window: Window,
     pub(crate) conns: Vec<Connection>,
     pub(crate) lost: Vec<Lost>,
@@ -100,6 +101,7 @@ impl Session {
             params,
             transport: login.transport,
             config,
+            sense_format: None,
             window: Window::new(login.cmd_sn, login.command_window.clamp(1, MAX_COMMAND_WINDOW)),
             conns: Vec::new(),
             lost: Vec::new(),
@@ -214,6 +216,11 @@ impl Session {
     /// Without room the command window does not move while commands are unfinished.
     pub fn set_memory_room(&mut self, bytes: u64) {
         self.memory_room_bytes = bytes;
+    }
+
+    /// Sets what tells the format of sense data; without it, all of it is in fixed format.
+    pub fn set_sense_format(&mut self, format: Box<dyn SenseFormat>) {
+        self.sense_format = Some(format);
     }
 
     /// The next event.

@@ -6,10 +6,14 @@ use crate::limits::MAX_GATHERED_BYTES;
 use crate::pdu::{ScsiCommand, TaskAttribute, Ttt};
 use crate::serial::Sn;
 use crate::time::Timestamp;
+use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// Sense key, ASC and ASCQ of conditions that iSCSI itself reports
-/// (RFC 7143 §11.4.7.2), all ABORTED COMMAND.
+/// Sense key ABORTED COMMAND.
+const ABORTED_COMMAND: u8 = 0x0b;
+
+/// ASC and ASCQ of conditions that iSCSI itself reports (RFC 7143 §11.4.7.2), all
+/// ABORTED COMMAND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Condition(pub(crate) u8, pub(crate) u8);
 
@@ -18,15 +22,19 @@ impl Condition {
     pub(crate) const INCORRECT_AMOUNT: Self = Self(0x0c, 0x0d);
     pub(crate) const CRC: Self = Self(0x47, 0x05);
 
-    /// Fixed format sense data.
-    pub(crate) fn sense(self) -> [u8; 18] {
+    /// Sense data in descriptor format (SPC-4 §4.5.2), or in fixed format (§4.5.3).
+    pub(crate) fn sense(self, is_descriptor: bool) -> Bytes {
+        let Self(asc, ascq) = self;
+        if is_descriptor {
+            return Bytes::copy_from_slice(&[0x72, ABORTED_COMMAND, asc, ascq, 0, 0, 0, 0]);
+        }
         let mut sense = [0; 18];
         sense[0] = 0x70;
-        sense[2] = 0x0b;
+        sense[2] = ABORTED_COMMAND;
         sense[7] = 10;
-        sense[12] = self.0;
-        sense[13] = self.1;
-        sense
+        sense[12] = asc;
+        sense[13] = ascq;
+        Bytes::copy_from_slice(&sense)
     }
 }
 

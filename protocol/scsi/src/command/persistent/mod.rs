@@ -31,7 +31,7 @@ pub(crate) async fn reserve_out(cx: &Cx<'_>) -> Outcome {
     let mut after = before.clone();
     let effects = change(cx, &mut after, &action)?;
     if let Action::Preempt { abort, .. } = action {
-        keep_out(cx, &before, &after, &effects.preempted, abort).await?;
+        keep_out(cx, &before, &after, &effects.unregistered, abort).await?;
     }
     if after != before && (after.aptpl() || before.aptpl()) {
         let kept = keep(cx, &after).await;
@@ -43,6 +43,9 @@ pub(crate) async fn reserve_out(cx: &Cx<'_>) -> Outcome {
     let mut state = cx.disk.state();
     state.registry = after;
     apply(&mut state, &effects, cx.command.nexus.id);
+    if matches!(action, Action::Clear { .. } | Action::Preempt { abort: true, .. }) {
+        allow_removal(&mut state, &effects.unregistered);
+    }
     Ok(Reply::GOOD)
 }
 
@@ -123,6 +126,17 @@ fn apply(state: &mut State, effects: &Effects, sender: NexusId) {
             if *id != sender && effect.who.is(&nexus.nexus) {
                 nexus.attentions.raise(effect.asc);
             }
+        }
+    }
+}
+
+/// Ends the prevention of medium removal by nexuses whose registrations are gone, as PREVENT ALLOW
+/// MEDIUM REMOVAL with PREVENT=0 does: SBC-4 §5.15 demands it of PREEMPT AND ABORT and of CLEAR,
+/// so that a host that does not answer any more keeps no medium in. PREEMPT is not among them.
+fn allow_removal(state: &mut State, unregistered: &[Registrant]) {
+    for nexus in state.nexuses.values_mut() {
+        if unregistered.iter().any(|one| one.is(&nexus.nexus)) {
+            nexus.prevents_removal = false;
         }
     }
 }

@@ -76,8 +76,8 @@ pub(crate) struct Told {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Effects {
     pub(crate) told: Vec<Told>,
-    /// Registrants whose registrations were preempted.
-    pub(crate) preempted: Vec<Registrant>,
+    /// Registrants whose registrations were preempted or cleared.
+    pub(crate) unregistered: Vec<Registrant>,
 }
 
 impl Effects {
@@ -280,7 +280,7 @@ impl Registry {
         let mine = self.sender(nexus, key)?;
         let mut effects = Effects::default();
         effects.tell(self.others(&mine.who), Asc::RESERVATIONS_PREEMPTED);
-        self.registrations.clear();
+        effects.unregistered = self.registrations.drain(..).map(|one| one.who).collect();
         self.reservation = None;
         self.generation = self.generation.wrapping_add(1);
         Ok(effects)
@@ -316,8 +316,8 @@ impl Registry {
         if gone.is_empty() && !takes_over {
             return Err(Failure::Conflict);
         }
-        let preempted = gone.iter().map(|one| one.who.clone()).collect();
-        let mut effects = Effects { preempted, ..Effects::default() };
+        let unregistered = gone.iter().map(|one| one.who.clone()).collect();
+        let mut effects = Effects { unregistered, ..Effects::default() };
         effects.tell(gone.iter().filter(|one| one.who != mine.who), Asc::REGISTRATIONS_PREEMPTED);
         if takes_over {
             let before = self.reservation.as_ref().map(|reservation| reservation.kind);
