@@ -107,7 +107,9 @@ impl SenseFormat for View {
     /// Locks the logical unit's state while the engine is locked; no engine is called while that
     /// state is locked.
     fn is_descriptor(&self, lun: WireLun) -> bool {
-        self.get().luns.wants_descriptor_sense(lun.0.to_be_bytes())
+        // Not a clone of the map: the last one closes storage.
+        let current = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        current.luns.wants_descriptor_sense(lun.0.to_be_bytes())
     }
 }
 

@@ -180,7 +180,12 @@ async fn encode_entry(
                 node: node.handle,
                 entry: dir.entry.clone(),
             };
-            encode_known(cx, &current, Some(node.attr), want).await?
+            match encode_known(cx, &current, Some(node.attr), want).await {
+                Ok(attrs) => attrs,
+                Err(Status::Stale | Status::Noent) => return Ok(None),
+                Err(status) if want.contains(RDATTR_ERROR) => encode_error(status),
+                Err(status) => return Err(status),
+            }
         }
         // The store was not asked for more: this is no error of the entry.
         Err(_) if names_suffice(want) => names_only(&entry, want),

@@ -1,16 +1,16 @@
 //! GETATTR (RFC 8881 §18.7).
 
 use zgate_memory::{FileOp, MemoryStore};
-use zgate_test_harness::nfs::{Fixture, Harness, OpenRequest, Ops, attrs, every_minor, mode, name};
-use zgate_nfs_wire::v4::attr::{CASE_INSENSITIVE, CASE_PRESERVING, MAXREAD, MAXWRITE};
 use zgate_nfs::v4::attrs::acl::Ace;
 use zgate_nfs::v4::attrs::table::{ATTRS, Use};
+use zgate_nfs_wire::v4::attr::{CASE_INSENSITIVE, CASE_PRESERVING, MAXREAD, MAXWRITE};
 use zgate_nfs_wire::v4::op::open::How;
 use zgate_nfs_wire::v4::op::{
     Access, Create, Getattr, Getfh, Open, Readdir, Setattr, access, create, readdir, setattr,
 };
 use zgate_nfs_wire::v4::{Bitmap, Stateid, Status};
 use zgate_store::file_store::NewNode;
+use zgate_test_harness::nfs::{Fixture, Harness, OpenRequest, Ops, attrs, every_minor, mode, name};
 use zgate_xdr::{Decode, Decoder, Encode};
 
 #[test]
@@ -129,10 +129,8 @@ fn behind_an_operation_that_has_read_the_attributes_they_are_known() {
         };
         assert_eq!(with_mode(set(0o640)), (cost(set(0o600)).0, 0o640));
         assert_eq!(s.c.number(&s.file, 33), 0o600);
-        let twice = set(0o640).op::<Setattr>(&setattr::Args {
-            stateid: Stateid::ANONYMOUS,
-            attrs: mode(0o604),
-        });
+        let twice = set(0o640)
+            .op::<Setattr>(&setattr::Args { stateid: Stateid::ANONYMOUS, attrs: mode(0o604) });
         assert_eq!(with_mode(twice).1, 0o604, "the last one counts");
         let ask = |ops: Ops| ops.op::<Access>(&access::Args { access: 1 });
         assert_eq!(with_mode(ask(Ops::new().at(&s.file))), (1, 0o604));
