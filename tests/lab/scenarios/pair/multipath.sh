@@ -137,10 +137,12 @@ both_paths() {
 }
 address_of() { if [ "$1" = "$NODE_A" ]; then echo $A_ADDRESS; else echo $B_ADDRESS; fi; }
 standby_refuses() {
-    local disk
+    local disk said
     disk=$(iscsi_disk $B_ADDRESS)
-    # sg_turs ends with 0 where a port is in standby, as if it were ready.
-    sg_turs --verbose "$disk" 2>&1 | grep -i 'port in standby\|standby device'
+    # sg_turs ends with 0 where a port is in standby, as if it were ready. TEST UNIT READY:
+    said=$(sg_raw "$disk" 0 0 0 0 0 0 2>&1 || true)
+    echo "$said"
+    grep -i 'in standby' <<<"$said"
     refused "Input/output\|No such device" dd if="$disk" of=/dev/null bs=4096 count=1 iflag=direct
 }
 # The registration is that of one session, at A: to the disk the session at B is
