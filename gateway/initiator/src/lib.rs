@@ -32,6 +32,15 @@ pub struct Done {
     pub data: Bytes,
 }
 
+impl Done {
+    /// Returns whether the command was not executed because of a unit attention (CHECK CONDITION
+    /// with that sense key, in fixed format): it is to be repeated.
+    #[must_use]
+    pub fn is_unit_attention(&self) -> bool {
+        self.status == 2 && self.sense.get(2).is_some_and(|key| key & 15 == 6)
+    }
+}
+
 /// A connection that has logged in.
 pub struct Stream {
     /// Socket of the connection.
@@ -240,8 +249,7 @@ impl Session {
         for _ in 0..4 {
             self.start(lun, cdb, read_bytes, write.clone());
             let done = self.wait()?;
-            let attention = done.status == 2 && done.sense.get(2).is_some_and(|key| key & 15 == 6);
-            if !attention {
+            if !done.is_unit_attention() {
                 return match done.status {
                     0 => Ok(done.data),
                     status => {

@@ -215,6 +215,16 @@ mod tests {
         }
     }
 
+    /// Watches once while others run; returns how long it watched.
+    async fn watched_beside(busy_poll: &BusyPoll, others: impl Future<Output = ()>) -> Duration {
+        let begun = Instant::now();
+        let watch = async {
+            busy_poll.watch_once().await;
+            begun.elapsed()
+        };
+        tokio::join!(watch, others).0
+    }
+
     #[test]
     fn some_processors_are_left_to_others() {
         for (processors, most) in [(1, 0), (2, 1), (4, 3), (8, 6), (64, 48)] {
@@ -246,18 +256,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_watch_ends_after_its_window() {
         let busy_poll = after_a_request(2, Polling::AfterReplies);
-        let begun = Instant::now();
-        let watch = async {
-            busy_poll.watch_once().await;
-            begun.elapsed()
-        };
         let others = async {
             pass(40).await;
             assert_eq!(polling(&busy_poll), 1);
             busy_poll.traffic();
             pass(100).await;
         };
-        let (watched, ()) = tokio::join!(watch, others);
+        let watched = watched_beside(&busy_poll, others).await;
         assert!((90..=95).contains(&watched.as_micros()), "{watched:?}");
         assert_eq!(polling(&busy_poll), 0);
     }
@@ -267,11 +272,6 @@ mod tests {
         let busy_poll = after_a_request(2, Polling::AfterReplies);
         busy_poll.jobs.count_here();
         let job = JobInProgress::begin();
-        let begun = Instant::now();
-        let watch = async {
-            busy_poll.watch_once().await;
-            begun.elapsed()
-        };
         let others = async {
             pass(1000).await;
             assert_eq!(polling(&busy_poll), 0, "it waits without polling");
@@ -284,7 +284,7 @@ mod tests {
             drop(next);
             pass(100).await;
         };
-        let (watched, ()) = tokio::join!(watch, others);
+        let watched = watched_beside(&busy_poll, others).await;
         assert!((1070..=1075).contains(&watched.as_micros()), "{watched:?}");
     }
 
@@ -293,11 +293,6 @@ mod tests {
         let busy_poll = after_a_request(2, Polling::Throughout);
         busy_poll.jobs.count_here();
         let job = JobInProgress::begin();
-        let begun = Instant::now();
-        let watch = async {
-            busy_poll.watch_once().await;
-            begun.elapsed()
-        };
         let others = async {
             pass(390).await;
             assert_eq!(polling(&busy_poll), 1, "while a worker has the request");
@@ -314,7 +309,7 @@ mod tests {
             drop(short);
             pass(100).await;
         };
-        let (watched, ()) = tokio::join!(watch, others);
+        let watched = watched_beside(&busy_poll, others).await;
         // The window begins at the reply.
         assert!((1160..=1165).contains(&watched.as_micros()), "{watched:?}");
     }
@@ -323,11 +318,6 @@ mod tests {
     async fn a_poll_ends_at_once_when_others_need_the_processor() {
         for still_pays in [true, false] {
             let busy_poll = after_a_request(2, Polling::AfterReplies);
-            let begun = Instant::now();
-            let watch = async {
-                busy_poll.watch_once().await;
-                begun.elapsed()
-            };
             let others = async {
                 pass(10).await;
                 assert_eq!(polling(&busy_poll), 1);
@@ -339,7 +329,7 @@ mod tests {
                 }
                 pass(100).await;
             };
-            let (watched, ()) = tokio::join!(watch, others);
+            let watched = watched_beside(&busy_poll, others).await;
             assert!((10..=15).contains(&watched.as_micros()), "{watched:?}");
             JOBS.set(0);
         }

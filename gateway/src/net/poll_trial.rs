@@ -1,5 +1,5 @@
-//! A trial that tells whether polling pays: the times between requests with it
-//! and without.
+//! A trial that tells whether polling pays, and when: the times between requests
+//! with each way of it and without.
 //!
 //! A poll that sees a request come has not shown that it helped. Where the client or a
 //! worker had to wait for the poll's processor, the request came late. Where waking a
@@ -9,9 +9,9 @@
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Requests in a row that are all polled after, or all not.
+/// Requests in a row with the same way of polling.
 const ROW: usize = 16;
-/// Times of each kind in a trial.
+/// Times of each way in a trial.
 const TIMES: usize = 32;
 /// Requests that are polled after from one trial to the next.
 const POLLED: u32 = 2048;

@@ -53,8 +53,10 @@ pub(crate) fn do_what_is_left() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::continuation::tests::call_until_the_request_waits;
     use crate::continuation::{Home, is_worker};
     use crate::jobs::CoreJobs;
+    use crate::workers::tests::block_on;
     use crate::{EngineChoice, IoEngine};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, mpsc};
@@ -63,10 +65,6 @@ mod tests {
 
     /// Time after which work that waits for a test goes on: the test fails then.
     const PATIENCE: Duration = Duration::from_secs(20);
-
-    fn block_on<T>(future: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
-    }
 
     #[test]
     fn the_reply_does_not_wait_for_it_but_the_next_job_does() {
@@ -101,18 +99,15 @@ mod tests {
         let core = Arc::new(CoreJobs::default());
         core.count_here();
         let (open, gate) = mpsc::channel::<()>();
-        let (waits, request_waits) = mpsc::channel::<()>();
+        let (waits, call) = call_until_the_request_waits(move || {
+            after_reply(move || {
+                let _ = gate.recv_timeout(PATIENCE);
+            });
+        });
         let (tell, told) = mpsc::channel();
         block_on(async {
             let (home, _returning) = Home::new(tokio::runtime::Handle::current());
             home.begin(async move {
-                // A call that ends before its request waits is no reason to leave the core.
-                let call = move || {
-                    let _ = request_waits.recv();
-                    after_reply(move || {
-                        let _ = gate.recv_timeout(PATIENCE);
-                    });
-                };
                 engine.run(call).await.unwrap();
                 tell.send(is_worker()).unwrap();
             });

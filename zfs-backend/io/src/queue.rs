@@ -133,8 +133,16 @@ impl<J> Queues<J> {
 
     /// Returns whether a store that has a worker may have another one. Long calls do not
     /// count: they leave the store that makes them the workers by which it is found hanging.
-    fn has_room_in_total(&self) -> bool {
+    pub(crate) fn has_room_in_total(&self) -> bool {
         self.running() < self.limits.total
+    }
+
+    /// Returns whether the store may use another worker. A job that waits has been promised
+    /// the last free one.
+    fn has_free_worker(&mut self, store: StoreSlot) -> bool {
+        let per_store = self.limits.per_store;
+        let queue = self.queue(store);
+        queue.jobs.is_empty() && queue.in_flight.count() < per_store
     }
 
     /// Takes the next job to run.
@@ -166,9 +174,8 @@ impl<J> Queues<J> {
     /// not count for its hanging. Refused while the store has one in a long call, or none
     /// that is free.
     pub(crate) fn begin_long_call(&mut self, store: StoreSlot) -> bool {
-        let per_store = self.limits.per_store;
+        let has_free = self.has_free_worker(store);
         let queue = self.queue(store);
-        let has_free = queue.jobs.is_empty() && queue.in_flight.count() < per_store;
         if queue.in_long_call || !has_free {
             return false;
         }
@@ -183,14 +190,10 @@ impl<J> Queues<J> {
     /// wait, or there are as many workers as there may be: the worker counts again when its
     /// job has ended, which `end_long_call` records.
     pub(crate) fn return_from_long_call(&mut self, store: StoreSlot) -> bool {
-        let per_store = self.limits.per_store;
-        let has_room = self.has_room_in_total();
-        let queue = self.queue(store);
-        // A job that waits has been promised the last free worker.
-        let has_free = queue.jobs.is_empty() && queue.in_flight.count() < per_store;
-        if !has_free || !has_room {
+        if !self.has_free_worker(store) || !self.has_room_in_total() {
             return false;
         }
+        let queue = self.queue(store);
         queue.in_long_call = false;
         queue.in_flight.begin();
         self.in_long_calls = self.in_long_calls.saturating_sub(1);

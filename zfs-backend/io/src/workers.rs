@@ -435,4 +435,4 @@ fn sleep<'a>(shared: &'a Shared, mut pool: MutexGuard<'a, Pool>) -> Option<Mutex
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -166,6 +166,11 @@ mod tests {
             end.await.unwrap()
         }
 
+        /// Begins a request of the group that syncs on this disk.
+        fn join<'a>(&'a self, group: &'a GroupSync<u32>, what: u32) -> Request<'a> {
+            Box::pin(group.join([what], async |all| self.sync(all).await))
+        }
+
         fn end(&self, number: usize, result: StoreResult<()>) {
             self.syncs.borrow_mut()[number].1.take().unwrap().send(result).unwrap();
         }
@@ -178,9 +183,7 @@ mod tests {
     #[test]
     fn those_who_come_while_one_runs_share_the_next() {
         let (group, disk) = (GroupSync::default(), Disk::default());
-        let join = |what: u32| -> Request<'_> {
-            Box::pin(group.join([what], async |all| disk.sync(all).await))
-        };
+        let join = |what| disk.join(&group, what);
         let mut all: Vec<_> = (0..5).map(join).collect();
         assert!(all.iter_mut().all(|request| poll(request).is_pending()));
         assert_eq!(disk.synced(), [vec![0]]);
@@ -197,9 +200,7 @@ mod tests {
     #[test]
     fn who_goes_away_keeps_nobody_waiting() {
         let (group, disk) = (GroupSync::default(), Disk::default());
-        let join = |what: u32| -> Request<'_> {
-            Box::pin(group.join([what], async |all| disk.sync(all).await))
-        };
+        let join = |what| disk.join(&group, what);
         let (mut first, mut second) = (join(1), join(2));
         assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
         drop(first);
@@ -216,9 +217,7 @@ mod tests {
     #[test]
     fn a_sync_whose_caller_goes_away_is_repeated_for_the_others() {
         let (group, disk) = (GroupSync::default(), Disk::default());
-        let join = |what: u32| -> Request<'_> {
-            Box::pin(group.join([what], async |all| disk.sync(all).await))
-        };
+        let join = |what| disk.join(&group, what);
         let (mut first, mut second, mut third) = (join(1), join(2), join(3));
         for request in [&mut first, &mut second, &mut third] {
             assert!(poll(request).is_pending());
@@ -236,9 +235,7 @@ mod tests {
     #[test]
     fn a_sync_that_panics_is_not_repeated() {
         let (group, disk) = (GroupSync::default(), Disk::default());
-        let join = |what: u32| -> Request<'_> {
-            Box::pin(group.join([what], async |all| disk.sync(all).await))
-        };
+        let join = |what| disk.join(&group, what);
         let panics = async |_: Vec<u32>| -> StoreResult<()> { panic!("told to") };
         let (mut first, mut third) = (join(1), join(3));
         let mut second: Request<'_> = Box::pin(group.join([2], panics));
@@ -260,7 +257,7 @@ mod tests {
     fn nothing_is_begun_behind_a_sync_that_does_not_end() {
         let (group, disk) = (GroupSync::default(), Disk::default());
         assert_eq!(group.check(), Ok(()));
-        let mut sync: Request<'_> = Box::pin(group.join([1], async |all| disk.sync(all).await));
+        let mut sync = disk.join(&group, 1);
         assert!(poll(&mut sync).is_pending());
         let later = Instant::now() + PATIENCE;
         assert_eq!(group.check_at(later), Err(StoreError::OutOfResources));

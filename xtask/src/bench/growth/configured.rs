@@ -15,8 +15,6 @@ const SIZES: [u64; 4] = [1, 10, 100, 1_000];
 const TARGET: &str = "iqn.2026-11.test.zgate:growth";
 const DISK_BYTES: u64 = 1 << 20;
 const READ_BYTES: u32 = 4 << 10;
-/// Sense key (SPC-4 table 48): the command was not executed and is to be repeated.
-const UNIT_ATTENTION: u8 = 6;
 /// Attributes: type, change, size.
 const ASKED: [u32; 3] = [1, 3, 4];
 
@@ -63,8 +61,7 @@ pub(super) fn luns(bench: &Bench<'_>) -> io::Result<Vec<Series>> {
                     begun += 1;
                 }
                 let end = session.wait()?;
-                let key = end.sense.get(2).map(|key| key & 0xF);
-                if end.status != 0 && key == Some(UNIT_ATTENTION) {
+                if end.is_unit_attention() {
                     // Of a new session, or of a disk whose file system has little room.
                     begun -= 1;
                     continue;

@@ -111,7 +111,7 @@ fn status(session: &mut Session, cdb: &[u8], read: u32, write: &Bytes) -> io::Re
     for _ in 0..4 {
         session.start(DISK, cdb, read, write.clone());
         let done = session.wait()?;
-        if done.status != 2 || done.sense.get(2).is_none_or(|key| key & 15 != 6) {
+        if !done.is_unit_attention() {
             return Ok(done);
         }
     }

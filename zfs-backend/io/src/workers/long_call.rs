@@ -45,7 +45,7 @@ impl Workers {
         }
         let mut pool = self.shared.lock();
         let has_idle_thread = pool.threads > pool.queues.busy_workers();
-        let was_full = pool.queues.running() >= pool.queues.limits().total;
+        let was_full = !pool.queues.has_room_in_total();
         let begins = has_idle_thread && pool.queues.begin_long_call(store);
         // A job of another store may take this worker's place in the total.
         let worker = if begins && was_full { pool.asleep.pop() } else { None };
@@ -82,18 +82,32 @@ mod tests {
     use tokio::sync::oneshot;
     use zgate_store::Caller;
 
-    /// Returns the threads of a short call and of a long call behind it.
-    async fn short_then_long(home: &Home, engine: &IoEngine) -> (ThreadId, ThreadId) {
+    /// Begins a request that a worker continues after a short call. What follows the call is
+    /// given the thread of that worker.
+    fn behind_a_short_call<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+        home: &Home,
+        engine: &IoEngine,
+        rest: impl FnOnce(ThreadId) -> F + Send + 'static,
+    ) -> oneshot::Receiver<T> {
         let (waits, call) = call_until_the_request_waits(here);
         let engine = engine.clone();
-        let result = begin(home, async move {
+        let ended = begin(home, async move {
             let short = engine.run(call).await.unwrap();
+            rest(short).await
+        });
+        waits.send(()).unwrap();
+        ended
+    }
+
+    /// Returns the threads of a short call and of a long call behind it.
+    async fn short_then_long(home: &Home, engine: &IoEngine) -> (ThreadId, ThreadId) {
+        let of_request = engine.clone();
+        let result = behind_a_short_call(home, engine, move |short| async move {
             let (long, in_job) =
-                engine.run_long_in_place(|| (here(), crate::on_a_worker())).await.unwrap();
+                of_request.run_long_in_place(|| (here(), crate::on_a_worker())).await.unwrap();
             assert!(in_job);
             (short, long)
         });
-        waits.send(()).unwrap();
         result.await.unwrap()
     }
 
@@ -123,19 +137,16 @@ mod tests {
     fn a_long_call_on_a_worker_for_short_ones_keeps_nobody_waiting() {
         let engine = engine();
         on_a_core(async |home| {
-            let (waits, call) = call_until_the_request_waits(here);
             let (open, gate) = std::sync::mpsc::channel::<()>();
             let (begun, begins) = oneshot::channel();
             let of_request = engine.clone();
-            let held = begin(&home, async move {
-                let short = of_request.run(call).await.unwrap();
+            let held = behind_a_short_call(&home, &engine, move |short| async move {
                 let hold = move || {
                     let _ = begun.send((short, here()));
                     let _ = gate.recv();
                 };
                 of_request.run_long_in_place(hold).await.unwrap();
             });
-            waits.send(()).unwrap();
             let (short, holder) = begins.await.unwrap();
             assert_eq!(short, holder, "it is one of those for short calls");
             // Two workers of the store run short calls beside it.
@@ -179,12 +190,10 @@ mod tests {
     fn a_worker_is_free_again_for_others_once_its_long_call_has_ended() {
         let engine = IoEngine::new(EngineChoice::Threads, 3).unwrap();
         on_a_core(async |home| {
-            let (waits, call) = call_until_the_request_waits(here);
             let (open, gate) = std::sync::mpsc::channel::<()>();
             let (begun, begins) = oneshot::channel();
             let of_request = engine.clone();
-            let held = begin(&home, async move {
-                let short = of_request.run(call).await.unwrap();
+            let held = behind_a_short_call(&home, &engine, move |short| async move {
                 let long = of_request.run_long_in_place(here).await.unwrap();
                 let hold = move || {
                     let _ = begun.send([short, long, here()]);
@@ -192,7 +201,6 @@ mod tests {
                 };
                 of_request.run(hold).await.unwrap();
             });
-            waits.send(()).unwrap();
             let threads = begins.await.unwrap();
             assert_eq!(threads, [threads[0]; 3]);
             let (short, long) = short_then_long(&home, &engine).await;
@@ -206,18 +214,15 @@ mod tests {
     fn a_long_call_that_panics_keeps_no_worker() {
         let engine = engine();
         on_a_core(async |home| {
-            let (waits, call) = call_until_the_request_waits(here);
             let (begun, begins) = oneshot::channel();
             let of_request = engine.clone();
-            let ended = begin(&home, async move {
-                let short = of_request.run(call).await.unwrap();
+            let ended = behind_a_short_call(&home, &engine, move |short| async move {
                 let call = move || {
                     let _ = begun.send((short, here()));
                     panic!("told to");
                 };
                 of_request.run_long_in_place::<()>(call).await.unwrap();
             });
-            waits.send(()).unwrap();
             assert!(ended.await.is_err());
             let (short, long) = begins.await.unwrap();
             assert_eq!(short, long);

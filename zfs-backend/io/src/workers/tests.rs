@@ -4,8 +4,8 @@ use super::*;
 use crate::jobs::CoreJobs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
 const KIND: WorkerKind = WorkerKind { engine: 0, takes_long_calls: true };
