@@ -4,9 +4,9 @@
 //! sockets for a while before it sleeps.
 //!
 //! It polls where that shortens the time to the next request, and
-//! only while its processor is of no use to other requests of the process.
+//! only while its processor is of no use to others of the process.
 
-use super::poll_trial::{LONGEST_WINDOWS, PollTrial, Polling};
+use super::poll_trial::PollTrial;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -50,18 +50,16 @@ impl Pollers {
         Self { room: processors.saturating_sub(for_others), polling: AtomicUsize::new(0), jobs }
     }
 
-    /// Permits a core to poll that waits for `own` jobs itself.
-    fn permit(&self, own: usize) -> Option<Permit<'_>> {
-        let others = (self.jobs)().saturating_sub(own);
-        let one_more = |polling: usize| (polling + others < self.room).then_some(polling + 1);
+    fn permit(&self) -> Option<Permit<'_>> {
+        let one_more =
+            |polling: usize| (polling + (self.jobs)() < self.room).then_some(polling + 1);
         let given = self.polling.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
         given.is_ok().then(|| Permit(self))
     }
 
-    /// Returns whether jobs of others need the processor of a core that polls and waits
-    /// for `own` jobs.
-    fn is_crowded(&self, own: usize) -> bool {
-        self.polling.load(Ordering::Relaxed) + (self.jobs)().saturating_sub(own) > self.room
+    /// Returns whether workers need the processor of a core that polls.
+    fn is_crowded(&self) -> bool {
+        self.polling.load(Ordering::Relaxed) + (self.jobs)() > self.room
     }
 }
 
@@ -75,8 +73,8 @@ pub(crate) struct BusyPoll {
     jobs: Arc<CoreJobs>,
     traffic: Cell<u64>,
     trial: RefCell<PollTrial>,
-    /// When it pays to poll until the next request.
-    wanted: Cell<Polling>,
+    /// Set if it pays to poll after the last request.
+    wanted: Cell<bool>,
     watching: Cell<bool>,
     begin: Notify,
 }
@@ -84,7 +82,7 @@ pub(crate) struct BusyPoll {
 /// End of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PollEnd {
-    /// A worker has a request, and polling is not to go on meanwhile.
+    /// A worker has a request.
     AtWorker,
     /// The processor is needed, or polling is not wanted after the last request.
     Unwanted,
@@ -102,7 +100,7 @@ impl BusyPoll {
             jobs: Arc::default(),
             traffic: Cell::new(0),
             trial: RefCell::new(PollTrial::new(window)),
-            wanted: Cell::new(Polling::Never),
+            wanted: Cell::new(false),
             watching: Cell::new(false),
             begin: Notify::new(),
         }
@@ -115,16 +113,14 @@ impl BusyPoll {
             return;
         }
         self.wanted.set(self.trial.borrow_mut().arrived(Instant::now));
-        if self.wanted.get() != Polling::Never && !self.watching.replace(true) {
+        if self.wanted.get() && !self.watching.replace(true) {
             self.begin.notify_one();
         }
     }
 
     /// Polls; runs as long as the core, on its thread.
     pub(crate) async fn watch(&self) {
-        if !self.window.is_zero() {
-            self.jobs.count_here();
-        }
+        self.jobs.count_here();
         loop {
             self.begin.notified().await;
             self.watch_once().await;
@@ -132,21 +128,19 @@ impl BusyPoll {
         }
     }
 
-    /// Polls for the requests after those that have come. Where it does not poll while a
-    /// worker has one of them, the core sleeps, and the last job's end wakes it.
+    /// Polls after the replies of the requests that have come. While a worker has one of
+    /// them, the core sleeps; the last job's end wakes it.
     async fn watch_once(&self) {
         loop {
-            if self.wanted.get() == Polling::AfterReplies {
-                self.jobs.ended().await;
-            }
-            if self.wanted.get() == Polling::Never {
+            self.jobs.ended().await;
+            if !self.wanted.get() {
                 return;
             }
-            let Some(permit) = self.pollers.permit(self.jobs.in_progress()) else { return };
+            let Some(permit) = self.pollers.permit() else { return };
             let end = self.poll().await;
             drop(permit);
             match end {
-                PollEnd::AtWorker => self.jobs.ended().await,
+                PollEnd::AtWorker => {}
                 PollEnd::Unwanted => return,
                 PollEnd::InVain => return self.trial.borrow_mut().in_vain(),
             }
@@ -155,29 +149,21 @@ impl BusyPoll {
 
     async fn poll(&self) -> PollEnd {
         let mut seen = self.traffic.get();
-        let mut came = Instant::now();
-        // The last moment without a reply.
-        let mut open = came;
+        let mut until = Instant::now() + self.window;
         loop {
             // Lets the runtime check its sockets without waiting.
             tokio::task::yield_now().await;
-            let jobs = self.jobs.in_progress();
-            if self.wanted.get() == Polling::Never || self.pollers.is_crowded(jobs) {
+            if self.jobs.in_progress() > 0 {
+                return PollEnd::AtWorker;
+            }
+            if !self.wanted.get() || self.pollers.is_crowded() {
                 return PollEnd::Unwanted;
             }
             let now = Instant::now();
             if self.traffic.get() != seen {
                 seen = self.traffic.get();
-                (came, open) = (now, now);
-            }
-            if jobs > 0 {
-                open = now;
-                // Storage is slow: the time to wake a thread is a small part of that.
-                let is_slow = now.saturating_duration_since(came) >= self.window * LONGEST_WINDOWS;
-                if self.wanted.get() == Polling::AfterReplies || is_slow {
-                    return PollEnd::AtWorker;
-                }
-            } else if now.saturating_duration_since(open) >= self.window {
+                until = now + self.window;
+            } else if now >= until {
                 return PollEnd::InVain;
             }
         }
@@ -196,8 +182,8 @@ mod tests {
         static JOBS: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Creates the state of a core after a request, where polling pays in this way.
-    fn after_a_request(processors: usize, pays: Polling) -> BusyPoll {
+    /// Creates the state of a core after a request, where polling pays or not.
+    fn after_a_request(processors: usize, pays: bool) -> BusyPoll {
         let busy_poll = BusyPoll::new(50, Arc::new(Pollers::new(processors, || JOBS.get())));
         busy_poll.trial.borrow_mut().decide(pays);
         busy_poll.traffic();
@@ -229,14 +215,13 @@ mod tests {
     fn some_processors_are_left_to_others() {
         for (processors, most) in [(1, 0), (2, 1), (4, 3), (8, 6), (64, 48)] {
             let pollers = Pollers::new(processors, || JOBS.get());
-            let permits: Vec<_> = std::iter::from_fn(|| pollers.permit(0)).collect();
+            let permits: Vec<_> = std::iter::from_fn(|| pollers.permit()).collect();
             assert_eq!(permits.len(), most, "of {processors}");
-            assert!(!pollers.is_crowded(0));
+            assert!(!pollers.is_crowded());
             JOBS.set(1);
-            assert!(pollers.is_crowded(0));
-            assert!(!pollers.is_crowded(1), "the job is its own");
+            assert!(pollers.is_crowded());
             drop(permits);
-            let beside_a_job: Vec<_> = std::iter::from_fn(|| pollers.permit(0)).collect();
+            let beside_a_job: Vec<_> = std::iter::from_fn(|| pollers.permit()).collect();
             assert_eq!(beside_a_job.len(), most.saturating_sub(1), "of {processors}");
             JOBS.set(0);
         }
@@ -244,18 +229,18 @@ mod tests {
 
     #[test]
     fn nothing_is_polled_where_that_is_not_wanted() {
-        assert!(after_a_request(4, Polling::AfterReplies).watching.get());
-        assert!(!after_a_request(4, Polling::Never).watching.get(), "it does not pay");
-        assert!(!after_a_request(1, Polling::Throughout).watching.get(), "the only processor");
+        assert!(after_a_request(4, true).watching.get());
+        assert!(!after_a_request(4, false).watching.get(), "it does not pay");
+        assert!(!after_a_request(1, true).watching.get(), "the only processor");
         let never = BusyPoll::new(0, Arc::new(Pollers::new(4, || 0)));
-        never.trial.borrow_mut().decide(Polling::Throughout);
+        never.trial.borrow_mut().decide(true);
         never.traffic();
         assert!(!never.watching.get());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_watch_ends_after_its_window() {
-        let busy_poll = after_a_request(2, Polling::AfterReplies);
+        let busy_poll = after_a_request(2, true);
         let others = async {
             pass(40).await;
             assert_eq!(polling(&busy_poll), 1);
@@ -269,7 +254,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_window_begins_when_the_workers_have_ended() {
-        let busy_poll = after_a_request(2, Polling::AfterReplies);
+        let busy_poll = after_a_request(2, true);
         busy_poll.jobs.count_here();
         let job = JobInProgress::begin();
         let others = async {
@@ -289,42 +274,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_core_that_polls_throughout_sleeps_while_storage_is_slow() {
-        let busy_poll = after_a_request(2, Polling::Throughout);
-        busy_poll.jobs.count_here();
-        let job = JobInProgress::begin();
-        let others = async {
-            pass(390).await;
-            assert_eq!(polling(&busy_poll), 1, "while a worker has the request");
-            pass(20).await;
-            assert_eq!(polling(&busy_poll), 0, "for eight windows at most");
-            pass(590).await;
-            drop(job);
-            pass(10).await;
-            assert_eq!(polling(&busy_poll), 1);
-            busy_poll.traffic();
-            let short = JobInProgress::begin();
-            pass(100).await;
-            assert_eq!(polling(&busy_poll), 1);
-            drop(short);
-            pass(100).await;
-        };
-        let watched = watched_beside(&busy_poll, others).await;
-        // The window begins at the reply.
-        assert!((1160..=1165).contains(&watched.as_micros()), "{watched:?}");
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn a_poll_ends_at_once_when_others_need_the_processor() {
         for still_pays in [true, false] {
-            let busy_poll = after_a_request(2, Polling::AfterReplies);
+            let busy_poll = after_a_request(2, true);
             let others = async {
                 pass(10).await;
                 assert_eq!(polling(&busy_poll), 1);
                 if still_pays {
                     JOBS.set(1);
                 } else {
-                    busy_poll.trial.borrow_mut().decide(Polling::Never);
+                    busy_poll.trial.borrow_mut().decide(false);
                     busy_poll.traffic();
                 }
                 pass(100).await;
@@ -337,7 +296,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_poll_begins_while_others_need_the_processor() {
-        let busy_poll = after_a_request(2, Polling::AfterReplies);
+        let busy_poll = after_a_request(2, true);
         JOBS.set(1);
         let begun = Instant::now();
         busy_poll.watch_once().await;

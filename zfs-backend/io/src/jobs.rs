@@ -1,10 +1,24 @@
 //! Jobs of workers in progress, in the process and for each core: a core that
-//! polls takes a processor that workers need.
+//! polls takes a processor that workers need, and one that waits for a single job
+//! leaves its own to that job's worker.
 
+use crate::continuation::is_worker;
+use rustix::thread::sched_getcpu;
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
+
+/// Jobs of a core in a row, each asked for while the core had no other, after which the
+/// next such job runs on the core's processor. Where several requests arrive together, the
+/// worker of the first would wait until the core has read all of them.
+const ALONE_BEFORE: i32 = 8;
+/// Longest time from the moment such a job is asked for until its worker begins. When
+/// it is longer, others need the processor, too.
+const LATEST_START: Duration = Duration::from_micros(500);
+/// Jobs without another one, after a late start, that run on any processor.
+const AWAY_JOBS: i32 = 1024;
 
 /// Jobs of the process that wait for a worker or run.
 static IN_PROGRESS: AtomicUsize = AtomicUsize::new(0);
@@ -23,6 +37,9 @@ pub fn in_progress() -> usize {
 #[derive(Debug, Default)]
 pub struct CoreJobs {
     in_progress: AtomicUsize,
+    /// Jobs in a row that were asked for while there was no other one; after a late start
+    /// negative, so that more have to follow.
+    alone: AtomicI32,
     /// Tells the core of the end of the last one.
     ended: Notify,
 }
@@ -39,6 +56,20 @@ impl CoreJobs {
         self.in_progress.load(Ordering::Acquire)
     }
 
+    /// Counts a job that this thread asks for; returns whether it is to run on the processor
+    /// of its core, which this thread then is.
+    fn begin(&self) -> bool {
+        let before = self.in_progress.fetch_add(1, Ordering::Relaxed);
+        // What a worker asks for belongs to the job that the worker still has.
+        if is_worker() {
+            return false;
+        }
+        let alone = self.alone.load(Ordering::Relaxed);
+        let next = if before == 0 { alone.saturating_add(1) } else { alone.min(0) };
+        self.alone.store(next, Ordering::Relaxed);
+        next > ALONE_BEFORE
+    }
+
     /// Waits until there are none. One task at a time may wait. Cancel safe.
     pub async fn ended(&self) {
         while self.in_progress() > 0 {
@@ -51,6 +82,10 @@ impl CoreJobs {
 #[derive(Debug)]
 pub struct JobInProgress {
     core: Option<Arc<CoreJobs>>,
+    /// The processor of the core, if the job is to run there, and when it was asked for.
+    place: Option<(usize, Instant)>,
+    /// Its core, if it is to be told of the end when the job is dropped.
+    told_late: Option<Arc<CoreJobs>>,
 }
 
 impl JobInProgress {
@@ -60,10 +95,23 @@ impl JobInProgress {
         // A thread that is ending has no core any more.
         let core = CORE.try_with(|core| core.borrow().clone()).ok().flatten();
         IN_PROGRESS.fetch_add(1, Ordering::Relaxed);
-        if let Some(core) = &core {
-            core.in_progress.fetch_add(1, Ordering::Relaxed);
+        let stays = core.as_ref().is_some_and(|core| core.begin());
+        let place = stays.then(|| (sched_getcpu(), Instant::now()));
+        Self { core, place, told_late: None }
+    }
+
+    /// Returns the processor on which the job is to run, if not on any.
+    pub(crate) fn processor(&self) -> Option<usize> {
+        self.place.map(|(processor, _)| processor)
+    }
+
+    /// Records that a worker begins the job.
+    pub(crate) fn begun(&self) {
+        if let (Some(core), Some((_, asked))) = (&self.core, self.place)
+            && asked.elapsed() > LATEST_START
+        {
+            core.alone.store(-AWAY_JOBS, Ordering::Relaxed);
         }
-        Self { core }
     }
 
     /// Counts the jobs that this thread asks for from now on as those of the same
@@ -72,12 +120,18 @@ impl JobInProgress {
         CORE.set(self.core.clone());
     }
 
-    /// Tells the core that the job's replies are sent. The process counts the job until it is
-    /// dropped: its worker still needs a processor.
+    /// Records that the job's replies are sent. The core is told of the end of its last job:
+    /// at once, or when the job is dropped, if the core would keep the worker from the
+    /// processor that they share. The process counts the job until it is dropped: its worker
+    /// still needs a processor.
     pub(crate) fn answered(&mut self) {
-        if let Some(core) = self.core.take()
-            && core.in_progress.fetch_sub(1, Ordering::AcqRel) == 1
-        {
+        let Some(core) = self.core.take() else { return };
+        if core.in_progress.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        if self.place.is_some() {
+            self.told_late = Some(core);
+        } else {
             core.ended.notify_one();
         }
     }
@@ -87,6 +141,9 @@ impl Drop for JobInProgress {
     fn drop(&mut self) {
         IN_PROGRESS.fetch_sub(1, Ordering::Relaxed);
         self.answered();
+        if let Some(core) = self.told_late.take() {
+            core.ended.notify_one();
+        }
     }
 }
 
@@ -127,5 +184,61 @@ mod tests {
         drop(jobs);
         assert!(in_progress() < MANY);
         assert_eq!(core.in_progress(), 0, "each ends once");
+    }
+
+    /// Creates a core of this thread after as many jobs as it takes for one on its processor.
+    fn one_at_a_time() -> Arc<CoreJobs> {
+        let core = Arc::new(CoreJobs::default());
+        core.count_here();
+        for _ in 0..ALONE_BEFORE {
+            assert_eq!(JobInProgress::begin().processor(), None);
+        }
+        core
+    }
+
+    #[test]
+    fn the_only_job_of_a_core_runs_on_its_processor() {
+        let core = one_at_a_time();
+        let alone = JobInProgress::begin();
+        assert!(alone.processor().is_some());
+        let beside = JobInProgress::begin();
+        assert_eq!(beside.processor(), None);
+        drop((alone, beside));
+        assert_eq!(JobInProgress::begin().processor(), None, "several requests arrive together");
+        (1..ALONE_BEFORE).for_each(|_| drop(JobInProgress::begin()));
+        assert!(JobInProgress::begin().processor().is_some());
+        assert_eq!(core.in_progress(), 0);
+    }
+
+    #[test]
+    fn after_a_late_start_jobs_run_anywhere() {
+        let _core = one_at_a_time();
+        let mut late = JobInProgress::begin();
+        late.place = late.place.map(|(at, asked)| (at, asked - 2 * LATEST_START));
+        late.begun();
+        drop(late);
+        for _ in 0..AWAY_JOBS {
+            drop((JobInProgress::begin(), JobInProgress::begin()));
+            assert_eq!(JobInProgress::begin().processor(), None);
+        }
+        (0..ALONE_BEFORE).for_each(|_| drop(JobInProgress::begin()));
+        let in_time = JobInProgress::begin();
+        assert!(in_time.processor().is_some());
+        in_time.begun();
+    }
+
+    #[test]
+    fn a_core_is_not_told_before_a_worker_on_its_processor_has_ended() {
+        let core = one_at_a_time();
+        let mut job = JobInProgress::begin();
+        let mut task = Context::from_waker(Waker::noop());
+        let mut ended = Box::pin(core.ended());
+        assert!(ended.as_mut().poll(&mut task).is_pending());
+        job.answered();
+        assert_eq!(core.in_progress(), 0, "the next request is its only one");
+        // The notification would be stored.
+        assert!(Box::pin(core.ended.notified()).as_mut().poll(&mut task).is_pending());
+        drop(job);
+        assert!(ended.as_mut().poll(&mut task).is_ready());
     }
 }

@@ -2,6 +2,7 @@
 //! workers than it has, and shrinks when they are idle.
 
 mod long_call;
+mod processor;
 
 use crate::after_reply::do_what_is_left;
 use crate::continuation::{self, Place};
@@ -10,12 +11,12 @@ use crate::hang_detector::LOOK_INTERVAL;
 use crate::jobs::JobInProgress;
 use crate::queue::{Demand, Hanging, JobState, Limits, Queues, StoreSlot};
 use crate::stores::Stores;
+use processor::Sleeper;
 use std::any::Any;
 use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::Thread;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use zgate_store::Caller;
@@ -47,8 +48,8 @@ struct Job {
 struct Pool {
     queues: Queues<Job>,
     /// Sleeping workers; the last one to fall asleep has the warmest caches and
-    /// is woken first.
-    asleep: Vec<Thread>,
+    /// is woken first, if no other one is bound to the processor that is wanted.
+    asleep: Vec<Arc<Sleeper>>,
     /// Number of workers, including those being started.
     threads: usize,
     /// Number of workers to be started.
@@ -233,11 +234,12 @@ impl Workers {
     }
 
     fn push(&self, store: StoreSlot, demand: Demand, job: Job) -> Result<(), Job> {
+        let processor = job.counted.processor();
         let mut pool = self.shared.lock();
         let (mut worker, mut attendant) = (None, false);
         match pool.queues.push(store, demand, job)? {
             JobState::Ready { first } => {
-                worker = pool.asleep.pop();
+                worker = processor::take(&mut pool.asleep, processor);
                 let most = pool.queues.limits().total + pool.queues.in_long_calls();
                 let room = first || pool.threads < most;
                 // A worker that has just finished a job takes it before it
@@ -252,7 +254,7 @@ impl Workers {
         }
         drop(pool);
         if let Some(worker) = worker {
-            worker.unpark();
+            worker.wake_on(processor);
         }
         if attendant {
             self.shared.attention.notify_one();
@@ -265,7 +267,7 @@ impl Drop for Workers {
     fn drop(&mut self) {
         let mut pool = self.shared.lock();
         pool.closed = true;
-        pool.asleep.drain(..).for_each(|worker| worker.unpark());
+        pool.asleep.drain(..).for_each(|worker| worker.wake());
         drop(pool);
         self.shared.attention.notify_one();
     }
@@ -313,6 +315,7 @@ fn attend(shared: &Arc<Shared>) {
 }
 
 thread_local! {
+    static THIS_WORKER: Arc<Sleeper> = Arc::new(Sleeper::of_this_thread());
     static IN_JOB: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -362,6 +365,8 @@ fn serve(shared: &Shared) {
     while let Some(Next { store, job, running }) = next(shared, ended.take()) {
         let continues = shared.kind.takes_long_calls || running <= MAX_CONTINUING;
         let Job { who, work, mut counted } = job;
+        THIS_WORKER.with(|worker| worker.bind(counted.processor()));
+        counted.begun();
         counted.continue_here();
         continuation::after(shared.kind.at(store), continues, || {
             let _job = InJob::begin();
@@ -374,8 +379,7 @@ fn serve(shared: &Shared) {
             let _job = InJob::begin();
             do_what_is_left();
         }
-        drop(counted);
-        ended = Some(store);
+        ended = Some((store, counted));
     }
 }
 
@@ -388,7 +392,8 @@ struct Next {
 }
 
 /// Takes the next job, after one of the store `ended` has ended.
-fn next(shared: &Shared, ended: Option<StoreSlot>) -> Option<Next> {
+fn next(shared: &Shared, ended: Option<(StoreSlot, JobInProgress)>) -> Option<Next> {
+    let (ended, mut counted) = ended.unzip();
     let mut pool = shared.lock();
     if let Some(store) = ended
         && long_call::end_job(&mut pool.queues, store)
@@ -404,18 +409,24 @@ fn next(shared: &Shared, ended: Option<StoreSlot>) -> Option<Next> {
         }
         // Polling for a moment before sleeping does not pay: where cores are
         // scarce, a polling thread is scheduled later than a woken one.
-        pool = sleep(shared, pool)?;
+        pool = sleep(shared, pool, counted.take())?;
     }
 }
 
 /// Sleeps until another thread takes the worker off the list of sleeping
 /// workers; `None` if the worker is surplus and should end.
-fn sleep<'a>(shared: &'a Shared, mut pool: MutexGuard<'a, Pool>) -> Option<MutexGuard<'a, Pool>> {
-    let me = std::thread::current();
-    pool.asleep.push(me.clone());
+fn sleep<'a>(
+    shared: &'a Shared,
+    mut pool: MutexGuard<'a, Pool>,
+    mut ended: Option<JobInProgress>,
+) -> Option<MutexGuard<'a, Pool>> {
+    let me = THIS_WORKER.with(Arc::clone);
+    pool.asleep.push(Arc::clone(&me));
     loop {
         let spare = pool.threads > shared.base;
         drop(pool);
+        // Tells a core that has this processor: the worker could not go on beside it.
+        drop(ended.take());
         let since = Instant::now();
         if spare {
             std::thread::park_timeout(IDLE);
@@ -423,7 +434,7 @@ fn sleep<'a>(shared: &'a Shared, mut pool: MutexGuard<'a, Pool>) -> Option<Mutex
             std::thread::park();
         }
         pool = shared.lock();
-        let Some(at) = pool.asleep.iter().position(|worker| worker.id() == me.id()) else {
+        let Some(at) = pool.asleep.iter().position(|worker| Arc::ptr_eq(worker, &me)) else {
             return Some(pool);
         };
         if pool.threads > shared.base && since.elapsed() >= IDLE {

@@ -51,7 +51,7 @@ impl Workers {
         let worker = if begins && was_full { pool.asleep.pop() } else { None };
         drop(pool);
         if let Some(worker) = worker {
-            worker.unpark();
+            worker.wake();
         }
         IN_LONG_CALL.set(begins);
         begins

@@ -143,6 +143,29 @@ fn jobs_count_for_the_core_whose_request_asks() {
 }
 
 #[test]
+fn one_job_at_a_time_runs_on_the_processor_of_its_core() {
+    let processors = || rustix::thread::sched_getaffinity(None).unwrap();
+    let all = processors();
+    let pool = pool_of(2);
+    let core = Arc::new(CoreJobs::default());
+    core.count_here();
+    let run = || {
+        let bound_to = block_on(pool.run(A, None, processors)).unwrap();
+        block_on(core.ended());
+        bound_to
+    };
+    (0..8).for_each(|_| assert_eq!(run(), all));
+    assert_eq!(run().count(), 1);
+    // Two at once, on one worker: it may not have slept in between.
+    let gate = Gate::closed();
+    let mut stuck = Box::pin(pool.run(A, None, gate.call()));
+    assert!(!begin(&mut stuck));
+    assert_eq!(block_on(pool.run(A, None, processors)).unwrap(), all);
+    drop(gate.0);
+    block_on(stuck).unwrap();
+}
+
+#[test]
 fn many_jobs_all_answer() {
     let pool = pool_of(3);
     let total = block_on(async {

@@ -1,0 +1,142 @@
+//! Processors of workers. A core that waits for one job and has nothing else to do sleeps
+//! until the job has ended: its worker runs on the core's processor, which is awake and
+//! would become idle. To wake another processor takes longer than most jobs.
+
+use rustix::process::getpid;
+use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Thread;
+
+/// No processor in particular.
+const ANY: usize = usize::MAX;
+
+/// A worker that can be woken.
+#[derive(Debug)]
+pub(super) struct Sleeper {
+    thread: Thread,
+    id: Pid,
+    /// The processor to which the worker is bound, or [`ANY`]. Changed under `changing`,
+    /// together with what the kernel knows.
+    processor: AtomicUsize,
+    changing: Mutex<()>,
+}
+
+impl Sleeper {
+    /// Creates that of this thread.
+    pub(super) fn of_this_thread() -> Self {
+        Self {
+            thread: std::thread::current(),
+            id: gettid(),
+            processor: AtomicUsize::new(ANY),
+            changing: Mutex::default(),
+        }
+    }
+
+    /// Wakes the worker, on this processor if one is given.
+    pub(super) fn wake_on(&self, processor: Option<usize>) {
+        self.bind(processor);
+        self.thread.unpark();
+    }
+
+    /// Wakes the worker where it is.
+    pub(super) fn wake(&self) {
+        self.thread.unpark();
+    }
+
+    /// Binds the worker to a processor, or to all that the process may use. Where that is
+    /// not permitted, it stays as it is.
+    pub(super) fn bind(&self, processor: Option<usize>) {
+        let wanted = processor.filter(|&at| at < CpuSet::MAX_CPU).unwrap_or(ANY);
+        if self.processor.load(Ordering::Relaxed) == wanted {
+            return;
+        }
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.set_affinity(wanted).is_ok() {
+            self.processor.store(wanted, Ordering::Relaxed);
+        }
+    }
+
+    fn set_affinity(&self, processor: usize) -> io::Result<()> {
+        let set = if processor == ANY {
+            // No worker is the process's first thread, which nobody here binds.
+            sched_getaffinity(Some(getpid()))?
+        } else {
+            let mut one = CpuSet::new();
+            one.set(processor);
+            one
+        };
+        Ok(sched_setaffinity(Some(self.id), &set)?)
+    }
+}
+
+/// Takes a worker to be woken: one that is bound to this processor already, or the one
+/// that fell asleep last.
+pub(super) fn take(
+    asleep: &mut Vec<Arc<Sleeper>>,
+    processor: Option<usize>,
+) -> Option<Arc<Sleeper>> {
+    let wanted = processor.unwrap_or(ANY);
+    let is_there = |worker: &Arc<Sleeper>| worker.processor.load(Ordering::Relaxed) == wanted;
+    match asleep.iter().rposition(is_there) {
+        Some(at) => Some(asleep.remove(at)),
+        None => asleep.pop(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::thread::sched_getcpu;
+
+    fn processors() -> CpuSet {
+        sched_getaffinity(None).unwrap()
+    }
+
+    #[test]
+    fn a_worker_is_bound_to_a_processor_and_released() {
+        let all = processors();
+        let here = sched_getcpu();
+        let worker = Sleeper::of_this_thread();
+        worker.bind(Some(here));
+        assert!(processors().is_set(here) && processors().count() == 1);
+        worker.bind(Some(CpuSet::MAX_CPU));
+        assert_eq!(processors(), all, "no such processor");
+        worker.bind(Some(here));
+        worker.bind(None);
+        assert_eq!(processors(), all);
+    }
+
+    #[test]
+    fn a_processor_that_the_process_may_not_use_changes_nothing() {
+        let all = processors();
+        let Some(not) = (0..CpuSet::MAX_CPU).find(|&processor| !all.is_set(processor)) else {
+            return;
+        };
+        let worker = Sleeper::of_this_thread();
+        worker.bind(Some(not));
+        assert_eq!(processors(), all);
+        assert_eq!(worker.processor.load(Ordering::Relaxed), ANY);
+    }
+
+    #[test]
+    fn who_is_there_already_is_taken_first_and_then_the_last() {
+        let here = sched_getcpu();
+        let start = |bound: bool| {
+            let start = move || {
+                let worker = Sleeper::of_this_thread();
+                worker.bind(bound.then_some(here));
+                Arc::new(worker)
+            };
+            std::thread::spawn(start).join().unwrap()
+        };
+        let [bound, free, also_free] = [start(true), start(false), start(false)];
+        let mut asleep = vec![Arc::clone(&free), Arc::clone(&bound), Arc::clone(&also_free)];
+        let mut taken = |processor| take(&mut asleep, processor).unwrap().id;
+        assert_eq!(taken(Some(here)), bound.id);
+        assert_eq!(taken(Some(here)), also_free.id, "it will be bound");
+        assert_eq!(taken(None), free.id);
+        assert!(take(&mut asleep, None).is_none());
+    }
+}
