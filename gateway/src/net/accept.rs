@@ -12,10 +12,15 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use tokio::sync::mpsc;
-use zgate_io::own_addresses;
+use zgate_io::{own_addresses, peer_window};
 
 /// Length of the queue of connections to be accepted.
 const BACKLOG: i32 = 1024;
+/// Largest window of an initiator to which the send buffer of its connection is fitted; a
+/// larger one belongs to a receive buffer that grows as needed.
+const MAX_FITTED_WINDOW_BYTES: u64 = 1 << 20;
+/// Smallest send buffer of such a connection.
+const MIN_SEND_BUFFER_BYTES: usize = 65_536;
 
 /// Opens a listening socket.
 ///
@@ -139,7 +144,7 @@ pub(crate) async fn accept_loop(
             continue;
         };
         let Ok(stream) = stream.into_std() else { continue };
-        if let Err(error) = tune(&stream, from) {
+        if let Err(error) = tune(&stream, from, protocol) {
             tracing::debug!(%error, "socket options");
         }
         let (address, port) = (from.ip().to_canonical(), from.port());
@@ -170,7 +175,7 @@ fn follow(listener: &tokio::net::TcpListener, before: Phase, now: Phase) {
 /// third of the CPU of large reads: it paces, which without the fq queueing
 /// discipline is a timer for every burst. Reno is in every kernel and needs no
 /// privilege.
-fn tune(stream: &TcpStream, from: SocketAddr) -> io::Result<()> {
+fn tune(stream: &TcpStream, from: SocketAddr, protocol: Protocol) -> io::Result<()> {
     let socket = socket2::SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
     if stream.local_addr()?.ip() == from.ip() {
@@ -180,12 +185,54 @@ fn tune(stream: &TcpStream, from: SocketAddr) -> io::Result<()> {
         .with_time(std::time::Duration::from_secs(60))
         .with_interval(std::time::Duration::from_secs(15))
         .with_retries(4);
-    socket.set_tcp_keepalive(&keepalive)
+    socket.set_tcp_keepalive(&keepalive)?;
+    if matches!(protocol, Protocol::Iscsi) { fit_send_buffer(stream) } else { Ok(()) }
+}
+
+/// Keeps no more under way than half of what a small window of the initiator can hold. The
+/// initiator of Linux has a receive buffer of fixed size. If data fills its window at once, it
+/// forgets to open the window again, and the connection stands still until the next probe of
+/// the window, for 200 ms or more.
+fn fit_send_buffer(stream: &TcpStream) -> io::Result<()> {
+    let window = peer_window::largest_window_bytes(stream)?;
+    if window <= MAX_FITTED_WINDOW_BYTES {
+        let bytes = (window as usize / 2).max(MIN_SEND_BUFFER_BYTES);
+        // The kernel doubles the number: its own use of memory counts, too.
+        socket2::SockRef::from(stream).set_send_buffer_size(bytes / 2)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn no_more_is_under_way_than_half_of_a_small_window_of_an_initiator() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let send_buffer = |protocol, receive_buffer: Option<usize>| {
+            let peer = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            if let Some(bytes) = receive_buffer {
+                peer.set_recv_buffer_size(bytes).unwrap();
+            }
+            peer.connect(&address.into()).unwrap();
+            let (stream, from) = listener.accept().unwrap();
+            tune(&stream, from, protocol).unwrap();
+            let window = peer_window::largest_window_bytes(&stream).unwrap() as usize;
+            (socket2::SockRef::from(&stream).send_buffer_size().unwrap(), window)
+        };
+        let (fitted, window) = send_buffer(Protocol::Iscsi, Some(100_000));
+        let most = (window / 2).max(MIN_SEND_BUFFER_BYTES);
+        assert!((most / 2..=most).contains(&fitted), "{fitted} of {window}");
+        let usual = send_buffer(Protocol::Rpc, Some(100_000)).0;
+        let (large, window) = send_buffer(Protocol::Iscsi, None);
+        if window as u64 > MAX_FITTED_WINDOW_BYTES {
+            assert_eq!(large, usual, "it grows with the window");
+        }
+        assert!(fitted < usual);
+    }
 
     /// Nothing is bound: the sysctl `ip_nonlocal_bind` makes no address local.
     #[test]

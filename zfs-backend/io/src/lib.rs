@@ -13,8 +13,8 @@
 //! * [`credentials`] switches one thread to a caller's identity, and [`set_id`]
 //!   handles set-id bits of files that change.
 //! * [`access_check`], [`arena`], [`block_ioctl`], [`file_handle`],
-//!   [`huge_pages`], [`low_water`], [`send_queue`] and [`share_blocks`] wrap system
-//!   calls that rustix lacks.
+//!   [`huge_pages`], [`low_water`], [`peer_window`], [`send_queue`] and [`share_blocks`]
+//!   wrap system calls that rustix lacks.
 //! * [`FilledPipe`] carries file data from a worker to a socket.
 //! * [`mountinfo`] reads the mount table, `own_addresses` the interfaces of this machine.
 //! * [`errno`] says what error numbers mean for a store.
@@ -41,6 +41,7 @@ pub mod low_water;
 pub mod mountinfo;
 #[cfg(feature = "interfaces")]
 mod own_addresses;
+pub mod peer_window;
 mod pipes;
 mod queue;
 pub mod reuse;
