@@ -62,10 +62,12 @@ impl BlockVolume {
             read_only = backing.read_only,
             "volume opened"
         );
-        let store = backing.store();
+        let engine = engine.for_store(&backing.store()).patient();
+        // Commands would ask on a core's thread.
+        engine.learn_from(&backing.fd);
         Ok(Self {
             backing: Arc::new(backing),
-            engine: engine.for_store(&store).patient(),
+            engine,
             size_gate: RwLock::new(()),
             writes_lost: Mutex::new(None),
             freed: Freed::default(),

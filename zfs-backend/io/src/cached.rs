@@ -24,6 +24,12 @@ const ASSUMED: u8 = 3;
 const ZFS_MAGIC: u64 = 0x2fc1_2fc1;
 
 impl CachedReads {
+    /// Stands for a file system without NOWAIT whose data may be on a disk.
+    #[cfg(test)]
+    pub(crate) fn without_nowait() -> Self {
+        Self(AtomicU8::new(MAY_WAIT))
+    }
+
     /// Returns whether every access to the file system of this file may wait for a
     /// disk; asks the kernel once.
     pub(crate) fn may_wait_at(&self, fd: &OwnedFd) -> bool {

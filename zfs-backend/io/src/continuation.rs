@@ -15,8 +15,9 @@ use crate::queue::StoreSlot;
 use async_task::{Builder, Runnable};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Poll;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -180,6 +181,22 @@ pub(crate) fn send_others_home() {
     waiting.into_iter().for_each(send_home);
 }
 
+/// Returns the caller's request to its core, if a worker continues it. What else the worker
+/// would still continue after its present job returns to its core, too.
+pub(crate) async fn return_home() {
+    let mut is_asked = !is_worker();
+    poll_fn(|context| {
+        if std::mem::replace(&mut is_asked, true) {
+            return Poll::Ready(());
+        }
+        // The request is queued when this poll has ended.
+        WORKER.with(|worker| worker.room.set(0));
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -294,6 +311,28 @@ pub(crate) mod tests {
                 (here(), is_worker())
             };
             assert_eq!(result_of(&home, request).await, (here(), false));
+        });
+    }
+
+    #[test]
+    fn a_request_that_asks_for_it_returns_to_its_core() {
+        let engine = engine();
+        on_a_core(async |home| {
+            let (waits, call) = call_until_the_request_waits(here);
+            let request = async move {
+                let worker = engine.run(call).await.unwrap();
+                let before = here();
+                return_home().await;
+                let home = (here(), is_worker());
+                return_home().await;
+                (worker, before, home, here())
+            };
+            let result = begin(&home, request);
+            waits.send(()).unwrap();
+            let (worker, before, at_home, last) = result.await.unwrap();
+            assert_eq!(before, worker);
+            assert_eq!(at_home, (here(), false));
+            assert_eq!(last, here());
         });
     }
 

@@ -1,5 +1,6 @@
 //! The engine through which all file and block I/O goes.
 
+mod in_place;
 mod long_calls;
 
 use crate::blocking::{read_blocking, sync_blocking, write_blocking};
@@ -269,8 +270,8 @@ impl IoEngine {
         mut filled: usize,
         whole_bytes: usize,
     ) -> (io::Result<usize>, AlignedBuf) {
-        let may_use_ring = self.may_use_ring(fd);
-        while may_use_ring && filled < buffer.len() {
+        let by_ring = self.goes_to_ring(fd).await;
+        while by_ring && filled < buffer.len() {
             let answer =
                 match uring::submit(self.store, fd, Request::Read { offset, buffer, filled }) {
                     Ok(answer) => answer.await,
@@ -334,7 +335,7 @@ impl IoEngine {
         }
         let mut done = 0;
         let flags = sync.flags().bits() as i32;
-        let by_ring = writes_by_ring(method, sync) && self.may_use_ring(fd);
+        let by_ring = writes_by_ring(method, sync) && self.goes_to_ring(fd).await;
         while by_ring && done < data.len() {
             let write = Request::Write { offset, data, done, flags, set_id };
             let answer = match uring::submit(self.store, fd, write) {
@@ -381,22 +382,13 @@ impl IoEngine {
         self.cached_reads.as_ref().is_some_and(|reads| reads.may_wait())
     }
 
-    /// Returns whether requests may go to the ring. On a file system without
-    /// NOWAIT (ZFS), io_uring would pass them to a kernel worker and return the
-    /// result to this core: a worker of ours answers the request itself.
-    fn may_use_ring(&self, fd: &OwnedFd) -> bool {
-        let may_wait = self.cached_reads.as_ref().is_some_and(|reads| reads.may_wait_at(fd));
-        let by_worker = may_wait && self.inner.data.has_room(self.store);
-        self.inner.kind == EngineKind::Uring && !by_worker
-    }
-
     /// Brings written data to stable storage; with `data_only`, without
     /// metadata that reading does not need.
     ///
     /// # Errors
     /// The error of fsync(2).
     pub async fn sync(&self, fd: &Arc<OwnedFd>, data_only: bool) -> io::Result<()> {
-        if self.may_use_ring(fd)
+        if self.goes_to_ring(fd).await
             && let Ok(answer) = uring::submit(self.store, fd, Request::Sync { data_only })
         {
             match answer.await {

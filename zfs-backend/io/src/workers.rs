@@ -192,6 +192,19 @@ impl Workers {
         self.shared.lock().queues.has_room(store)
     }
 
+    /// Returns whether a worker of the store continues the caller, and may make a call that
+    /// is one for these workers. If so, the other requests that wait for that worker are sent
+    /// to their cores: they do not wait for the call.
+    pub(crate) fn continues_caller(&self, store: StoreSlot) -> bool {
+        continuation::may_run_here(self.shared.kind.at(store))
+    }
+
+    /// Returns whether a call of the caller would begin at once: on this thread, if a worker
+    /// of the store continues the caller, or on a worker that is free.
+    pub(crate) fn begins_at_once(&self, store: StoreSlot) -> bool {
+        self.continues_caller(store) || self.has_room(store)
+    }
+
     /// Runs `work` on a worker: on this thread, if a worker of the store
     /// continues the caller. A panic propagates to the caller.
     pub(crate) async fn run<T: Send + 'static>(
@@ -200,7 +213,7 @@ impl Workers {
         who: Option<Caller>,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
-        if continuation::may_run_here(self.shared.kind.at(store)) {
+        if self.continues_caller(store) {
             return on_this_worker(who.as_ref(), work);
         }
         let (done, result) = oneshot::channel::<io::Result<Result<T, Box<dyn Any + Send>>>>();

@@ -2,9 +2,12 @@
 
 use crate::direct::{DirectIo, Read};
 use crate::errno::OrStoreError;
+use crate::file_systems::WaitsFor;
 use crate::losses::loss_of_write;
+use crate::mounts::Mount;
 use crate::open_file::PosixFile;
 use bytes::Bytes;
+use rustix::fs::{SeekFrom, Stat};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -25,14 +28,7 @@ pub(crate) async fn read(
 ) -> StoreResult<ReadData> {
     let fd = file.reader().ok_or(StoreError::AccessDenied)?;
     let engine = &file.entry.mount.engine;
-    let at_hand = file.answers_at_once();
-    let size = if at_hand {
-        rustix::fs::fstat(&*fd)
-    } else {
-        let fd = Arc::clone(&fd);
-        engine.run(move || rustix::fs::fstat(&*fd)).await.or_store()?
-    };
-    let size = size.or_store()?.st_size.max(0) as u64;
+    let size = size_of(&file.entry.mount, &fd).await?;
     let left = size.saturating_sub(offset);
     let want = usize::try_from(left).unwrap_or(usize::MAX).min(len);
     if want == 0 {
@@ -60,6 +56,23 @@ pub(crate) async fn read(
     Ok(ReadData { data: Payload::Bytes(data), eof })
 }
 
+/// Returns the size of an open file. This thread waits for nothing.
+async fn size_of(mount: &Mount, fd: &Arc<OwnedFd>) -> StoreResult<u64> {
+    let in_stat = |stat: Stat| stat.st_size.max(0) as u64;
+    match mount.traits.waits_for {
+        WaitsFor::Nothing => rustix::fs::fstat(fd).or_store().map(in_stat),
+        // The kernel answers this by the size in the inode, also on OpenZFS (`zpl_llseek`). It
+        // locks the position of the descriptor: other seeks, which may wait for the file
+        // system, use others (`ranges::seek`).
+        WaitsFor::Lock => rustix::fs::seek(fd, SeekFrom::End(0)).or_store(),
+        WaitsFor::Network => {
+            let fd = Arc::clone(fd);
+            let stat = mount.engine.run(move || rustix::fs::fstat(&*fd)).await.or_store()?;
+            stat.or_store().map(in_stat)
+        }
+    }
+}
+
 /// Reads through the page cache; returns less where the file ends.
 async fn read_into_memory(
     pool: &BufferPool,
@@ -68,10 +81,10 @@ async fn read_into_memory(
     (offset, len): (u64, usize),
 ) -> StoreResult<Bytes> {
     let engine = &file.entry.mount.engine;
-    let (count, mut buf) = if file.answers_at_once() {
-        engine.read(fd, offset, pool.take(len)).await
-    } else {
+    let (count, mut buf) = if file.entry.mount.is_remote() {
         engine.read_into(fd, offset, pool.take(len)).await
+    } else {
+        engine.read(fd, offset, pool.take(len)).await
     };
     let count = count.or_store();
     if count == Err(StoreError::Io) {

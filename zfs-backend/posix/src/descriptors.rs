@@ -88,15 +88,20 @@ impl DescriptorBudget {
         }
     }
 
-    /// Claims one descriptor that is about to be opened.
+    /// Claims one descriptor that is about to be opened, if that closes no other one: to
+    /// close one may take long.
+    pub(crate) fn claim_free(self: &Arc<Self>) -> Option<Claim> {
+        self.reserve().then(|| Claim(Arc::clone(self)))
+    }
+
+    /// Claims one descriptor that is about to be opened. May wait for the storage of objects
+    /// that are closed for it.
     pub(crate) fn claim(self: &Arc<Self>) -> StoreResult<Claim> {
-        if !self.reserve() {
-            self.reclaim();
-            if !self.reserve() {
-                return Err(StoreError::OutOfResources);
-            }
+        if let Some(claim) = self.claim_free() {
+            return Ok(claim);
         }
-        Ok(Claim(Arc::clone(self)))
+        self.reclaim();
+        self.claim_free().ok_or(StoreError::OutOfResources)
     }
 }
 
@@ -108,6 +113,11 @@ impl Claim {
     /// Claims another descriptor of the same process.
     pub(crate) fn another(&self) -> StoreResult<Self> {
         self.0.claim()
+    }
+
+    /// Does the same, if that closes no other one.
+    pub(crate) fn another_free(&self) -> Option<Self> {
+        self.0.claim_free()
     }
 }
 
@@ -161,6 +171,8 @@ mod tests {
             budget.reclaim_from(reclaimed);
         }
         let asked = || tables.each_ref().map(|table| table.asked.load(Ordering::Relaxed));
+        assert!(budget.claim_free().is_none());
+        assert_eq!(tables[1].idle.load(Ordering::Relaxed), RECLAIMED_AT_ONCE + 2);
         assert_eq!(budget.claim().unwrap_err(), StoreError::OutOfResources);
         assert_eq!(asked(), [0, 0]);
         assert_eq!(budget.claim().unwrap_err(), StoreError::OutOfResources);

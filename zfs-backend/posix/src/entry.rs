@@ -15,7 +15,7 @@ use rustix::fs::{OFlags, Statx};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Instant;
 use zgate_io::{WriteMethod, credentials};
 use zgate_store::file_store::Advice;
@@ -202,9 +202,9 @@ impl Entry {
         Ok((stat, attr))
     }
 
-    /// Returns the attributes of the last stat, unless that is too old or a
-    /// modification has been made since. A modification by another program may
-    /// be missing.
+    /// Returns the attributes of the last stat, unless that is too old, a
+    /// modification has been made since, or another stat is under way. A modification
+    /// by another program may be missing.
     pub(crate) fn recent_attr(&self, now: Instant) -> Option<Attr> {
         self.recent_attr_and_time(now).map(|(attr, _)| attr)
     }
@@ -213,8 +213,13 @@ impl Entry {
     pub(crate) fn recent_attr_and_time(&self, now: Instant) -> Option<(Attr, Instant)> {
         // A stat clears the mark and replaces the attributes while it holds the
         // lock: without the mark, the attributes are from after the last
-        // finished modification.
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        // finished modification. A stat may take long, and a core's thread does not
+        // wait for it.
+        let seen = match self.seen.try_lock() {
+            Ok(seen) => seen,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
         let (attr, at) = seen.recent?;
         let young = now.saturating_duration_since(at) < LISTING_LIFE;
         (young && !self.modified.load(Ordering::Acquire)).then_some((attr, at))
@@ -262,12 +267,13 @@ impl Entry {
 
     /// Returns a descriptor for reading without waiting; `None` if waiting
     /// would be needed because a process on this machine holds a lease on the
-    /// file. The object is in memory, so that opening it needs no disk.
+    /// file, or because others must be closed for it. The object is in memory, so
+    /// that opening it needs no disk.
     pub(crate) fn reader_at_once(&self) -> StoreResult<Option<Arc<OwnedFd>>> {
         if let Some(fd) = self.cached_reader() {
             return Ok(Some(fd));
         }
-        let claim = self.claim()?;
+        let Some(claim) = self.claim.another_free() else { return Ok(None) };
         let opened = credentials::as_process(|| {
             let fd = syscall::reopen(&self.fd, OFlags::RDONLY | OFlags::NONBLOCK)?;
             // The I/O engines would take O_NONBLOCK for "never wait".
@@ -414,9 +420,11 @@ impl Entry {
     /// Closes the descriptors kept for later; open files keep their own, with
     /// their claims, until they are closed.
     pub(crate) fn drop_descriptors(&self) {
-        self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let _ = std::mem::take(&mut *self.past_cache());
+        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let past_cache = std::mem::take(&mut *self.past_cache());
+        // Closing them may take long, and serving threads take the locks.
+        drop((reader, writer, past_cache));
         if self.opens.load(Ordering::Acquire) == 0 {
             *self.claims() = Claims::default();
         }

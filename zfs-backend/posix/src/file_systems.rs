@@ -1,5 +1,20 @@
 //! Limits and abilities of file systems by their magic number.
 
+/// Wait of a call for attributes, rights or the name of an object at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitsFor {
+    /// None: the kernel has them in memory. A core's thread may make such calls.
+    Nothing,
+    /// For a lock of the file system, which is held while its content is replaced, and as
+    /// long as its pool takes for that. Only workers make such calls.
+    ///
+    /// OpenZFS: `zfs_enter` takes the teardown lock, which a rollback and a receive hold.
+    Lock,
+    /// For a network. Only jobs of workers make such calls. Other hosts change the objects
+    /// at any time.
+    Network,
+}
+
 /// Limits and abilities of one type of file system.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileSystemTraits {
@@ -10,13 +25,25 @@ pub(crate) struct FileSystemTraits {
     pub(crate) max_links: u32,
     /// Set if blocks can be shared between files.
     pub(crate) shares_blocks: bool,
-    /// Set if attributes may have to be fetched over a network: never read them
-    /// on a core's thread.
-    pub(crate) remote: bool,
+    /// Wait of a call on an object at hand.
+    pub(crate) waits_for: WaitsFor,
+}
+
+impl FileSystemTraits {
+    /// Returns whether it is ZFS.
+    pub(crate) fn is_zfs(&self) -> bool {
+        self.magic == ZFS
+    }
+
+    /// Returns the traits of a file system that differs in this alone.
+    #[cfg(test)]
+    pub(crate) fn waiting_for(self, waits_for: WaitsFor) -> Self {
+        Self { waits_for, ..self }
+    }
 }
 
 /// Magic number of ZFS.
-pub(crate) const ZFS: u64 = 0x2fc1_2fc1;
+const ZFS: u64 = 0x2fc1_2fc1;
 const LARGEST: u64 = i64::MAX as u64;
 
 const fn local(
@@ -25,7 +52,8 @@ const fn local(
     max_links: u32,
     shares_blocks: bool,
 ) -> FileSystemTraits {
-    FileSystemTraits { magic, max_file_bytes, max_links, shares_blocks, remote: false }
+    let waits_for = WaitsFor::Nothing;
+    FileSystemTraits { magic, max_file_bytes, max_links, shares_blocks, waits_for }
 }
 
 const fn remote(magic: u64) -> FileSystemTraits {
@@ -34,12 +62,12 @@ const fn remote(magic: u64) -> FileSystemTraits {
         max_file_bytes: LARGEST,
         max_links: 255,
         shares_blocks: false,
-        remote: true,
+        waits_for: WaitsFor::Network,
     }
 }
 
 const KNOWN: &[FileSystemTraits] = &[
-    local(ZFS, LARGEST, i32::MAX as u32, true),
+    FileSystemTraits { waits_for: WaitsFor::Lock, ..local(ZFS, LARGEST, i32::MAX as u32, true) },
     local(0xef53, (1 << 44) - 4096, 65_000, false), // ext4, 4 KiB blocks
     local(0x5846_5342, LARGEST, i32::MAX as u32, true), // XFS
     local(0x9123_683e, LARGEST, 65_535, true),      // btrfs
@@ -61,4 +89,18 @@ pub(crate) fn traits_of(magic: u64) -> FileSystemTraits {
         .find(|known| known.magic == magic)
         .copied()
         .unwrap_or(local(magic, LARGEST, 32_000, false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_call_on_zfs_or_over_a_network_is_one_for_a_core() {
+        const EXT4: u64 = 0xef53;
+        const NFS: u64 = 0x6969;
+        let found = [ZFS, NFS, EXT4].map(|magic| traits_of(magic).waits_for);
+        assert_eq!(found, [WaitsFor::Lock, WaitsFor::Network, WaitsFor::Nothing]);
+        assert!(traits_of(ZFS).is_zfs() && !traits_of(EXT4).is_zfs());
+    }
 }

@@ -4,7 +4,8 @@
 //! * Handles are the kernel's own where possible ([`HandleMode`]).
 //! * Name-space operations run on metadata workers under the caller's identity,
 //!   with one change of thread per operation. Attributes, names and file pages
-//!   in memory are read on the core's own thread.
+//!   in memory are read on the core's own thread, but not on ZFS, where even that
+//!   may wait: there a worker reads them.
 //! * Objects in use are kept open as `O_PATH` in a bounded cache.
 //! * READDIR caches listings for up to a second, as `listing` describes:
 //!   changes by clients show at once; changes by other programs on the server

@@ -100,14 +100,16 @@ impl Tree {
     }
 
     /// Looks a name up in the kernel's memory, without ever waiting; `None` if
-    /// that is not enough.
+    /// that is not enough, or the file system may let it wait all the same.
     pub(crate) fn lookup_in_memory(
         &self,
         who: &Caller,
         dir: &NodeHandle,
         name: &[u8],
     ) -> Option<StoreResult<Node>> {
-        let dir = self.cached(dir).filter(|dir| dir.kind == FileKind::Directory)?;
+        let may_ask =
+            |dir: &Arc<Entry>| dir.kind == FileKind::Directory && dir.mount.answers_at_once();
+        let dir = self.cached(dir).filter(may_ask)?;
         let name = match Name::parse(name) {
             Ok(name) => name,
             Err(error) => return Some(Err(error)),
@@ -139,7 +141,9 @@ impl Tree {
         if mounts_on_demand(&stat) || self.mounts.known(stat.stx_mnt_id).is_none() {
             return None;
         }
-        let known = Known { looked: Some((stat, now)), handle };
+        // Others that are closed in its favour may lie in storage that hangs.
+        let claim = Some(self.descriptors.claim_free()?);
+        let known = Known { looked: Some((stat, now)), handle, claim };
         let adopted = self.adopt_known(fd, Some((&dir, &name)), known);
         Some(adopted.map(|(entry, attr)| node(&entry, attr)))
     }

@@ -1,6 +1,7 @@
 //! Mounted file systems below the exported root.
 
 use crate::errno::OrStoreError;
+use crate::file_systems::{FileSystemTraits, WaitsFor, traits_of};
 use crate::handle::MAX_WRAPPED_BYTES;
 use crate::identities::MountedDevices;
 use crate::name_sync::Names;
@@ -37,6 +38,8 @@ pub(crate) struct Mount {
     pub(crate) fsid: FsId,
     /// Root of the mount, open for reading: open_by_handle_at needs it.
     pub(crate) root: OwnedFd,
+    /// Limits and abilities of the file system.
+    pub(crate) traits: FileSystemTraits,
     /// Inode number of the directory it covers.
     pub(crate) covered_fileid: Option<u64>,
     /// Set if names that differ only in case are the same.
@@ -74,6 +77,27 @@ impl Mount {
         *self.write_method.get_or_init(|| WriteMethod::of(file))
     }
 
+    /// Returns whether calls for attributes, rights and names of objects at hand never wait:
+    /// a core's thread may make them.
+    pub(crate) fn answers_at_once(&self) -> bool {
+        self.traits.waits_for == WaitsFor::Nothing
+    }
+
+    /// Returns whether this thread may make such calls: they never wait, or a worker of the
+    /// storage continues the caller, and they may wait for it alone.
+    pub(crate) fn answers_here(&self) -> bool {
+        match self.traits.waits_for {
+            WaitsFor::Nothing => true,
+            WaitsFor::Lock => self.engine.continues_caller(),
+            WaitsFor::Network => false,
+        }
+    }
+
+    /// Returns whether other hosts may change its objects.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.traits.waits_for == WaitsFor::Network
+    }
+
     /// Records an access to the snapshot.
     pub(crate) fn mark_asked_for(&self) {
         if let Some(snapshot) = &self.snapshot {
@@ -98,6 +122,9 @@ pub(crate) struct MountPolicy {
     pub(crate) root_fsid: Option<FsId>,
     /// Takes the devices of all mounts.
     pub(crate) devices: MountedDevices,
+    /// See [`PosixOptions`](crate::PosixOptions).
+    #[cfg(test)]
+    pub(crate) waits_for: Option<fn(&[u8]) -> WaitsFor>,
 }
 
 impl MountPolicy {
@@ -362,7 +389,10 @@ impl MountTable {
         let mut children = self.children.write().unwrap_or_else(PoisonError::into_inner);
         // A refresh that is under way may have added them before.
         self.gaps.fetch_add(1, Ordering::AcqRel);
-        children.clear();
+        let released = std::mem::take(&mut *children);
+        // Closing their descriptors may take long, and serving threads take the lock.
+        drop(children);
+        drop(released);
     }
 
     /// Adds new mounts, or the one with the id `only` and those that wait for no other
@@ -498,6 +528,12 @@ fn take_up(
     let key = if statfs.f_fsid == 0 { key_of(line) } else { statfs.f_fsid };
     policy.devices.note(key, line);
     let fsid = policy.root_fsid.filter(|_| is_root).unwrap_or(FsId { major: key, minor: 0 });
+    let traits = traits_of(rustix::fs::fstatfs(&root).or_store()?.f_type as u64);
+    #[cfg(test)]
+    let traits = policy.waits_for.map_or(traits, |of| traits.waiting_for(of(&line.point)));
+    let engine = policy.engine_of(line);
+    // Requests would ask on a core's thread.
+    engine.learn_from(&root);
     Ok(Mount {
         id: line.id,
         key,
@@ -508,7 +544,8 @@ fn take_up(
         snapshot: snapshot_mount(line),
         names: Names::new(&line.kind),
         write_method: OnceLock::new(),
-        engine: policy.engine_of(line),
+        engine,
+        traits,
         whole: line.root == b"/" && (!is_root || line.point == root_path),
         root,
     })

@@ -3,7 +3,6 @@
 use crate::entry::Entry;
 use crate::entry_cache::EntryCache;
 use crate::errno::OrStoreError;
-use crate::file_systems::{ZFS, traits_of};
 use crate::handle::HandleCodec;
 use crate::identities::Identities;
 use crate::mounts::{self, Mount, MountPolicy, MountTable};
@@ -72,6 +71,8 @@ impl PosixStore {
             kernel_handles: options.handle_mode == HandleMode::Auto,
             root_fsid: options.fsid_override,
             devices: options.devices.clone(),
+            #[cfg(test)]
+            waits_for: options.waits_for,
         };
         let mounts = MountTable::new(root_path.clone(), &fd, policy)?;
         let mount = Arc::clone(mounts.root());
@@ -80,13 +81,12 @@ impl PosixStore {
         let looked_at = Instant::now();
         let stat = syscall::stat(&fd)?;
         let handle = root_handle(&codec, &mount, &fd, &stat)?;
-        let magic = rustix::fs::fstatfs(&fd).or_store()?.f_type as u64;
         let modifications = Arc::default();
         let descriptors = Arc::clone(&options.descriptors);
         let seen = (&stat, looked_at);
         let claim = descriptors.claim()?;
         let root = Arc::new(Entry::new(handle, fd, mount, seen, &modifications, claim));
-        let traits = store_traits(&root, magic)?;
+        let traits = store_traits(&root)?;
         report(path, &traits, &root.mount, &options);
         let capacity = cache_capacity(options.fd_cache_entries);
         let cache = Arc::new(EntryCache::new(capacity));
@@ -111,7 +111,6 @@ impl PosixStore {
             modifications,
             snapshots_visible: options.snapshots_visible,
             switches_identity: credentials::can_switch(),
-            inline_metadata: !traits_of(magic).remote,
         };
         let tree = Arc::new(tree);
         if tree.snapshots_visible {
@@ -135,8 +134,8 @@ fn root_handle(
     in_tree_handle(codec, stat)
 }
 
-fn store_traits(root: &Entry, magic: u64) -> StoreResult<StoreTraits> {
-    let known = traits_of(magic);
+fn store_traits(root: &Entry) -> StoreResult<StoreTraits> {
+    let known = root.mount.traits;
     let block_bytes = rustix::fs::fstatvfs(&root.fd).or_store()?.f_bsize;
     let has = |name: &CStr| {
         let asked = xattr::read(root, name);
@@ -150,7 +149,7 @@ fn store_traits(root: &Entry, magic: u64) -> StoreResult<StoreTraits> {
         acls: has(c"system.posix_acl_access"),
         clone_block_bytes: known.shares_blocks.then(|| u32::try_from(block_bytes).unwrap_or(4096)),
         chown_restricted: true,
-        tells_files_apart: magic == ZFS && root.mount.kernel_handles,
+        tells_files_apart: known.is_zfs() && root.mount.kernel_handles,
     })
 }
 

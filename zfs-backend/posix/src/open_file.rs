@@ -2,6 +2,7 @@
 
 use crate::entry::{Entry, Writer};
 use crate::losses::Losses;
+use crate::mounts::Mount;
 use crate::syscall;
 use crate::tree::Tree;
 use crate::unsynced::UnstableWrite;
@@ -9,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zgate_io::access_check::Rights;
-use zgate_io::{SetIdBits, WriteMode};
+use zgate_io::{SetIdBits, WriteMode, on_a_worker};
 use zgate_store::file_store::{OpenAccess, OpenFile};
 use zgate_store::{Caller, FileKind, NodeHandle, StoreError, StoreResult};
 
@@ -95,12 +96,6 @@ impl PosixFile {
         }
     }
 
-    /// Returns whether queries of it need no network: attributes and pages in
-    /// memory may be read on a core's thread.
-    pub(crate) fn answers_at_once(&self) -> bool {
-        self.tree.inline_metadata
-    }
-
     /// Returns any descriptor.
     pub(crate) fn any(&self) -> StoreResult<Arc<OwnedFd>> {
         self.writer().or_else(|| self.reader()).ok_or(StoreError::AccessDenied)
@@ -114,19 +109,25 @@ impl Drop for PosixFile {
             return;
         }
         // Closing the last descriptor frees the file's space, and even a stat
-        // may take long if the inode is not in memory: never on this thread.
+        // may take long: then never on this thread.
         let gone = |entry: &Entry| syscall::stat(&entry.fd).is_ok_and(|stat| stat.stx_nlink == 0);
-        let (tree, entry) = (Arc::clone(&self.tree), Arc::clone(&self.entry));
-        let engine = entry.mount.engine.clone();
-        if !tree.inline_metadata {
+        let tree = Arc::clone(&self.tree);
+        let engine = self.entry.mount.engine.clone();
+        if !may_close_here(&self.entry.mount) {
+            // Until then the file system is in use.
+            let freeing = tree.begin_freeing();
+            // In its place the root, which the tree keeps: this thread closes nothing.
+            let entry = std::mem::replace(&mut self.entry, Arc::clone(&tree.root));
             let files = (self.reader.take(), self.writer.take());
             engine.detach(move || {
                 if gone(&entry) {
                     tree.orphan(&entry);
                 }
-                drop(files);
+                drop((files, entry, tree));
+                drop(freeing);
             });
-        } else if gone(&entry) {
+        } else if gone(&self.entry) {
+            let entry = Arc::clone(&self.entry);
             let freeing = tree.begin_freeing();
             let closing = (self.reader.take(), self.writer.take());
             tree.orphan(&entry);
@@ -136,6 +137,12 @@ impl Drop for PosixFile {
             });
         }
     }
+}
+
+/// Returns whether this thread may look at a file of the mount and close it. In a job it may
+/// wait: whoever closes a tree there waits for its files.
+fn may_close_here(mount: &Mount) -> bool {
+    mount.answers_here() || (on_a_worker() && !mount.is_remote())
 }
 
 impl Tree {
@@ -180,16 +187,15 @@ impl Tree {
         Ok(Arc::new(PosixFile::new(self, entry, reader, writer, who)))
     }
 
-    /// Opens a file that is in memory without waiting; `None` if that is not
-    /// possible: a descriptor for writing is opened on a worker.
+    /// Opens a file that is in memory without waiting, unless its file system does; `None`
+    /// if that is not possible: a descriptor for writing is opened on a worker.
     pub(crate) fn open_in_memory(
         self: &Arc<Self>,
         who: &Caller,
-        node: &NodeHandle,
+        entry: Arc<Entry>,
         access: OpenAccess,
     ) -> Option<StoreResult<OpenFile>> {
-        let entry = self.cached(node).filter(|entry| entry.kind == FileKind::Regular)?;
-        if access.write && entry.cached_writer().is_none() {
+        if entry.kind != FileKind::Regular || (access.write && entry.cached_writer().is_none()) {
             return None;
         }
         let opened = self.inline_as(who, || -> StoreResult<Option<OpenFile>> {

@@ -2,6 +2,8 @@
 
 use crate::descriptors::DescriptorBudget;
 use crate::direct::DirectIo;
+#[cfg(test)]
+use crate::file_systems::WaitsFor;
 use crate::identities::MountedDevices;
 use crate::losses::Losses;
 use std::path::PathBuf;
@@ -56,9 +58,13 @@ pub struct PosixOptions {
     /// Devices of its file systems; a reopened tree keeps the same ones, and two trees
     /// never share them.
     pub devices: MountedDevices,
-    /// Number of removed files whose descriptors are being closed, after the reply or when the
-    /// last client has closed the file; a reopened tree keeps the same one.
+    /// Number of files whose descriptors a worker is closing: of removed ones, after the reply
+    /// or when the last client has closed the file, and of those that no client has open any
+    /// more where a close may wait. A reopened tree keeps the same one.
     pub freeing: Arc<AtomicUsize>,
+    /// Stands for other file systems: the waits of their calls, by mount point.
+    #[cfg(test)]
+    pub(crate) waits_for: Option<fn(&[u8]) -> WaitsFor>,
 }
 
 impl PosixOptions {
@@ -79,6 +85,8 @@ impl PosixOptions {
             losses: Losses::default(),
             devices: MountedDevices::default(),
             freeing: Arc::default(),
+            #[cfg(test)]
+            waits_for: None,
         }
     }
 }

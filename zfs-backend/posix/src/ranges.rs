@@ -3,8 +3,10 @@
 
 use crate::data;
 use crate::errno::{OrStoreError, store_error};
+use crate::file_systems::WaitsFor;
 use crate::open_file::PosixFile;
-use rustix::fs::{FallocateFlags, SeekFrom};
+use crate::syscall;
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::io;
 use std::num::NonZeroU64;
@@ -82,8 +84,21 @@ fn fallocate(fd: &OwnedFd, flags: FallocateFlags, offset: u64, len: u64) -> Stor
     }
 }
 
-/// Finds data or a hole.
-pub(crate) fn seek(fd: &OwnedFd, offset: u64, what: SeekWhat) -> StoreResult<u64> {
+/// Finds data or a hole, on a data worker.
+pub(crate) async fn seek(file: &PosixFile, offset: u64, what: SeekWhat) -> StoreResult<u64> {
+    let fd = file.reader().ok_or(StoreError::AccessDenied)?;
+    let mount = &file.entry.mount;
+    // Where this may wait for the file system, reads must not wait for the position of their
+    // descriptor: they ask for the size by it, on a core's thread.
+    let is_apart = mount.traits.waits_for == WaitsFor::Lock;
+    let seek = move || {
+        let own = if is_apart { syscall::reopen(&fd, OFlags::RDONLY).ok() } else { None };
+        seek_by(own.as_ref().unwrap_or(&fd), offset, what)
+    };
+    mount.engine.run_long(seek).await.or_store()?
+}
+
+fn seek_by(fd: &OwnedFd, offset: u64, what: SeekWhat) -> StoreResult<u64> {
     if offset > i64::MAX as u64 {
         return Err(StoreError::BeyondEnd);
     }

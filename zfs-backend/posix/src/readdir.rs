@@ -94,7 +94,7 @@ impl Tree {
     }
 
     /// Lists entries from memory, without waiting; `None` if that is not
-    /// enough.
+    /// enough, or the file system may let it wait all the same.
     pub(crate) fn readdir_in_memory(
         &self,
         who: &Caller,
@@ -103,7 +103,9 @@ impl Tree {
         max_entries: usize,
         with_nodes: bool,
     ) -> Option<StoreResult<DirPage>> {
-        let dir = self.cached(dir).filter(|dir| dir.kind == FileKind::Directory)?;
+        let may_ask =
+            |dir: &Arc<Entry>| dir.kind == FileKind::Directory && dir.mount.answers_at_once();
+        let dir = self.cached(dir).filter(may_ask)?;
         dir.listing.window.read().unwrap_or_else(PoisonError::into_inner).as_ref()?;
         let nodes = match self.inline_as(who, || self.may_list(who, &dir, with_nodes))? {
             Ok(nodes) => nodes,
@@ -181,19 +183,20 @@ impl Tree {
             entry_of(slot, node)
         };
         let slots = page_of(window, start, max);
-        let rest = self.unknown_in(slots, |slot| across.contains_key(&slot.listed.name[..]));
+        let rest = self.unknown_in(dir, slots, |slot| across.contains_key(&slot.listed.name[..]));
         let entries: Vec<_> = slots.iter().map(entry).collect();
         let end = window.end && start + entries.len() == window.names.len();
         Ok((DirPage { entries, end }, rest))
     }
 
-    /// Returns the indices of those slots that `fits` and whose handle and attributes are
-    /// missing or no longer valid.
-    fn unknown_in(&self, slots: &[Slot], fits: impl Fn(&Slot) -> bool) -> Vec<usize> {
+    /// Returns the indices of those slots of `dir` that `fits` and whose handle and attributes
+    /// are missing or no longer valid.
+    fn unknown_in(&self, dir: &Entry, slots: &[Slot], fits: impl Fn(&Slot) -> bool) -> Vec<usize> {
         let now = Instant::now();
         let modifications = self.modifications.load(Ordering::Acquire);
+        let is_remote = dir.mount.is_remote();
         let is_known = |slot: &Slot| {
-            self.inline_metadata && slot.known.is_some_and(|known| known.holds(modifications, now))
+            !is_remote && slot.known.is_some_and(|known| known.holds(modifications, now))
         };
         let slots = slots.iter().enumerate();
         slots.filter(|(_, slot)| fits(slot) && !is_known(slot)).map(|(index, _)| index).collect()
@@ -269,7 +272,7 @@ impl Tree {
             let Some(window) = window.as_ref() else { return };
             let slots = page_of(window, start, max);
             let is_here = |slot: &Slot| !across.contains_key(&slot.listed.name[..]);
-            let unknown = self.unknown_in(slots, is_here).into_iter();
+            let unknown = self.unknown_in(dir, slots, is_here).into_iter();
             unknown.map(|index| (start + index, slots[index].listed.name.clone())).collect()
         };
         let found: Vec<(usize, Known)> = unknown
@@ -299,7 +302,7 @@ impl Tree {
             && let Some(entry) = self.cached(&handle)
         {
             let (attr, at) = match entry.recent_attr_and_time(now) {
-                Some(recent) if self.inline_metadata => recent,
+                Some(recent) if !entry.mount.is_remote() => recent,
                 _ => (entry.attr()?, now),
             };
             return Ok((Node { handle, attr }, at));

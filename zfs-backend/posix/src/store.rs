@@ -1,10 +1,10 @@
 //! The store trait on top of the operations; decides on which threads each of them runs.
 
+mod at_hand;
 mod crossing;
 
 use crate::data;
 use crate::direct::DirectIo;
-use crate::entry::Entry;
 use crate::errno::OrStoreError;
 use crate::open_file::PosixFile;
 use crate::ranges;
@@ -83,11 +83,6 @@ impl PosixStore {
     ) -> StoreResult<OpenFile> {
         let (who, node) = (who.clone(), *node);
         self.by_itself(&node, move |tree| tree.open_granted(&who, &node, access)).await
-    }
-
-    /// Returns the cached object, if attributes may be read on this thread.
-    fn at_hand(&self, node: &NodeHandle) -> Option<Arc<Entry>> {
-        if self.tree.inline_metadata { self.tree.cached(node) } else { None }
     }
 
     /// Returns the path that it was opened at, free of symbolic links.
@@ -212,9 +207,7 @@ impl FileStore for PosixStore {
         name: &'a [u8],
     ) -> StoreFuture<'a, Node> {
         Box::pin(async move {
-            if self.tree.inline_metadata
-                && let Some(answer) = self.tree.lookup_in_memory(who, dir, name)
-            {
+            if let Some(answer) = self.tree.lookup_in_memory(who, dir, name) {
                 return answer;
             }
             self.look_up(who, *dir, name).await
@@ -295,15 +288,7 @@ impl FileStore for PosixStore {
         node: &'a NodeHandle,
         access: OpenAccess,
     ) -> StoreFuture<'a, OpenFile> {
-        Box::pin(async move {
-            if self.tree.inline_metadata
-                && let Some(answer) = self.tree.open_in_memory(who, node, access)
-            {
-                return answer;
-            }
-            let node = *node;
-            self.by(who, &node, move |tree, who| tree.open(who, &node, access)).await
-        })
+        Box::pin(self.open_file(who, *node, access))
     }
 
     fn remove<'a>(
@@ -361,10 +346,8 @@ impl FileStore for PosixStore {
         with_nodes: bool,
     ) -> StoreFuture<'a, DirPage> {
         Box::pin(async move {
-            if self.tree.inline_metadata
-                && let Some(answer) =
-                    self.tree.readdir_in_memory(who, dir, cookie, max_entries, with_nodes)
-            {
+            let listed = self.tree.readdir_in_memory(who, dir, cookie, max_entries, with_nodes);
+            if let Some(answer) = listed {
                 return answer;
             }
             let dir = *dir;
@@ -429,11 +412,7 @@ impl FileStore for PosixStore {
     }
 
     fn seek<'a>(&'a self, file: &'a OpenFile, offset: u64, what: SeekWhat) -> StoreFuture<'a, u64> {
-        Box::pin(async move {
-            let file = PosixFile::of(file)?;
-            let fd = file.reader().ok_or(StoreError::AccessDenied)?;
-            self.long(&file.entry.mount.engine, move || ranges::seek(&fd, offset, what)).await
-        })
+        Box::pin(async move { ranges::seek(PosixFile::of(file)?, offset, what).await })
     }
 
     fn copy_range<'a>(

@@ -1,7 +1,7 @@
 //! The exported tree: conversion between handles and objects.
 
 use crate::attributes::{birth_of, device_of, kind_of};
-use crate::descriptors::DescriptorBudget;
+use crate::descriptors::{Claim, DescriptorBudget};
 use crate::entry::Entry;
 use crate::entry_cache::EntryCache;
 use crate::errno::OrStoreError;
@@ -44,6 +44,8 @@ pub(crate) struct Known {
     pub(crate) looked: Option<Looked>,
     /// Its handle, if it lies in the file system of the directory in which it was found.
     pub(crate) handle: Option<NodeHandle>,
+    /// Claim on its descriptor.
+    pub(crate) claim: Option<Claim>,
 }
 
 /// State shared by all operations.
@@ -72,8 +74,6 @@ pub(crate) struct Tree {
     /// Set if the process takes on callers' identities; otherwise the store
     /// checks rights itself.
     pub(crate) switches_identity: bool,
-    /// Set if attributes of cached objects may be read on a core's thread.
-    pub(crate) inline_metadata: bool,
 }
 
 impl Tree {
@@ -200,7 +200,7 @@ impl Tree {
         }
     }
 
-    /// Counts a removed file that is being closed, until the returned value is dropped.
+    /// Counts a file that is being closed, until the returned value is dropped.
     pub(crate) fn begin_freeing(&self) -> Freeing {
         self.freeing.fetch_add(1, Ordering::AcqRel);
         Freeing(Arc::clone(&self.freeing))
@@ -346,7 +346,7 @@ impl Tree {
             let attr = entry.attr()?;
             return Ok((entry, attr));
         }
-        self.adopt_known(fd, place, Known { looked, handle })
+        self.adopt_known(fd, place, Known { looked, handle, claim: None })
     }
 
     /// Does the same with an object that was not cached a moment ago.
@@ -412,7 +412,7 @@ impl Tree {
             return Ok((entry, false));
         }
         let seen = (&stat, now);
-        let claim = self.descriptors.claim()?;
+        let claim = known.claim.map_or_else(|| self.descriptors.claim(), Ok)?;
         let entry = Entry::new(handle, Arc::clone(fd), mount, seen, &self.modifications, claim);
         Ok(self.keep(entry))
     }
@@ -527,7 +527,7 @@ impl Tree {
     }
 }
 
-/// Counts a removed file that is being closed.
+/// Counts a file that is being closed.
 pub(crate) struct Freeing(Arc<AtomicUsize>);
 
 impl Drop for Freeing {

@@ -40,7 +40,8 @@ fn one_lookup_takes_up_all_mounts_that_wait_for_the_same_storage() {
     let root = rustix::fs::open(&root_path, flags, Mode::empty()).unwrap();
     let engine = IoEngine::new(EngineChoice::Threads, 1).unwrap();
     let devices = MountedDevices::default();
-    let policy = MountPolicy { engine, kernel_handles: true, root_fsid: None, devices };
+    let (root_fsid, waits_for) = (None, None);
+    let policy = MountPolicy { engine, kernel_handles: true, root_fsid, devices, waits_for };
     let table = MountTable::new(root_path.as_os_str().as_bytes().to_vec(), &root, policy);
     let table = table.unwrap();
     let lines = read_lines().unwrap();

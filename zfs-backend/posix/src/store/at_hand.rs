@@ -1,0 +1,326 @@
+//! Calls on objects at hand: made on the caller's thread where it waits for nothing in them,
+//! and where a worker of their storage continues the caller.
+
+use super::PosixStore;
+use crate::entry::Entry;
+use crate::errno::OrStoreError;
+use crate::file_systems::WaitsFor;
+use std::sync::Arc;
+use zgate_store::file_store::{OpenAccess, OpenFile};
+use zgate_store::{Caller, NodeHandle, StoreResult};
+
+impl PosixStore {
+    /// Returns the cached object, if this thread may ask for its attributes and rights.
+    pub(super) fn at_hand(&self, node: &NodeHandle) -> Option<Arc<Entry>> {
+        self.tree.cached(node).filter(|entry| entry.mount.answers_here())
+    }
+
+    /// Opens a regular file.
+    pub(super) async fn open_file(
+        &self,
+        who: &Caller,
+        node: NodeHandle,
+        access: OpenAccess,
+    ) -> StoreResult<OpenFile> {
+        if let Some(entry) = self.at_hand(&node)
+            && let Some(answer) = self.tree.open_in_memory(who, entry, access)
+        {
+            return answer;
+        }
+        if access.stateless
+            && let Some(answer) = self.open_on_data_worker(who, node, access).await
+        {
+            return answer;
+        }
+        self.by(who, &node, move |tree, who| tree.open(who, &node, access)).await
+    }
+
+    /// Opens a file for the one read, write or sync that follows, on the worker that makes
+    /// that one, too: the request needs one hand-over. `None` where no open may wait, and
+    /// while no such worker is free: what follows may then have another way than to wait for
+    /// one.
+    async fn open_on_data_worker(
+        &self,
+        who: &Caller,
+        node: NodeHandle,
+        access: OpenAccess,
+    ) -> Option<StoreResult<OpenFile>> {
+        let mount = self.tree.mount_of(&node);
+        if mount.traits.waits_for != WaitsFor::Lock || !mount.engine.has_free_data_worker() {
+            return None;
+        }
+        let (tree, who) = (Arc::clone(&self.tree), who.clone());
+        let open = move || tree.inline_as(&who, || tree.open(&who, &node, access));
+        let opened = mount.engine.run_long(open).await.or_store();
+        opened.unwrap_or_else(|error| Some(Err(error)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::PosixOptions;
+    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+    use std::path::PathBuf;
+    use std::sync::atomic::Ordering;
+    use std::sync::mpsc;
+    use std::task::{Context, Poll, Waker};
+    use std::thread::ThreadId;
+    use std::time::Duration;
+    use tokio::runtime::Handle;
+    use tokio::sync::oneshot;
+    use zgate_io::continuation::{Home, is_worker};
+    use zgate_io::{EngineChoice, IoEngine, credentials};
+    use zgate_store::file_store::{ReadData, ReadHow, SeekWhat};
+    use zgate_store::{BufferPool, FileStore, Payload};
+
+    /// Waits of the calls on a file system, by its mount point.
+    type Waits = fn(&[u8]) -> WaitsFor;
+
+    const READ: OpenAccess =
+        OpenAccess { read: true, write: false, stateless: false, read_by_execute: false };
+    /// Time limit far above the response time of a worker that is free.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn nothing(_: &[u8]) -> WaitsFor {
+        WaitsFor::Nothing
+    }
+
+    fn lock(_: &[u8]) -> WaitsFor {
+        WaitsFor::Lock
+    }
+
+    fn network(_: &[u8]) -> WaitsFor {
+        WaitsFor::Network
+    }
+
+    fn lock_in_the_child(point: &[u8]) -> WaitsFor {
+        if point.ends_with(b"/child") { WaitsFor::Lock } else { WaitsFor::Nothing }
+    }
+
+    fn lock_above_the_child(point: &[u8]) -> WaitsFor {
+        if point.ends_with(b"/child") { WaitsFor::Nothing } else { WaitsFor::Lock }
+    }
+
+    /// A file system, unmounted when dropped.
+    struct Mounted(PathBuf);
+
+    impl Drop for Mounted {
+        fn drop(&mut self) {
+            let _ = unmount(&self.0, UnmountFlags::DETACH);
+        }
+    }
+
+    /// A tree with a file "f". Each file system in it has one worker of each kind.
+    struct Files {
+        store: Arc<PosixStore>,
+        file: NodeHandle,
+        /// Before the directory in which it is mounted.
+        _child: Option<Mounted>,
+        dir: tempfile::TempDir,
+    }
+
+    impl Files {
+        fn new(waits_for: Waits) -> Self {
+            Self::in_dir(tempfile::tempdir().unwrap(), None, waits_for)
+        }
+
+        /// Mounts another file system as "child". `None` without the right to mount.
+        fn above_a_child(waits_for: Waits) -> Option<Self> {
+            let dir = tempfile::tempdir().unwrap();
+            let at = dir.path().join("child");
+            std::fs::create_dir(&at).unwrap();
+            mount("none", &at, "tmpfs", MountFlags::empty(), c"size=1m").ok()?;
+            Some(Self::in_dir(dir, Some(Mounted(at)), waits_for))
+        }
+
+        fn in_dir(dir: tempfile::TempDir, child: Option<Mounted>, waits_for: Waits) -> Self {
+            std::fs::write(dir.path().join("f"), b"data").unwrap();
+            let engine = IoEngine::new(EngineChoice::Threads, 1).unwrap();
+            let options = PosixOptions::new(engine, BufferPool::new(1 << 20));
+            let options = PosixOptions { waits_for: Some(waits_for), ..options };
+            let store = PosixStore::open(dir.path(), options).unwrap();
+            let (me, top) = (credentials::process_identity(), store.root());
+            let file = block_on(store.lookup(me, &top, b"f")).unwrap().handle;
+            Self { store, file, _child: child, dir }
+        }
+    }
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+    }
+
+    /// Returns the result of a request that waits for nothing.
+    fn at_once<T>(request: impl Future<Output = T>) -> Option<T> {
+        let mut task = Context::from_waker(Waker::noop());
+        match std::pin::pin!(request).poll(&mut task) {
+            Poll::Ready(result) => Some(result),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Keeps the one worker for short calls busy until the returned value is dropped.
+    fn hold(engine: &IoEngine) -> mpsc::Sender<()> {
+        let (open, gate) = mpsc::channel::<()>();
+        let (begun, begins) = mpsc::channel();
+        engine.detach(move || {
+            let _ = begun.send(());
+            let _ = gate.recv();
+        });
+        begins.recv().unwrap();
+        open
+    }
+
+    fn here() -> ThreadId {
+        std::thread::current().id()
+    }
+
+    fn bytes_of(read: ReadData) -> (Vec<u8>, bool) {
+        let Payload::Bytes(bytes) = read.data else { panic!("no span was allowed") };
+        (bytes.to_vec(), read.eof)
+    }
+
+    #[test]
+    fn calls_that_may_wait_are_not_made_on_the_thread_of_the_caller() {
+        let cases: [(Waits, bool); 3] = [(nothing, true), (lock, false), (network, false)];
+        for (waits_for, is_answered) in cases {
+            let Files { store, file, .. } = &Files::new(waits_for);
+            let (me, top) = (credentials::process_identity(), store.root());
+            let held = hold(store.engine());
+            for node in [&top, file] {
+                assert_eq!(at_once(store.getattr(node)).is_some(), is_answered);
+                assert_eq!(at_once(store.access(me, node)).is_some(), is_answered);
+            }
+            assert_eq!(at_once(store.open(me, file, READ)).is_some(), is_answered);
+            // The kernel of the test may not tell names in memory from others.
+            let found = at_once(store.lookup(me, &top, b"f"));
+            assert!(is_answered || found.is_none());
+            drop(held);
+            assert_eq!(block_on(store.getattr(file)).unwrap().size, 4);
+        }
+    }
+
+    /// Needs the right to mount, and passes silently without it.
+    #[test]
+    fn each_file_system_of_a_tree_decides_for_its_own_objects() {
+        let cases: [(Waits, bool); 2] = [(lock_in_the_child, true), (lock_above_the_child, false)];
+        for (waits_for, is_answered_above) in cases {
+            let Some(files) = Files::above_a_child(waits_for) else { return };
+            let (store, file) = (&files.store, &files.file);
+            let (me, top) = (credentials::process_identity(), store.root());
+            let child = block_on(store.lookup(me, &top, b"child")).unwrap().handle;
+            let engines = [&top, &child].map(|node| store.tree.engine_of(node));
+            let held = engines.map(|engine| hold(&engine));
+            assert_eq!(at_once(store.getattr(file)).is_some(), is_answered_above);
+            assert_eq!(at_once(store.getattr(&child)).is_some(), !is_answered_above);
+            drop(held);
+            assert!(block_on(store.getattr(&child)).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_request_is_answered_by_the_worker_that_continues_it() {
+        let files = Files::new(lock);
+        let (of_request, file) = (Arc::clone(&files.store), files.file);
+        let held = hold(files.store.engine());
+        let request = async move {
+            let (me, top) = (credentials::process_identity(), of_request.root());
+            of_request.getattr(&file).await.unwrap();
+            let worker = (here(), is_worker());
+            let answers = [
+                at_once(of_request.getattr(&file)).is_some_and(|answer| answer.is_ok()),
+                at_once(of_request.access(me, &file)).is_some_and(|answer| answer.is_ok()),
+                at_once(of_request.open(me, &file, READ)).is_some_and(|answer| answer.is_ok()),
+                at_once(of_request.lookup(me, &top, b"f")).is_some_and(|answer| answer.is_ok()),
+            ];
+            // The file was closed there, too.
+            (worker, answers, of_request.tree.freeing.load(Ordering::Acquire))
+        };
+        let (worker, answers, being_closed) = block_on(async {
+            let (home, returning) = Home::new(Handle::current());
+            let (done, ended) = oneshot::channel();
+            home.begin(async move {
+                let _ = done.send(request.await);
+            });
+            drop(held);
+            tokio::select! {
+                result = ended => result.unwrap(),
+                () = returning.run() => panic!("the core has ended"),
+            }
+        });
+        assert!(worker.1 && worker.0 != here());
+        assert_eq!((answers, being_closed), ([true; 4], 0));
+    }
+
+    #[test]
+    fn a_file_is_closed_by_a_worker_where_that_may_wait() {
+        let cases: [(Waits, usize); 3] = [(nothing, 0), (lock, 1), (network, 1)];
+        for (waits_for, expected) in cases {
+            let Files { store, file, .. } = &Files::new(waits_for);
+            let me = credentials::process_identity();
+            let opened = block_on(store.open(me, file, READ)).unwrap();
+            let held = hold(store.engine());
+            drop(opened);
+            let being_closed = || store.tree.freeing.load(Ordering::Acquire);
+            assert_eq!(being_closed(), expected);
+            drop(held);
+            // The one worker takes its jobs in turn.
+            block_on(store.engine().run(|| ())).unwrap();
+            assert_eq!(being_closed(), 0);
+        }
+    }
+
+    /// The file system of a tree that is closed is free as soon as that job has ended.
+    #[test]
+    fn a_job_closes_files_itself() {
+        let Files { store, file, .. } = &Files::new(lock);
+        let opened = block_on(store.open(credentials::process_identity(), file, READ)).unwrap();
+        let tree = Arc::clone(&store.tree);
+        let close = move || {
+            drop(opened);
+            tree.freeing.load(Ordering::Acquire)
+        };
+        assert_eq!(block_on(store.engine().run(close)).unwrap(), 0);
+    }
+
+    #[test]
+    fn data_is_read_without_a_worker_for_short_calls() {
+        for waits_for in [nothing as Waits, lock as Waits] {
+            let files = Files::new(waits_for);
+            let (store, me) = (&files.store, credentials::process_identity());
+            let held = hold(store.engine());
+            let how = ReadHow { span_allowed: false };
+            let read = async {
+                let stateless = OpenAccess { stateless: true, ..READ };
+                let open = store.open(me, &files.file, stateless).await.unwrap();
+                let whole = store.read(&open, 0, 100, how).await.unwrap();
+                // By another program.
+                std::fs::write(files.dir.path().join("f"), b"longer data").unwrap();
+                let part = store.read(&open, 0, 6, how).await.unwrap();
+                let hole = store.seek(&open, 0, SeekWhat::Hole).await.unwrap();
+                let last = store.read(&open, 7, 4, how).await.unwrap();
+                ([whole, part, last].map(bytes_of), hole)
+            };
+            let read = block_on(async { tokio::time::timeout(PATIENCE, read).await });
+            let (read, hole) = read.expect("it waits for a worker for short calls");
+            let expected = [("data", true), ("longer", false), ("data", true)];
+            assert_eq!(read, expected.map(|(text, eof)| (text.as_bytes().to_vec(), eof)));
+            assert_eq!(hole, 11);
+            drop(held);
+        }
+    }
+
+    #[test]
+    fn a_file_is_opened_for_its_data_while_all_data_workers_are_busy() {
+        let Files { store, file, .. } = &Files::new(lock);
+        let (open, gate) = mpsc::channel::<()>();
+        let mut busy = Box::pin(store.engine().run_long(move || gate.recv().is_err()));
+        assert!(at_once(busy.as_mut()).is_none());
+        let stateless = OpenAccess { stateless: true, ..READ };
+        let opened = store.open(credentials::process_identity(), file, stateless);
+        let opened = block_on(async { tokio::time::timeout(PATIENCE, opened).await });
+        assert!(opened.expect("it waits for a data worker").is_ok());
+        drop(open);
+        assert!(block_on(busy).unwrap());
+    }
+}
