@@ -34,7 +34,6 @@ pub(crate) const CALLS: &[(FileOp, &str, Act)] = &[
     (FileOp::GetAttr, "LINK", |s| Ops::new().at(&s.file).save().at(&s.root).link("x")),
     (FileOp::GetAttr, "READDIR", |s| list(s, &[])),
     (FileOp::GetAttr, "SECINFO", |s| Ops::new().at(&s.root).op::<Secinfo>(&name("file"))),
-    (FileOp::GetAttr, "COMMIT", |s| commit(s)),
     (FileOp::GetAttr, "VERIFY", |s| {
         Ops::new().at(&s.file).op::<Verify>(&attrs(&[4], |e| e.u64(7)))
     }),

@@ -1,5 +1,6 @@
 //! COMMIT (RFC 8881 §18.3).
 
+use zgate_memory::FileOp;
 use zgate_test_harness::nfs::{Ops, every_minor};
 use zgate_nfs_wire::v4::op::Commit;
 use zgate_nfs_wire::v4::op::commit;
@@ -15,6 +16,20 @@ fn the_verifier_is_that_of_write() {
             .op::<Commit>(&commit::Args { offset: 0, count: 0 });
         let reply = s.c.run(ops).ok();
         assert_eq!(reply.get::<Write>().verifier, reply.get::<Commit>());
+    });
+}
+
+/// On ZFS another worker than the one that syncs would tell the attributes.
+#[test]
+fn attributes_are_asked_for_only_if_the_file_cannot_be_opened() {
+    every_minor(|s| {
+        let asked = || s.harness.store.faults().calls(FileOp::GetAttr);
+        let commit = |ops: Ops| ops.op::<Commit>(&commit::Args { offset: 0, count: 0 });
+        let before = asked();
+        s.c.run(commit(Ops::new().at(&s.file))).ok().get::<Commit>();
+        assert_eq!(asked(), before);
+        s.c.check("a directory", commit(Ops::new().at(&s.dir)), Status::Isdir);
+        assert!(asked() > before);
     });
 }
 
