@@ -58,9 +58,9 @@ pub struct PosixOptions {
     /// Devices of its file systems; a reopened tree keeps the same ones, and two trees
     /// never share them.
     pub devices: MountedDevices,
-    /// Number of files whose descriptors a worker is closing: of removed ones, after the reply
-    /// or when the last client has closed the file, and of those that no client has open any
-    /// more where a close may wait. A reopened tree keeps the same one.
+    /// Number of files and trees that a worker is closing: removed files, after the reply or when
+    /// the last client has closed the file, those that no client has open any more where a close
+    /// may wait, and trees that are dropped. A reopened tree keeps the same one.
     pub freeing: Arc<AtomicUsize>,
     /// Stands for other file systems: the waits of their calls, by mount point.
     #[cfg(test)]

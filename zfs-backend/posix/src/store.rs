@@ -164,10 +164,14 @@ impl Drop for PosixStore {
     /// Closes cached objects on a worker, because there may be many.
     fn drop(&mut self) {
         let tree = Arc::clone(&self.tree);
+        // Until then its file systems are in use.
+        let freeing = tree.begin_freeing();
         // Without a sync, which a disk may take long over, also when the process ends.
         let close = move || {
             tree.unsynced.abandon();
             tree.release();
+            drop(tree);
+            drop(freeing);
         };
         if on_a_worker() { close() } else { self.engine().detach(close) }
     }

@@ -200,7 +200,7 @@ impl Tree {
         }
     }
 
-    /// Counts a file that is being closed, until the returned value is dropped.
+    /// Counts a file or tree that is being closed, until the returned value is dropped.
     pub(crate) fn begin_freeing(&self) -> Freeing {
         self.freeing.fetch_add(1, Ordering::AcqRel);
         Freeing(Arc::clone(&self.freeing))
@@ -527,7 +527,7 @@ impl Tree {
     }
 }
 
-/// Counts a file that is being closed.
+/// Counts a file or tree that is being closed.
 pub(crate) struct Freeing(Arc<AtomicUsize>);
 
 impl Drop for Freeing {

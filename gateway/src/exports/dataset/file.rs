@@ -77,7 +77,11 @@ impl DatasetFile {
             }
             opened => opened?,
         };
-        Ok(Arc::clone(self.slot().get_or_insert(file)))
+        let kept = Arc::clone(self.slot().get_or_insert_with(|| Arc::clone(&file)));
+        // Another request may have been faster. To close this file may take long, and serving
+        // threads take the lock.
+        drop(file);
+        Ok(kept)
     }
 }
 

@@ -63,16 +63,12 @@ pub(crate) struct DatasetTree {
 /// A running request.
 pub(super) struct Visit<'a> {
     home: &'a DatasetTree,
+    /// Dropped before the count ends: the last request closes a tree that was put away.
     pub(super) store: Arc<PosixStore>,
+    _counted: Counted<'a>,
 }
 
-impl Drop for Visit<'_> {
-    fn drop(&mut self) {
-        self.home.in_flight.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// Counts a request before it is known whether there is a tree for it.
+/// Counts a request, also before it is known whether there is a tree for it.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl<'a> Counted<'a> {
@@ -337,7 +333,7 @@ impl DatasetTree {
     /// Returns whether running requests and closing ended within `patience`.
     pub(super) fn settled(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
-        // In this order: a request, or a file that is closed, may leave a removed file to a
+        // In this order: a request, or a file that is closed, may leave a file or the tree to a
         // worker before it ends.
         let left = || {
             self.in_flight.load(Ordering::Acquire)
@@ -380,16 +376,13 @@ impl DatasetTree {
         self.used.store(true, Ordering::Release);
         let path = match &*self.place.read().unwrap_or_else(PoisonError::into_inner) {
             Mount::Open(store, _) => {
-                let store = Arc::clone(store);
-                std::mem::forget(counted);
-                return Ok(Visit { home: self, store });
+                return Ok(Visit { home: self, store: Arc::clone(store), _counted: counted });
             }
             Mount::Closed(path) => path.clone(),
             Mount::Away => return Err(AWAY),
         };
         let store = self.open_again(path).await?;
-        std::mem::forget(counted);
-        Ok(Visit { home: self, store })
+        Ok(Visit { home: self, store, _counted: counted })
     }
 
     /// Returns the tree for the sync of a change that another request has just made. If it

@@ -198,6 +198,20 @@ fn a_removed_file_is_in_use_until_a_worker_has_closed_it() {
 }
 
 #[test]
+fn a_tree_that_its_last_request_leaves_is_in_use_until_a_worker_has_closed_it() {
+    let Some(fixture) = Fixture::new() else { return };
+    fixture.create("x");
+    let request = run(fixture.home.enter()).unwrap();
+    assert!(!fixture.home.hold(Duration::ZERO), "a request runs");
+    let hangs = fixture.hang();
+    drop(request);
+    assert!(!fixture.home.is_free(Duration::from_millis(200)), "no worker has closed it");
+    drop(hangs);
+    assert!(fixture.home.is_free(Duration::from_secs(10)));
+    assert_eq!(fixture.kept(), 0);
+}
+
+#[test]
 fn storage_that_hangs_keeps_nobody_who_looks_for_idle_stores() {
     let Some(fixture) = Fixture::new() else { return };
     let (_, file) = fixture.create("x");
