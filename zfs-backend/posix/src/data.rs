@@ -134,7 +134,7 @@ async fn read_past_cache(
             Ok(Some(buf.into_bytes()))
         }
         Err(error) if refuses_direct(&error) => {
-            file.entry.refuse_past_cache();
+            file.entry.refuse_past_cache(fd);
             Ok(None)
         }
         Err(error) => Err(error).or_store(),

@@ -298,7 +298,12 @@ impl Entry {
     fn keep_reader(&self, fd: OwnedFd, claim: Claim) -> Arc<OwnedFd> {
         let fd = Arc::new(fd);
         self.claims().reader = Some(claim);
-        *self.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&fd));
+        let mut kept = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = kept.replace(Arc::clone(&fd));
+        // Another caller was faster. To close its descriptor may take long, and serving threads
+        // take the lock.
+        drop(kept);
+        drop(before);
         fd
     }
 
@@ -349,7 +354,11 @@ impl Entry {
 
     /// Keeps the descriptor that created the file for later writes.
     pub(crate) fn keep_writer(&self, writer: Writer) {
-        *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
+        let mut kept = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = kept.replace(writer);
+        // Closed without the lock.
+        drop(kept);
+        drop(before);
     }
 
     /// Returns whether the kernel tells the loss of earlier writes to one sync alone, so that
@@ -407,14 +416,18 @@ impl Entry {
         let opened = credentials::as_process(|| syscall::reopen(&self.fd, flags));
         let fd = opened.ok().map(Arc::new);
         self.claims().past_cache = fd.is_some().then_some(claim);
-        *self.past_cache() = fd.clone().map_or(PastCache::Refused, PastCache::Open);
+        let state = fd.clone().map_or(PastCache::Refused, PastCache::Open);
+        let before = std::mem::replace(&mut *self.past_cache(), state);
+        // Closed without the lock, which serving threads take.
+        drop(before);
         fd
     }
 
-    /// Records that the file system does not support reads that bypass its
-    /// cache after all.
-    pub(crate) fn refuse_past_cache(&self) {
-        *self.past_cache() = PastCache::Refused;
+    /// Records that the file system does not support reads that bypass its cache after all. A
+    /// worker closes the descriptor for them, that of the caller.
+    pub(crate) fn refuse_past_cache(&self, fd: Arc<OwnedFd>) {
+        let before = std::mem::replace(&mut *self.past_cache(), PastCache::Refused);
+        self.mount.engine.detach(move || drop((before, fd)));
     }
 
     /// Closes the descriptors kept for later; open files keep their own, with
