@@ -1,12 +1,13 @@
 //! `cargo xtask bench growth`: the gateway's CPU time for one request while
 //! something grows: connections, exports, logical units, names in a directory,
-//! opens and locks of a file; and the memory of an idle connection.
+//! opens and locks of a file, serving threads; and the memory of an idle connection.
 
 mod configured;
 mod connections;
 mod names;
 mod report;
 mod state;
+mod threads;
 
 use crate::bench::chart;
 use crate::bench::nfs::load::Load;
@@ -38,6 +39,8 @@ pub(crate) enum Dimension {
     Opens,
     /// Byte-range locks of one file.
     Locks,
+    /// Serving threads, each with a client.
+    Threads,
 }
 
 /// Arguments of `bench growth`.
@@ -90,6 +93,7 @@ pub(crate) fn run(args: &GrowthArgs) -> io::Result<()> {
             Dimension::Names => names::measure(&bench)?,
             Dimension::Opens => state::opens(&bench)?,
             Dimension::Locks => state::locks(&bench)?,
+            Dimension::Threads => threads::measure(&bench)?,
         };
         series.iter().for_each(Series::print);
         report.series.extend(series);

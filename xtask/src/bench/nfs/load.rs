@@ -6,6 +6,7 @@ use crate::bench::stats::percentile;
 use bytes::Bytes;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use zgate_loader::blocking::{Connection, Session};
 use zgate_loader::compound::Ops;
@@ -117,8 +118,11 @@ impl Load {
     pub(in crate::bench) fn connect(address: SocketAddr) -> io::Result<Self> {
         let mut connection =
             Connection::connect(address, Duration::from_secs(60)).map_err(other)?;
+        // Each is a client of its own.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let ask = SessionRequest {
-            owner: format!("zgate-bench-{}", std::process::id()).into_bytes(),
+            owner: format!("zgate-bench-{}-{number}", std::process::id()).into_bytes(),
             verifier: u64::from(std::process::id()).to_be_bytes(),
             minor: 1,
             credential: Credential::Sys(AuthSys::default()),
