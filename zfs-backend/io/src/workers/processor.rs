@@ -6,11 +6,17 @@ use rustix::process::getpid;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread::Thread;
 
 /// No processor in particular.
 const ANY: usize = usize::MAX;
+/// As many processors as a set can name.
+static EVERY: LazyLock<CpuSet> = LazyLock::new(|| {
+    let mut every = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|processor| every.set(processor));
+    every
+});
 
 /// A worker that can be woken.
 #[derive(Debug)]
@@ -59,15 +65,27 @@ impl Sleeper {
     }
 
     fn set_affinity(&self, processor: usize) -> io::Result<()> {
-        let set = if processor == ANY {
-            // No worker is the process's first thread, which nobody here binds.
-            sched_getaffinity(Some(getpid()))?
-        } else {
-            let mut one = CpuSet::new();
-            one.set(processor);
-            one
-        };
-        Ok(sched_setaffinity(Some(self.id), &set)?)
+        if processor == ANY {
+            return self.release();
+        }
+        let mut one = CpuSet::new();
+        one.set(processor);
+        Ok(sched_setaffinity(Some(self.id), &one)?)
+    }
+
+    /// Releases the worker to the processors of the process, and to those that come to it
+    /// later: the kernel takes what it is told for a wish that outlasts the present
+    /// processors, so a copy of them would keep the worker there when a cpuset grows or a
+    /// processor is added.
+    fn release(&self) -> io::Result<()> {
+        sched_setaffinity(Some(self.id), &EVERY)?;
+        // No worker is the process's first thread, which nobody here binds. Whoever started
+        // the process may have given it less than there is (taskset, CPUAffinity=).
+        let Ok(of_process) = sched_getaffinity(Some(getpid())) else { return Ok(()) };
+        if sched_getaffinity(Some(self.id))? != of_process {
+            sched_setaffinity(Some(self.id), &of_process)?;
+        }
+        Ok(())
     }
 }
 
@@ -106,6 +124,20 @@ mod tests {
         worker.bind(Some(here));
         worker.bind(None);
         assert_eq!(processors(), all);
+    }
+
+    /// The test above, in a process that was given one processor: the kernel offers more.
+    #[test]
+    fn a_worker_is_released_to_no_more_than_the_process_was_given() {
+        let name = "workers::processor::tests::a_worker_is_bound_to_a_processor_and_released";
+        let run = || {
+            Sleeper::of_this_thread().bind(Some(sched_getcpu()));
+            let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+            child.args(["--exact", name, "--test-threads=2"]).output().unwrap()
+        };
+        let output = std::thread::spawn(run).join().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("1 passed"), "{said}");
     }
 
     #[test]
