@@ -434,6 +434,7 @@ fn sleep<'a>(
     mut ended: Option<JobInProgress>,
 ) -> Option<MutexGuard<'a, Pool>> {
     let me = THIS_WORKER.with(Arc::clone);
+    me.set_asleep(true);
     pool.asleep.push(Arc::clone(&me));
     loop {
         let spare = pool.threads > shared.base;
@@ -448,6 +449,7 @@ fn sleep<'a>(
         }
         pool = shared.lock();
         let Some(at) = pool.asleep.iter().position(|worker| Arc::ptr_eq(worker, &me)) else {
+            me.set_asleep(false);
             return Some(pool);
         };
         if pool.threads > shared.base && since.elapsed() >= IDLE {

@@ -6,7 +6,7 @@ use rustix::process::getpid;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 
 /// No processor in particular.
@@ -23,10 +23,11 @@ static EVERY: LazyLock<CpuSet> = LazyLock::new(|| {
 pub(super) struct Sleeper {
     thread: Thread,
     id: Pid,
-    /// The processor to which the worker is bound, or [`ANY`]. Changed under `changing`,
-    /// together with what the kernel knows.
+    /// The processor to which the worker is bound, or [`ANY`]; changed together with what the
+    /// kernel knows, by the worker itself, or by others under the lock of `asleep` while
+    /// that is set.
     processor: AtomicUsize,
-    changing: Mutex<()>,
+    asleep: Mutex<bool>,
 }
 
 impl Sleeper {
@@ -36,13 +37,23 @@ impl Sleeper {
             thread: std::thread::current(),
             id: gettid(),
             processor: AtomicUsize::new(ANY),
-            changing: Mutex::default(),
+            asleep: Mutex::default(),
         }
+    }
+
+    /// Begins or ends the time in which whoever wakes the worker may bind it.
+    pub(super) fn set_asleep(&self, asleep: bool) {
+        *self.lock() = asleep;
     }
 
     /// Wakes the worker, on this processor if one is given.
     pub(super) fn wake_on(&self, processor: Option<usize>) {
-        self.bind(processor);
+        let asleep = self.lock();
+        // One that has woken by itself may have another job, or have ended.
+        if *asleep {
+            self.bind(processor);
+        }
+        drop(asleep);
         self.thread.unpark();
     }
 
@@ -58,10 +69,13 @@ impl Sleeper {
         if self.processor.load(Ordering::Relaxed) == wanted {
             return;
         }
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.set_affinity(wanted).is_ok() {
             self.processor.store(wanted, Ordering::Relaxed);
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.asleep.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set_affinity(&self, processor: usize) -> io::Result<()> {
@@ -150,6 +164,18 @@ mod tests {
         worker.bind(Some(not));
         assert_eq!(processors(), all);
         assert_eq!(worker.processor.load(Ordering::Relaxed), ANY);
+    }
+
+    #[test]
+    fn nobody_binds_a_worker_that_has_woken_by_itself() {
+        let all = processors();
+        let worker = Sleeper::of_this_thread();
+        worker.wake_on(Some(sched_getcpu()));
+        assert_eq!(processors(), all);
+        assert_eq!(worker.processor.load(Ordering::Relaxed), ANY);
+        worker.set_asleep(true);
+        worker.wake_on(Some(sched_getcpu()));
+        assert_eq!(processors().count(), 1);
     }
 
     #[test]
