@@ -378,8 +378,7 @@ fn serve(shared: &Shared) {
     while let Some(Next { store, job, running }) = next(shared, ended.take()) {
         let continues = shared.kind.takes_long_calls || running <= MAX_CONTINUING;
         let Job { who, work, mut counted } = job;
-        THIS_WORKER.with(|worker| worker.bind(counted.processor()));
-        counted.begun();
+        THIS_WORKER.with(|worker| worker.bind(counted.begun()));
         counted.continue_here();
         continuation::after(shared.kind.at(store), continues, || {
             let _job = InJob::begin();
