@@ -17,6 +17,11 @@ const ALONE_BEFORE: i32 = 8;
 /// Longest time from the moment such a job is asked for until its worker begins. When
 /// it is longer, others need the processor, too.
 const LATEST_START: Duration = Duration::from_micros(500);
+/// Longest time from the moment such a job is asked for until its replies are sent, after
+/// which the next [`ALONE_BEFORE`] run on any processor. A longer one has waited for a disk:
+/// two wake-ups matter little to it, and after each wait its worker could come back to a
+/// processor on which the core, at a higher priority, serves other connections.
+const LONGEST_JOB: Duration = Duration::from_millis(2);
 /// Jobs without another one, after a late start, that run on any processor.
 const AWAY_JOBS: i32 = 1024;
 
@@ -132,6 +137,9 @@ impl JobInProgress {
     /// still needs a processor.
     pub(crate) fn answered(&mut self) {
         let Some(core) = self.core.take() else { return };
+        if self.place.is_some_and(|(_, asked)| asked.elapsed() > LONGEST_JOB) {
+            core.alone.fetch_min(0, Ordering::Relaxed);
+        }
         if core.in_progress.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
@@ -235,6 +243,22 @@ mod tests {
         let mut in_time = JobInProgress::begin();
         in_time.place = in_time.place.map(|(at, asked)| (at, asked + A_MINUTE));
         assert!(in_time.begun().is_some());
+    }
+
+    #[test]
+    fn after_a_long_job_some_run_anywhere() {
+        let _core = one_at_a_time();
+        let mut long = JobInProgress::begin();
+        long.place = long.place.map(|(at, asked)| (at, asked - 2 * LONGEST_JOB));
+        drop(long);
+        for _ in 0..ALONE_BEFORE {
+            assert_eq!(JobInProgress::begin().processor(), None);
+        }
+        let mut short = JobInProgress::begin();
+        short.place = short.place.map(|(at, asked)| (at, asked + A_MINUTE));
+        assert!(short.processor().is_some());
+        drop(short);
+        assert!(JobInProgress::begin().processor().is_some());
     }
 
     #[test]

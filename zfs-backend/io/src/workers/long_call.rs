@@ -3,7 +3,7 @@
 //! the call if the store has a place for it then, and otherwise when its job has ended, as
 //! it does after a call that panics.
 
-use super::{Workers, on_this_worker};
+use super::{THIS_WORKER, Workers, on_this_worker};
 use crate::continuation;
 use crate::queue::{Queues, StoreSlot};
 use std::cell::Cell;
@@ -32,6 +32,8 @@ impl Workers {
             return Err(work);
         }
         continuation::send_others_home();
+        // It wakes wherever a processor is free, not behind its core.
+        THIS_WORKER.with(|worker| worker.bind(None));
         let result = on_this_worker(None, work);
         // The rest of the job is short: replies, further short calls.
         let counts = self.shared.lock().queues.return_from_long_call(store);
@@ -74,8 +76,10 @@ mod tests {
         begin, call_until_the_request_waits, engine, here, on_a_core, result_of,
     };
     use crate::continuation::{Home, is_worker};
+    use crate::jobs::CoreJobs;
     use crate::workers::tests::fsuid;
     use crate::{EngineChoice, IoEngine, credentials};
+    use rustix::thread::sched_getaffinity;
     use std::sync::{Arc, Barrier};
     use std::thread::ThreadId;
     use std::time::Duration;
@@ -227,6 +231,35 @@ mod tests {
             let (short, long) = begins.await.unwrap();
             assert_eq!(short, long);
             long_calls_run_in_place_again(&home, &engine).await;
+        });
+    }
+
+    #[test]
+    fn a_long_call_is_bound_to_no_processor() {
+        let processors = || sched_getaffinity(None).unwrap();
+        let (all, engine) = (processors(), engine());
+        on_a_core(async |home| {
+            let core = Arc::new(CoreJobs::default());
+            core.count_here();
+            // A busy machine may leave the short call unbound, or the long one to others.
+            let in_place = async {
+                loop {
+                    let of_request = engine.clone();
+                    let result = behind_a_short_call(&home, &engine, move |short| async move {
+                        let before = processors();
+                        let call = move || (here(), processors());
+                        let (long, during) = of_request.run_long_in_place(call).await.unwrap();
+                        (short == long, before, during)
+                    });
+                    let (is_here, before, during) = result.await.unwrap();
+                    core.ended().await;
+                    if is_here && before.count() == 1 {
+                        break during;
+                    }
+                }
+            };
+            let during = tokio::time::timeout(Duration::from_secs(60), in_place).await;
+            assert_eq!(during.expect("no call of that kind"), all);
         });
     }
 
