@@ -19,8 +19,10 @@ const BACKLOG: i32 = 1024;
 /// Largest window of an initiator to which the send buffer of its connection is fitted; a
 /// larger one belongs to a receive buffer that grows as needed.
 const MAX_FITTED_WINDOW_BYTES: u64 = 1 << 20;
-/// Smallest send buffer of such a connection.
-const MIN_SEND_BUFFER_BYTES: usize = 65_536;
+/// Smallest send buffer of such a connection, unless its window is smaller: two segments of
+/// the largest network interfaces (loopback, IP over InfiniBand). With room for one, nothing
+/// is sent before it is acknowledged, and the peer delays that for tens of milliseconds.
+const MIN_SEND_BUFFER_BYTES: u64 = 131_072;
 
 /// Opens a listening socket.
 ///
@@ -194,13 +196,17 @@ fn tune(stream: &TcpStream, from: SocketAddr, protocol: Protocol) -> io::Result<
 /// forgets to open the window again, and the connection stands still until the next probe of
 /// the window, for 200 ms or more.
 fn fit_send_buffer(stream: &TcpStream) -> io::Result<()> {
-    let window = peer_window::largest_window_bytes(stream)?;
-    if window <= MAX_FITTED_WINDOW_BYTES {
-        let bytes = (window as usize / 2).max(MIN_SEND_BUFFER_BYTES);
+    if let Some(bytes) = send_buffer_bytes(peer_window::largest_window_bytes(stream)?) {
         // The kernel doubles the number: its own use of memory counts, too.
-        socket2::SockRef::from(stream).set_send_buffer_size(bytes / 2)?;
+        socket2::SockRef::from(stream).set_send_buffer_size((bytes / 2) as usize)?;
     }
     Ok(())
+}
+
+/// Returns the send buffer that fits a window; `None`: the kernel chooses it.
+fn send_buffer_bytes(window: u64) -> Option<u64> {
+    let bytes = (window / 2).max(window.min(MIN_SEND_BUFFER_BYTES));
+    (window <= MAX_FITTED_WINDOW_BYTES).then_some(bytes)
 }
 
 #[cfg(test)]
@@ -224,7 +230,7 @@ mod tests {
             (socket2::SockRef::from(&stream).send_buffer_size().unwrap(), window)
         };
         let (fitted, window) = send_buffer(Protocol::Iscsi, Some(100_000));
-        let most = (window / 2).max(MIN_SEND_BUFFER_BYTES);
+        let most = send_buffer_bytes(window as u64).unwrap() as usize;
         assert!((most / 2..=most).contains(&fitted), "{fitted} of {window}");
         let usual = send_buffer(Protocol::Rpc, Some(100_000)).0;
         let (large, window) = send_buffer(Protocol::Iscsi, None);
@@ -232,6 +238,14 @@ mod tests {
             assert_eq!(large, usual, "it grows with the window");
         }
         assert!(fitted < usual);
+    }
+
+    #[test]
+    fn two_segments_of_any_network_are_under_way_if_the_window_holds_them() {
+        let fitted = [1, 2, 4, 8, 16, 32].map(|scale| send_buffer_bytes(scale * 65_535));
+        let expected = [65_535, 131_070, 131_072, 262_140, 524_280].map(Some);
+        assert_eq!(fitted[..5], expected);
+        assert_eq!(fitted[5], None);
     }
 
     /// Nothing is bound: the sysctl `ip_nonlocal_bind` makes no address local.
