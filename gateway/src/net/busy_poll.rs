@@ -109,6 +109,7 @@ impl BusyPoll {
     /// Records that a connection of this core received data.
     pub(crate) fn traffic(&self) {
         self.traffic.set(self.traffic.get().wrapping_add(1));
+        self.jobs.arrived();
         if self.window.is_zero() {
             return;
         }

@@ -6,7 +6,7 @@ use crate::continuation::is_worker;
 use rustix::thread::sched_getcpu;
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
@@ -14,6 +14,9 @@ use tokio::sync::Notify;
 /// next such job runs on the core's processor. Where several requests arrive together, the
 /// worker of the first would wait until the core has read all of them.
 const ALONE_BEFORE: i32 = 8;
+/// Most receptions of data on a core from one job to the next, with that of the request that
+/// asks for it: a core that has more to do answers from memory, and needs its processor itself.
+const MAX_ARRIVALS: u32 = 8;
 /// Longest time from the moment such a job is asked for until its worker begins. When
 /// it is longer, others need the processor, too.
 const LATEST_START: Duration = Duration::from_micros(500);
@@ -45,6 +48,8 @@ pub struct CoreJobs {
     /// Jobs in a row that were asked for while there was no other one; after a late start
     /// negative, so that more have to follow.
     alone: AtomicI32,
+    /// Receptions of data since the last job was asked for.
+    arrivals: AtomicU32,
     /// Tells the core of the end of the last one.
     ended: Notify,
 }
@@ -61,6 +66,11 @@ impl CoreJobs {
         self.in_progress.load(Ordering::Acquire)
     }
 
+    /// Records that a connection of this core received data.
+    pub fn arrived(&self) {
+        self.arrivals.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts a job that this thread asks for; returns whether it is to run on the processor
     /// of its core, which this thread then is.
     fn begin(&self) -> bool {
@@ -69,8 +79,9 @@ impl CoreJobs {
         if is_worker() {
             return false;
         }
+        let is_idle = self.arrivals.swap(0, Ordering::Relaxed) <= MAX_ARRIVALS;
         let alone = self.alone.load(Ordering::Relaxed);
-        let next = if before == 0 { alone.saturating_add(1) } else { alone.min(0) };
+        let next = if before == 0 && is_idle { alone.saturating_add(1) } else { alone.min(0) };
         // A late start that a worker records meanwhile stays.
         let _ = self.alone.compare_exchange(alone, next, Ordering::Relaxed, Ordering::Relaxed);
         next > ALONE_BEFORE
@@ -225,6 +236,20 @@ mod tests {
         (1..ALONE_BEFORE).for_each(|_| drop(JobInProgress::begin()));
         assert!(JobInProgress::begin().processor().is_some());
         assert_eq!(core.in_progress(), 0);
+    }
+
+    #[test]
+    fn a_core_that_answers_others_from_memory_keeps_its_processor() {
+        let core = one_at_a_time();
+        (0..MAX_ARRIVALS).for_each(|_| core.arrived());
+        assert!(JobInProgress::begin().processor().is_some());
+        (0..=MAX_ARRIVALS).for_each(|_| core.arrived());
+        for _ in 0..ALONE_BEFORE {
+            assert_eq!(JobInProgress::begin().processor(), None);
+        }
+        core.arrived();
+        assert_eq!(JobInProgress::begin().processor(), None);
+        assert!(JobInProgress::begin().processor().is_some());
     }
 
     #[test]
