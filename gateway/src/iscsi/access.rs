@@ -58,6 +58,9 @@ impl AccessPolicy for Access<'_> {
         let Some(rule) = target.rule(&peer.initiator, peer.address) else {
             return Admission::Refused;
         };
+        if target.is_absent_to(rule) {
+            return Admission::Unavailable;
+        }
         let auth = match rule.and_then(|rule| rule.chap.as_ref().map(|chap| (rule, chap))) {
             Some((rule, account)) => chap(account, rule.mutual.as_ref()),
             None => AuthRequirement::None,

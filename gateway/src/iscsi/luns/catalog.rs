@@ -89,6 +89,20 @@ impl Target {
         }
     }
 
+    /// Returns whether this rule shows logical units whose storage is absent, and no others. An
+    /// initiator that logged in would be told that they are not ready. Linux asks known
+    /// disks for their size after a login, takes an error for a size of 0, and fails all
+    /// that is written from then on; while it cannot log in, it waits.
+    pub(crate) fn is_absent_to(
+        &self,
+        rule: Option<&crate::iscsi::settings::InitiatorRule>,
+    ) -> bool {
+        let mask = rule.and_then(|rule| rule.luns.as_ref());
+        let visible = |number: &&u16| mask.is_none_or(|luns| luns.contains(number));
+        self.absent.keys().any(|number| visible(&number))
+            && !self.units.keys().any(|number| visible(&number))
+    }
+
     /// Returns the logical units visible to an initiator.
     pub(crate) fn lun_map(&self, initiator: &IscsiName, address: Option<IpAddr>) -> LunMap {
         let Some(rule) = self.rule(initiator, address) else { return LunMap::default() };

@@ -139,3 +139,15 @@ fn a_login_to_a_disk_whose_pool_has_not_answered_is_put_off_and_no_other() {
     iscsi.replace_granted(&[]);
     assert_eq!(refused(AWAITED), "login refused: 0203", "it is gone");
 }
+
+#[test]
+fn a_login_is_put_off_while_all_disks_of_the_target_are_absent() {
+    let fixture = Fixture::start();
+    let (iscsi, path) = (&fixture.gateway.shared.iscsi, late(&fixture));
+    let login = || Session::login(fixture.tcp, &LoginScript::normal(INITIATOR, DISK)).map(drop);
+    iscsi.replace_granted(&[granted_disk(DISK, &path)]);
+    assert_eq!(login().unwrap_err().to_string(), "login refused: 0301");
+    make(&path);
+    let_appear(&fixture);
+    login().unwrap();
+}
