@@ -10,10 +10,12 @@
 //! reservations/NAA  persistent reservations of one logical unit
 //! luns/NAME      numbers of the zvols of one target; NAME is a digest
 //! files/NAA      path of the file that one logical unit was served from
+//! geometries/NAA  size and shape that one logical unit had when it was served last
 //! ```
 //! Every change is written to a temporary file, synced, renamed over the old
 //! one, and the directory is synced.
 
+mod geometries;
 mod place;
 
 use crate::dir_lock::{DirLock, LockError};

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use zgate_config::{ByteSize, LunConfig, NaaId};
 use zgate_iscsi::names::IscsiName;
-use zgate_scsi::{DiskConfig, LogicalUnits, Lun};
+use zgate_scsi::{AbsentUnit, LogicalUnits, Lun};
 
 /// Next step where a volume is there, but its unit cannot be opened.
 pub(in crate::iscsi) const SEE_LOG: &str = "see the log";
@@ -30,21 +30,25 @@ pub(crate) struct Target {
 pub(crate) struct AbsentLun {
     pub config: LunConfig,
     pub fault: Fault,
-    /// Description of itself that it gives meanwhile.
-    identity: DiskConfig,
+    /// Names, and the size that it had, which it tells meanwhile.
+    unit: AbsentUnit,
 }
 
 impl AbsentLun {
-    /// Creates one of this target.
+    /// Creates one of this target. Reads what is known of it in the state directory.
     pub(crate) fn new(
         home: &UnitHome,
         target: &IscsiName,
         config: LunConfig,
         fault: Fault,
     ) -> Self {
-        let (serial, naa) = identity(target, &config);
-        let identity = home.disk_config(target, &config, &serial, naa);
-        Self { config, fault, identity }
+        let unit = home.absent_unit(target, &config);
+        Self { config, fault, unit }
+    }
+
+    /// Returns the same, absent for another reason.
+    pub(crate) fn with_fault(&self, fault: Fault) -> Self {
+        Self { fault, ..self.clone() }
     }
 }
 
@@ -114,11 +118,11 @@ impl Target {
             .filter(|(number, _)| visible(number))
             .filter_map(|(number, unit)| Some((Lun::new(*number)?, Arc::clone(unit))))
             .collect();
-        let absent: BTreeMap<Lun, DiskConfig> = self
+        let absent: BTreeMap<Lun, AbsentUnit> = self
             .absent
             .iter()
             .filter(|(number, _)| visible(number))
-            .filter_map(|(number, lun)| Some((Lun::new(*number)?, lun.identity.clone())))
+            .filter_map(|(number, lun)| Some((Lun::new(*number)?, lun.unit.clone())))
             .collect();
         let unseen = self.settings.unseen.iter();
         let unseen = unseen.filter(|number| visible(number) && !self.has_lun(**number));
@@ -200,6 +204,12 @@ impl Catalog {
             let target = self.targets.get(*target);
             !target.is_some_and(|target| target.settings.followed.contains(&lun.config.number))
         })
+    }
+
+    /// Returns whether a pattern or the API found a unit.
+    pub(crate) fn is_followed(&self, unit: &Unit) -> bool {
+        let target = self.targets.get(&unit.target);
+        target.is_some_and(|target| target.settings.followed.contains(&unit.config.number))
     }
 
     /// Returns whether a logical unit has this identity, present or absent.

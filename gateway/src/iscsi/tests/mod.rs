@@ -7,6 +7,7 @@ mod discovery;
 mod found;
 pub(crate) mod gate;
 mod host;
+mod late_storage;
 mod memory;
 mod overdue;
 mod pair;
