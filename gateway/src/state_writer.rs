@@ -15,15 +15,15 @@ pub(crate) struct StateWriter {
 }
 
 impl StateWriter {
-    /// Starts the thread. Its users bound the queue: one change of each kind for each
+    /// Starts the thread, with this name. Its users bound the queue: one change for each
     /// logical unit.
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub(crate) fn start() -> io::Result<Self> {
+    pub(crate) fn start(thread: &str) -> io::Result<Self> {
         let (jobs, incoming) = channel::<Job>();
         std::thread::Builder::new()
-            .name("zgate-state".to_owned())
+            .name(thread.to_owned())
             .spawn(move || incoming.iter().for_each(|job| job()))?;
         Ok(Self { jobs: jobs.into() })
     }

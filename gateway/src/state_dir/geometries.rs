@@ -4,7 +4,7 @@
 
 use super::{StateDir, named, sync_dir};
 use std::fs::{self, DirBuilder, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -12,6 +12,10 @@ use std::time::SystemTime;
 /// Most records: several for each logical unit of a large gateway. Those of disks that are
 /// gone for good are not told from those whose pool is away.
 const MAX_GEOMETRIES: usize = 16 << 10;
+
+/// Most bytes that are read of a record, which has some 200: the rest of a damaged one is
+/// not read.
+const MAX_RECORD_BYTES: u64 = 4 << 10;
 
 impl StateDir {
     fn geometries_dir(&self) -> PathBuf {
@@ -29,7 +33,12 @@ impl StateDir {
     /// The path and the reason; a missing file means none.
     pub(crate) fn geometry(&self, name: &str) -> io::Result<Option<String>> {
         let path = self.geometry_path(name);
-        match fs::read_to_string(&path) {
+        let read = || -> io::Result<String> {
+            let mut text = String::new();
+            File::open(&path)?.take(MAX_RECORD_BYTES).read_to_string(&mut text)?;
+            Ok(text)
+        };
+        match read() {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(named(&path, "read", &error)),
@@ -122,6 +131,10 @@ mod tests {
         state.put_geometry_among("3", "new", 3).unwrap();
         assert_eq!(state.geometry("3").unwrap().as_deref(), Some("new"));
         assert!(there("1") && there("4"));
+        let long = "x".repeat(1 << 20);
+        state.put_geometry_among("4", &long, 3).unwrap();
+        let read = state.geometry("4").unwrap().unwrap();
+        assert!(read.len() as u64 == MAX_RECORD_BYTES, "{} bytes", read.len());
         for _ in 0..2 {
             state.forget_geometry("4").unwrap();
         }

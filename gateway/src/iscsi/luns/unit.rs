@@ -45,8 +45,11 @@ pub(crate) struct UnitHome {
     pub engine: IoEngine,
     pub pool: BufferPool,
     pub state_dir: Arc<StateDir>,
-    /// Writer of persistent reservations and geometries.
+    /// Writer of persistent reservations.
     writer: Arc<StateWriter>,
+    /// Writer of geometries: hosts that reserve do not wait until those of all units are
+    /// written.
+    geometry_writer: Arc<StateWriter>,
     pub groups: Arc<PortGroups>,
     pub thin_warning_percent: u8,
     pub token_secret: [u8; 16],
@@ -81,7 +84,8 @@ impl UnitHome {
             engine,
             pool,
             state_dir,
-            writer: Arc::new(StateWriter::start()?),
+            writer: Arc::new(StateWriter::start("zgate-state")?),
+            geometry_writer: Arc::new(StateWriter::start("zgate-sizes")?),
             groups: Arc::new(PortGroups::new(settings, is_local)),
             thin_warning_percent: settings.thin_warning_percent,
             token_secret: random_bytes()?,
@@ -173,7 +177,7 @@ impl UnitHome {
             thin_warning_percent: self.thin_warning_percent,
             geometry: GeometryRecord::new(
                 Arc::clone(&self.state_dir),
-                Arc::clone(&self.writer),
+                Arc::clone(&self.geometry_writer),
                 naa,
             ),
             closed: watch::Sender::new(false),
@@ -240,10 +244,10 @@ impl UnitHome {
         AbsentUnit::new(config, geometry)
     }
 
-    /// Waits until all that was to be written to the state directory is written.
+    /// Waits until all geometries that were to be written are written.
     #[cfg(test)]
     pub(in crate::iscsi) async fn all_written(&self) -> io::Result<()> {
-        self.writer.run(|| ()).await
+        self.geometry_writer.run(|| ()).await
     }
 
     /// Returns the configuration of a unit's disk.
