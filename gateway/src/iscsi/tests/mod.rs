@@ -98,7 +98,8 @@ impl Fixture {
             "[server]\nlisten = [\"127.0.0.1:0\"]\nstate_dir = \"{0}/state\"\ncores = 2\n\
              worker_threads = 2\npoll_microseconds = 0\ncore_nice = 0\ndrain_seconds = 1\n\
              [rdma]\nfabric = \"emulated\"\n\
-             [iscsi]\nmax_sessions = {MAX_SESSIONS}\nlisten = [\"{tcp}\"]\niser_listen = [\"{iser}\"]\n\
+             [iscsi]\nthin_warning_percent = 0\nmax_sessions = {MAX_SESSIONS}\n\
+             listen = [\"{tcp}\"]\niser_listen = [\"{iser}\"]\n\
              [[target]]\nname = \"{TARGET}\"\nallow_any_initiator = true\n{luns}",
             dir.path().display()
         );
