@@ -94,9 +94,9 @@ impl Target {
     }
 
     /// Returns whether this rule shows logical units whose storage is absent, and no others. An
-    /// initiator that logged in would be told that they are not ready. Linux asks known
-    /// disks for their size after a login, takes an error for a size of 0, and fails all
-    /// that is written from then on; while it cannot log in, it waits.
+    /// initiator that logged in would be told that they are not ready. Linux repeats such
+    /// commands for some minutes and then fails them, and takes a disk without a size for
+    /// one of size 0; while it cannot log in, it waits as long as it is told to.
     pub(crate) fn is_absent_to(
         &self,
         rule: Option<&crate::iscsi::settings::InitiatorRule>,
