@@ -304,15 +304,7 @@ impl StateDir {
                 let path = self.client_path(name);
                 put_in_place(&path, content).map_err(|error| named(&path, "write", &error))
             }
-            RecordChange::Remove { name } => {
-                let path = self.client_path(name);
-                match fs::remove_file(&path) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        Err(named(&path, "remove", &error))
-                    }
-                    _ => Ok(()),
-                }
-            }
+            RecordChange::Remove { name } => remove(&self.client_path(name)),
         }
     }
 
@@ -394,13 +386,7 @@ impl StateDir {
     /// # Errors
     /// The path and the reason; a missing note is not an error.
     pub(crate) fn forget_file(&self, name: &str) -> io::Result<()> {
-        let note = self.file_note(name);
-        match fs::remove_file(&note) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(named(&note, "remove", &error))
-            }
-            _ => Ok(()),
-        }
+        remove(&self.file_note(name))
     }
 
     /// Returns whether the unit was served from the file at `path` before.
@@ -427,6 +413,14 @@ fn put_in_place(path: &Path, content: &[u8]) -> io::Result<()> {
     file.write_all(content)?;
     file.sync_all()?;
     fs::rename(&temporary, path)
+}
+
+/// Removes a file, if it is there; its directory is not synced.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(named(path, "remove", &error)),
+        _ => Ok(()),
+    }
 }
 
 /// Returns a file name for any client name.

@@ -2,11 +2,11 @@
 //! They only help a logical unit whose storage is late, so their number is bounded, and
 //! the directory is made when the first one is written: a start needs no space for it.
 
-use super::{StateDir, named, sync_dir};
+use super::{StateDir, named, remove, sync_dir};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 /// Most records: several for each logical unit of a large gateway. Those of disks that are
@@ -94,13 +94,6 @@ impl StateDir {
     /// The path and the reason; a missing file is not an error.
     pub(crate) fn forget_geometry(&self, name: &str) -> io::Result<()> {
         remove(&self.geometry_path(name))
-    }
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(named(path, "remove", &error)),
-        _ => Ok(()),
     }
 }
 

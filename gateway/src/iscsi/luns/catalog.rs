@@ -74,6 +74,11 @@ pub(crate) struct Catalog {
     pub targets: BTreeMap<IscsiName, Arc<Target>>,
 }
 
+/// Returns whether an initiator that this rule admits sees the LUN of this number.
+fn shows(rule: Option<&crate::iscsi::settings::InitiatorRule>, number: &u16) -> bool {
+    rule.and_then(|rule| rule.luns.as_ref()).is_none_or(|luns| luns.contains(number))
+}
+
 impl Target {
     /// Returns the rule by which an initiator may log in, if any.
     pub(crate) fn rule(
@@ -101,17 +106,14 @@ impl Target {
         &self,
         rule: Option<&crate::iscsi::settings::InitiatorRule>,
     ) -> bool {
-        let mask = rule.and_then(|rule| rule.luns.as_ref());
-        let visible = |number: &&u16| mask.is_none_or(|luns| luns.contains(number));
-        self.absent.keys().any(|number| visible(&number))
-            && !self.units.keys().any(|number| visible(&number))
+        let visible = |number: &u16| shows(rule, number);
+        self.absent.keys().any(visible) && !self.units.keys().any(visible)
     }
 
     /// Returns the logical units visible to an initiator.
     pub(crate) fn lun_map(&self, initiator: &IscsiName, address: Option<IpAddr>) -> LunMap {
         let Some(rule) = self.rule(initiator, address) else { return LunMap::default() };
-        let mask = rule.and_then(|rule| rule.luns.as_ref());
-        let visible = |number: &u16| mask.is_none_or(|luns| luns.contains(number));
+        let visible = |number: &u16| shows(rule, number);
         let units: BTreeMap<Lun, Arc<Unit>> = self
             .units
             .iter()

@@ -1,6 +1,7 @@
 //! LUNs that were served before and whose storage is late after a restart: hosts that look at
 //! their disk anew find what it was.
 
+use super::{HOST, command};
 use crate::exports::attempts::Wake;
 use crate::exports::open::Opening;
 use crate::iscsi::luns::unit::{Unit, UnitHome};
@@ -14,14 +15,10 @@ use std::sync::Arc;
 use tokio::runtime::Runtime;
 use zgate_io::{EngineChoice, IoEngine};
 use zgate_iscsi::names::IscsiName;
-use zgate_scsi::{
-    Asc, Cdb, Command, Nexus, NexusId, Response, ScsiStatus, Sense, SenseKey, TaskAttribute,
-    TransportId,
-};
+use zgate_scsi::{Asc, Response, ScsiStatus, Sense, SenseKey};
 use zgate_store::{BufferPool, Payload};
 
 const TARGET: &str = "iqn.2026-11.test.zgate:late";
-const HOST: &str = "iqn.2026-11.test:host";
 const READY: [u8; 6] = [0; 6];
 const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 const CAPACITY_10: [u8; 10] = [0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -87,14 +84,7 @@ impl Machine {
         let rules = iscsi.rules();
         let target = &rules.catalog.targets[&IscsiName::parse(TARGET).unwrap()];
         let seen = target.lun_map(&IscsiName::parse(HOST).unwrap(), None);
-        let initiator = TransportId::iscsi_port(HOST, [0; 6]);
-        let command = Command {
-            nexus: Arc::new(Nexus { id: NexusId(1), initiator, relative_port: 1 }),
-            cdb: Cdb::new(cdb),
-            attribute: TaskAttribute::Simple,
-            data_out: Bytes::new(),
-            data_out_offered_bytes: 0,
-        };
+        let command = command(cdb);
         loop {
             let response = self.runtime.block_on(seen.luns.execute([0; 8], command.clone()));
             let is_told = |sense: Sense| sense.key == SenseKey::UnitAttention;

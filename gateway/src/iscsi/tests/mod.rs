@@ -33,6 +33,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use zgate_scsi::{Cdb, Command, Nexus, NexusId, TaskAttribute, TransportId};
 use zgate_test_initiator::pdu::Itt;
 use zgate_test_initiator::ports::free_port;
 
@@ -43,6 +44,21 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Most sessions of the gateway.
 const MAX_SESSIONS: usize = 4;
+
+/// Name of the host whose commands are given to disks without a session.
+const HOST: &str = "iqn.2026-11.test:host";
+
+/// Returns a command of that host without data to the disk.
+pub(in crate::iscsi) fn command(cdb: &[u8]) -> Command {
+    let initiator = TransportId::iscsi_port(HOST, [0; 6]);
+    Command {
+        nexus: Arc::new(Nexus { id: NexusId(1), initiator, relative_port: 1 }),
+        cdb: Cdb::new(cdb),
+        attribute: TaskAttribute::Simple,
+        data_out: Bytes::new(),
+        data_out_offered_bytes: 0,
+    }
+}
 
 /// Transport of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
