@@ -135,6 +135,7 @@ impl Tool for SystemTool {
         input: &'static str,
     ) -> Result<String, ToolError> {
         let (storage, command) = (storage_of(arguments), command_line(program, arguments));
+        let began = Instant::now();
         if let Some(waiting) = LEFT_BEHIND.blocks(storage) {
             return Err(ToolError::Blocked { command, waiting });
         }
@@ -164,6 +165,8 @@ impl Tool for SystemTool {
             String::from_utf8_lossy(&reader.join().unwrap_or_default()).into_owned()
         };
         let (output, errors) = (text(output), text(errors));
+        let milliseconds = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        tracing::debug!(command, milliseconds, %status, "a command has ended");
         if status.success() {
             return Ok(output);
         }
