@@ -143,7 +143,7 @@ impl MemoryQuota {
     /// Returns true when more buffers are taken than there may be, or the process
     /// has too little memory.
     fn is_short(&self) -> bool {
-        self.pool.in_use_bytes() > self.budget_bytes || self.level() > MemoryLevel::Plenty
+        self.pool.about_in_use_bytes() > self.budget_bytes || self.level() > MemoryLevel::Plenty
     }
 }
 
