@@ -141,7 +141,7 @@ impl Cx<'_> {
     /// [`Status::Jukebox`].
     pub async fn before_read(&self, object: &Object) -> Result<(), Status> {
         let guard = &self.server.guard;
-        if guard.idle() || guard.before_read(self.call, &object.export, object.node).await {
+        if guard.before_read(self.call, &object.export, object.node).await {
             Ok(())
         } else {
             Err(Status::Jukebox)
