@@ -3,8 +3,9 @@
 //! The records are in [`crate::v4::tables`]. READ and WRITE take no global lock:
 //! they find their session and their open file in sharded tables. Nor does GETATTR,
 //! unless the file may have a write delegation. All other operations (OPEN, CLOSE,
-//! LOCK, EXCHANGE_ID, recalls, expiry) use [`Tables`] behind one mutex that is held for microseconds and never across an await. Files that
-//! they take from clients are closed after it ([`HeldTables`]).
+//! LOCK, EXCHANGE_ID, recalls, expiry) use [`Tables`] behind one mutex that is held
+//! for microseconds and never across an await. Files that they take from clients are
+//! closed after it ([`HeldTables`]).
 
 pub mod client;
 pub mod copies;
