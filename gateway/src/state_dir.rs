@@ -10,10 +10,12 @@
 //! reservations/NAA  persistent reservations of one logical unit
 //! luns/NAME      numbers of the zvols of one target; NAME is a digest
 //! files/NAA      path of the file that one logical unit was served from
+//! geometries/NAA  size and shape that one logical unit had when it was served last
 //! ```
 //! Every change is written to a temporary file, synced, renamed over the old
 //! one, and the directory is synced.
 
+mod geometries;
 mod place;
 
 use crate::dir_lock::{DirLock, LockError};
@@ -302,15 +304,7 @@ impl StateDir {
                 let path = self.client_path(name);
                 put_in_place(&path, content).map_err(|error| named(&path, "write", &error))
             }
-            RecordChange::Remove { name } => {
-                let path = self.client_path(name);
-                match fs::remove_file(&path) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        Err(named(&path, "remove", &error))
-                    }
-                    _ => Ok(()),
-                }
-            }
+            RecordChange::Remove { name } => remove(&self.client_path(name)),
         }
     }
 
@@ -392,13 +386,7 @@ impl StateDir {
     /// # Errors
     /// The path and the reason; a missing note is not an error.
     pub(crate) fn forget_file(&self, name: &str) -> io::Result<()> {
-        let note = self.file_note(name);
-        match fs::remove_file(&note) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(named(&note, "remove", &error))
-            }
-            _ => Ok(()),
-        }
+        remove(&self.file_note(name))
     }
 
     /// Returns whether the unit was served from the file at `path` before.
@@ -425,6 +413,14 @@ fn put_in_place(path: &Path, content: &[u8]) -> io::Result<()> {
     file.write_all(content)?;
     file.sync_all()?;
     fs::rename(&temporary, path)
+}
+
+/// Removes a file, if it is there; its directory is not synced.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(named(path, "remove", &error)),
+        _ => Ok(()),
+    }
 }
 
 /// Returns a file name for any client name.

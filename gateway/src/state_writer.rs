@@ -15,17 +15,24 @@ pub(crate) struct StateWriter {
 }
 
 impl StateWriter {
-    /// Starts the thread. Its users bound the queue: one change for each
+    /// Starts the thread, with this name. Its users bound the queue: one change for each
     /// logical unit.
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub(crate) fn start() -> io::Result<Self> {
+    pub(crate) fn start(thread: &str) -> io::Result<Self> {
         let (jobs, incoming) = channel::<Job>();
         std::thread::Builder::new()
-            .name("zgate-state".to_owned())
+            .name(thread.to_owned())
             .spawn(move || incoming.iter().for_each(|job| job()))?;
         Ok(Self { jobs: jobs.into() })
+    }
+
+    /// Has the thread do `work`, after all earlier work, and does not wait for it. If the
+    /// thread has ended, it is not done.
+    pub(crate) fn begin(&self, work: impl FnOnce() + Send + 'static) {
+        let job: Job = Box::new(work);
+        let _ = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).send(job);
     }
 
     /// Runs `work` on the thread, after all earlier work.

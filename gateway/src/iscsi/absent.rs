@@ -68,8 +68,7 @@ impl IscsiService {
                         target.units.insert(config.number, unit);
                     }
                     Err(fault) => {
-                        let absent = AbsentLun::new(&self.home, name, config.clone(), fault);
-                        target.absent.insert(config.number, absent);
+                        target.absent.insert(config.number, lun.with_fault(fault));
                     }
                 }
                 Ok(())

@@ -77,7 +77,8 @@ impl IscsiService {
             }
             let lun = settings.luns[0].clone();
             let known = before.and_then(|target| target.absent.get(&LUN));
-            let unit = match known.filter(|known| known.config == lun) {
+            let known = known.filter(|known| known.config == lun).cloned();
+            let unit = match &known {
                 // The thread that retries attends to it.
                 Some(known) => Err(known.fault.clone()),
                 None => {
@@ -92,7 +93,8 @@ impl IscsiService {
                 }
                 Err(fault) => {
                     settings.luns.clear();
-                    absent.insert(LUN, AbsentLun::new(&self.home, &name, lun, fault));
+                    let new = || AbsentLun::new(&self.home, &name, lun, fault);
+                    absent.insert(LUN, known.unwrap_or_else(new));
                 }
             }
             targets.insert(name, Arc::new(Target { settings, units, absent }));

@@ -175,10 +175,14 @@ impl IscsiService {
         for unit in old.catalog.units().filter(|unit| !now.contains(&Arc::as_ptr(unit))) {
             unit.close();
             // No configured unit has this identity any more.
-            if !new.catalog.has_identity(unit.naa)
-                && let Err(error) = self.home.state_dir.forget_file(&unit.naa.to_string())
-            {
-                tracing::warn!(%error, "cannot remove the record of a removed LUN");
+            if !new.catalog.has_identity(unit.naa) {
+                if let Err(error) = self.home.state_dir.forget_file(&unit.naa.to_string()) {
+                    tracing::warn!(%error, "cannot remove the record of a removed LUN");
+                }
+                // One that was found may only have gone with its pool.
+                if !old.catalog.is_followed(unit) {
+                    unit.forget_geometry();
+                }
             }
         }
         for live in self.sessions() {

@@ -65,9 +65,9 @@ impl IscsiService {
             target.settings.followed.insert(number);
             let known = awaited.remove(&number).filter(|known| known.config == **lun);
             let before = old.get(&number).filter(|unit| unit.config.naa == lun.naa);
-            let unit = match known {
+            let unit = match &known {
                 // The thread that retries attends to it.
-                Some(known) => Err(known.fault),
+                Some(known) => Err(known.fault.clone()),
                 None => unit_of(&self.home, &name, lun, before, opened),
             };
             match unit {
@@ -76,8 +76,8 @@ impl IscsiService {
                     target.settings.luns.push((*lun).clone());
                 }
                 Err(fault) => {
-                    let absent = AbsentLun::new(&self.home, &name, (*lun).clone(), fault);
-                    target.absent.insert(number, absent);
+                    let new = || AbsentLun::new(&self.home, &name, (*lun).clone(), fault);
+                    target.absent.insert(number, known.unwrap_or_else(new));
                 }
             }
         }

@@ -4,7 +4,7 @@
 //! sockets for a while before it sleeps.
 //!
 //! It polls where that shortens the time to the next request, and
-//! only while its processor is of no use to others of the process.
+//! only while its processor is of no use to other requests of the process.
 
 use super::poll_trial::PollTrial;
 use std::cell::{Cell, RefCell};
@@ -50,6 +50,7 @@ impl Pollers {
         Self { room: processors.saturating_sub(for_others), polling: AtomicUsize::new(0), jobs }
     }
 
+    /// Permits a core to poll that waits for no job.
     fn permit(&self) -> Option<Permit<'_>> {
         let one_more =
             |polling: usize| (polling + (self.jobs)() < self.room).then_some(polling + 1);
@@ -69,9 +70,8 @@ pub(crate) struct BusyPoll {
     /// Time from a reply to the end of polling.
     window: Duration,
     pollers: Arc<Pollers>,
-    /// Jobs of workers for requests of this core.
+    /// Jobs of workers for requests of this core, and receptions of data.
     jobs: Arc<CoreJobs>,
-    traffic: Cell<u64>,
     trial: RefCell<PollTrial>,
     /// Set if it pays to poll after the last request.
     wanted: Cell<bool>,
@@ -98,7 +98,6 @@ impl BusyPoll {
             window,
             pollers,
             jobs: Arc::default(),
-            traffic: Cell::new(0),
             trial: RefCell::new(PollTrial::new(window)),
             wanted: Cell::new(false),
             watching: Cell::new(false),
@@ -108,7 +107,6 @@ impl BusyPoll {
 
     /// Records that a connection of this core received data.
     pub(crate) fn traffic(&self) {
-        self.traffic.set(self.traffic.get().wrapping_add(1));
         self.jobs.arrived();
         if self.window.is_zero() {
             return;
@@ -149,7 +147,7 @@ impl BusyPoll {
     }
 
     async fn poll(&self) -> PollEnd {
-        let mut seen = self.traffic.get();
+        let mut seen = self.jobs.arrivals();
         let mut until = Instant::now() + self.window;
         loop {
             // Lets the runtime check its sockets without waiting.
@@ -161,8 +159,8 @@ impl BusyPoll {
                 return PollEnd::Unwanted;
             }
             let now = Instant::now();
-            if self.traffic.get() != seen {
-                seen = self.traffic.get();
+            if self.jobs.arrivals() != seen {
+                seen = self.jobs.arrivals();
                 until = now + self.window;
             } else if now >= until {
                 return PollEnd::InVain;

@@ -29,7 +29,7 @@ pub use disk::config::{AccessState, ConfigError, DiskConfig, Naa, PortGroup, Tar
 pub use disk::reservation_store::{MemoryReservations, ReservationStore};
 pub use disk::running::RunningCommands;
 pub use disk::{Disk, OpenError, ResetReason, ThinSpace};
-pub use logical_units::LogicalUnits;
+pub use logical_units::{AbsentUnit, LogicalUnits};
 pub use lun::Lun;
 pub use nexus::{Nexus, NexusId, TransportId};
 pub use sense::{Asc, FieldPointer, ScsiStatus, Sense, SenseKey, Specific};

@@ -7,13 +7,33 @@ use crate::nexus::NexusId;
 use crate::sense::Asc;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use zgate_store::block_store::BlockGeometry;
+
+/// A logical unit whose storage cannot be opened now, and what is known of it.
+#[derive(Clone, Debug)]
+pub struct AbsentUnit {
+    pub(crate) config: DiskConfig,
+    /// The unit as it was when it was served last, without its storage.
+    pub(crate) last: Option<Arc<Disk>>,
+}
+
+impl AbsentUnit {
+    /// Creates one whose storage had this geometry when it was served last, if that is known
+    /// and fits the configuration.
+    #[must_use]
+    pub fn new(config: DiskConfig, geometry: Option<BlockGeometry>) -> Self {
+        let last =
+            geometry.and_then(|geometry| Disk::without_storage(config.clone(), geometry).ok());
+        Self { config, last: last.map(Arc::new) }
+    }
+}
 
 /// A map from LUNs to disks. LUN masking is a map with fewer entries.
 #[derive(Clone, Debug, Default)]
 pub struct LogicalUnits {
     disks: BTreeMap<Lun, Arc<Disk>>,
     /// LUNs whose storage cannot be opened now, and what is known of them.
-    becoming_ready: BTreeMap<Lun, DiskConfig>,
+    becoming_ready: BTreeMap<Lun, AbsentUnit>,
     /// LUNs of which nobody knows yet whether they are there.
     unknown: BTreeSet<Lun>,
     is_read_only: bool,
@@ -27,10 +47,12 @@ impl LogicalUnits {
     }
 
     /// Adds LUNs whose storage cannot be opened now. They are listed and say who they
-    /// are; other commands to them are answered NOT READY, so that a host that used the
-    /// disk before retries instead of giving it up.
+    /// are, and, if that is known, what they were: Linux gives a disk that it looks at anew
+    /// and that does not tell its size the size 0, and fails whatever uses it. Other commands
+    /// to them are answered NOT READY, so that a host that used the disk before retries
+    /// instead of giving it up.
     #[must_use]
-    pub fn with_becoming_ready(self, becoming_ready: BTreeMap<Lun, DiskConfig>) -> Self {
+    pub fn with_becoming_ready(self, becoming_ready: BTreeMap<Lun, AbsentUnit>) -> Self {
         Self { becoming_ready, ..self }
     }
 
@@ -55,7 +77,7 @@ impl LogicalUnits {
     }
 
     /// Returns what is known of a LUN whose storage cannot be opened now.
-    pub(crate) fn becoming_ready(&self, lun: Lun) -> Option<&DiskConfig> {
+    pub(crate) fn becoming_ready(&self, lun: Lun) -> Option<&AbsentUnit> {
         self.becoming_ready.get(&lun)
     }
 

@@ -1,8 +1,7 @@
 //! Commands addressed by LUN.
 
 use crate::command::{Command, Response, inquiry, report_luns};
-use crate::disk::config::DiskConfig;
-use crate::logical_units::LogicalUnits;
+use crate::logical_units::{AbsentUnit, LogicalUnits};
 use crate::lun::Lun;
 use crate::sense::{Asc, ScsiStatus, Sense, SenseKey};
 use crate::transport::{Alone, Task};
@@ -24,11 +23,29 @@ impl LogicalUnits {
         }
         let not_ready = Sense::new(SenseKey::NotReady, Asc::BECOMING_READY);
         match lun.and_then(|lun| self.becoming_ready(lun)) {
-            Some(config) if command.cdb.opcode() == 0x12 => introduce(config, &command),
-            Some(_) => self.absent(&command, not_ready),
+            Some(unit) => {
+                self.describe(unit, &command).unwrap_or_else(|| self.absent(&command, not_ready))
+            }
             None if lun.is_some_and(|lun| self.is_unknown(lun)) => self.absent(&command, not_ready),
             None => self.absent(&command, Sense::illegal(Asc::LUN_NOT_SUPPORTED)),
         }
+    }
+
+    /// Answers a command about a LUN whose storage cannot be opened now, if it needs none: a
+    /// host that searches for disks finds the one that it has, and one that looks at its disk
+    /// anew finds the size that it had. Of a disk that was not served before only the names
+    /// are known.
+    fn describe(&self, unit: &AbsentUnit, command: &Command) -> Option<Response> {
+        if let Some(disk) = &unit.last {
+            return disk.describe(self, command);
+        }
+        if command.cdb.opcode() != 0x12 {
+            return None;
+        }
+        Some(match inquiry::becoming_ready(&unit.config, command) {
+            Ok(data) => good(data, u32::from(command.cdb.be16(3))),
+            Err(sense) => Response::check(sense),
+        })
     }
 
     /// Returns whether sense data for a LUN is in descriptor format, as the control mode page of
@@ -66,15 +83,6 @@ impl LogicalUnits {
     }
 }
 
-/// Answers INQUIRY for a LUN whose storage cannot be opened now: a host that searches for
-/// disks finds the one that it has.
-fn introduce(config: &DiskConfig, command: &Command) -> Response {
-    match inquiry::becoming_ready(config, command) {
-        Ok(data) => good(data, u32::from(command.cdb.be16(3))),
-        Err(sense) => Response::check(sense),
-    }
-}
-
 fn good(mut data: Vec<u8>, allocation_bytes: u32) -> Response {
     data.truncate(usize::try_from(allocation_bytes).unwrap_or(usize::MAX));
     Response {
@@ -87,8 +95,17 @@ fn good(mut data: Vec<u8>, allocation_bytes: u32) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::config::DiskConfig;
     use crate::testing::Bench;
     use std::sync::Arc;
+    use zgate_store::block_store::BlockGeometry;
+
+    /// READ CAPACITY (10) and (16).
+    const CAPACITY_10: [u8; 10] = [0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    const CAPACITY_16: [u8; 16] = [0x9E, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0];
+    /// MODE SENSE (6) of the caching page, (10) of all pages.
+    const CACHING: [u8; 6] = [0x1A, 0x08, 0x08, 0, 255, 0];
+    const MODES_10: [u8; 10] = [0x5A, 0, 0x3F, 0, 0, 0, 0, 0, 255, 0];
 
     #[test]
     fn absent_luns_answer_inquiry_and_report_luns() {
@@ -173,13 +190,13 @@ mod tests {
         let (present, missing) = (Lun::new(3).unwrap(), Lun::new(2).unwrap());
         let config = DiskConfig { serial: "0002".into(), ..bench.disk.config().clone() };
         let luns = LogicalUnits::new([(present, Arc::clone(&bench.disk))])
-            .with_becoming_ready([(missing, config)].into());
+            .with_becoming_ready([(missing, AbsentUnit::new(config, None))].into());
         let run = |lun: u8, cdb: &[u8]| {
             let command = bench.command(&bench.nexus, cdb, b"");
             bench.block_on(luns.execute([0, lun, 0, 0, 0, 0, 0, 0], command))
         };
         let (ready, read) = ([0_u8; 6], [0x28_u8, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
-        for cdb in [&ready[..], &read[..]] {
+        for cdb in [&ready[..], &read[..], &CAPACITY_10[..], &CAPACITY_16[..], &CACHING[..]] {
             let sense = run(2, cdb).sense.unwrap();
             assert_eq!((sense.key, sense.asc), (SenseKey::NotReady, Asc::BECOMING_READY));
         }
@@ -195,5 +212,49 @@ mod tests {
         assert_eq!(bench.data(&run(2, &[0x12, 1, 0, 0, 255, 0]))[4..], [0, 0x80, 0x83]);
         let refused = run(2, &[0x12, 1, 0xB0, 0, 255, 0]).sense.unwrap();
         assert_eq!(refused.asc, Asc::INVALID_FIELD_IN_CDB);
+    }
+
+    #[test]
+    fn a_lun_without_its_storage_tells_what_it_was_if_that_is_known() {
+        let bench = Bench::with(|config| config.read_only = true);
+        let (present, missing) = (Lun::new(3).unwrap(), Lun::new(2).unwrap());
+        let geometry = bench.disk.store().geometry();
+        let known = AbsentUnit::new(bench.disk.config().clone(), Some(geometry));
+        let luns = LogicalUnits::new([(present, Arc::clone(&bench.disk))])
+            .with_becoming_ready([(missing, known)].into());
+        let run = |lun: u8, cdb: &[u8]| {
+            let command = bench.command(&bench.nexus, cdb, b"");
+            bench.block_on(luns.execute([0, lun, 0, 0, 0, 0, 0, 0], command))
+        };
+        let page = |code: u8| [0x12, 1, code, 0, 255, 0];
+        let opcodes = [0xA3_u8, 0x0C, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0];
+        for cdb in [&CAPACITY_10[..], &CAPACITY_16[..], &CACHING[..], &MODES_10[..], &opcodes[..]] {
+            let data = bench.data(&run(2, cdb));
+            assert!(!data.is_empty(), "{cdb:02x?}");
+            assert_eq!(data, bench.data(&run(3, cdb)), "{cdb:02x?}");
+        }
+        for code in [0x00, 0x80, 0x83, 0x86, 0xB0, 0xB1, 0xB2] {
+            assert_eq!(bench.data(&run(2, &page(code))), bench.data(&run(3, &page(code))));
+        }
+        let standard = [0x12, 0, 0, 0, 255, 0];
+        assert_eq!(bench.data(&run(2, &standard)), bench.data(&run(3, &standard)));
+        let refused = run(2, &[0x25, 0, 0, 0, 0, 0, 0, 0, 1, 0]).sense.unwrap();
+        assert_eq!(refused.asc, Asc::INVALID_FIELD_IN_CDB, "a reserved bit");
+        // All that needs the medium, and the reservations that nobody has read.
+        let (ready, read) = ([0_u8; 6], [0x28_u8, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+        let flush = [0x35_u8, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let keys = [0x5E_u8, 0, 0, 0, 0, 0, 0, 1, 0, 0];
+        for cdb in [&ready[..], &read[..], &flush[..], &keys[..]] {
+            let sense = run(2, cdb).sense.unwrap();
+            assert_eq!((sense.key, sense.asc), (SenseKey::NotReady, Asc::BECOMING_READY));
+        }
+        assert_eq!(bench.data(&run(2, &[0x03, 0, 0, 0, 252, 0]))[12..14], [0x04, 0x01]);
+    }
+
+    #[test]
+    fn a_size_that_no_disk_can_have_is_not_told() {
+        let bench = Bench::new();
+        let empty = BlockGeometry { capacity_bytes: 511, ..bench.disk.store().geometry() };
+        assert!(AbsentUnit::new(bench.disk.config().clone(), Some(empty)).last.is_none());
     }
 }

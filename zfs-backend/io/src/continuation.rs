@@ -259,6 +259,23 @@ pub(crate) mod tests {
         (waits, call)
     }
 
+    /// Begins a request that a worker continues after a short call. What follows the call is
+    /// given the thread of that worker.
+    pub(crate) fn behind_a_short_call<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+        home: &Home,
+        engine: &IoEngine,
+        rest: impl FnOnce(ThreadId) -> F + Send + 'static,
+    ) -> oneshot::Receiver<T> {
+        let (waits, call) = call_until_the_request_waits(here);
+        let engine = engine.clone();
+        let ended = begin(home, async move {
+            let short = engine.run(call).await.unwrap();
+            rest(short).await
+        });
+        waits.send(()).unwrap();
+        ended
+    }
+
     pub(crate) fn engine() -> IoEngine {
         IoEngine::new(EngineChoice::Threads, 2).unwrap()
     }
@@ -318,17 +335,13 @@ pub(crate) mod tests {
     fn a_request_that_asks_for_it_returns_to_its_core() {
         let engine = engine();
         on_a_core(async |home| {
-            let (waits, call) = call_until_the_request_waits(here);
-            let request = async move {
-                let worker = engine.run(call).await.unwrap();
+            let result = behind_a_short_call(&home, &engine, |worker| async move {
                 let before = here();
                 return_home().await;
                 let home = (here(), is_worker());
                 return_home().await;
                 (worker, before, home, here())
-            };
-            let result = begin(&home, request);
-            waits.send(()).unwrap();
+            });
             let (worker, before, at_home, last) = result.await.unwrap();
             assert_eq!(before, worker);
             assert_eq!(at_home, (here(), false));

@@ -48,8 +48,10 @@ pub struct CoreJobs {
     /// Jobs in a row that were asked for while there was no other one; after a late start
     /// negative, so that more have to follow.
     alone: AtomicI32,
-    /// Receptions of data since the last job was asked for.
+    /// Receptions of data, counted by the core alone.
     arrivals: AtomicU32,
+    /// Their number when the last job was asked for.
+    arrivals_before: AtomicU32,
     /// Tells the core of the end of the last one.
     ended: Notify,
 }
@@ -68,7 +70,13 @@ impl CoreJobs {
 
     /// Records that a connection of this core received data.
     pub fn arrived(&self) {
-        self.arrivals.fetch_add(1, Ordering::Relaxed);
+        self.arrivals.store(self.arrivals().wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Returns the number of times that this has been recorded; it wraps.
+    #[must_use]
+    pub fn arrivals(&self) -> u32 {
+        self.arrivals.load(Ordering::Relaxed)
     }
 
     /// Counts a job that this thread asks for; returns whether it is to run on the processor
@@ -79,7 +87,9 @@ impl CoreJobs {
         if is_worker() {
             return false;
         }
-        let is_idle = self.arrivals.swap(0, Ordering::Relaxed) <= MAX_ARRIVALS;
+        let arrivals = self.arrivals();
+        let before_it = self.arrivals_before.swap(arrivals, Ordering::Relaxed);
+        let is_idle = arrivals.wrapping_sub(before_it) <= MAX_ARRIVALS;
         let alone = self.alone.load(Ordering::Relaxed);
         let next = if before == 0 && is_idle { alone.saturating_add(1) } else { alone.min(0) };
         // A late start that a worker records meanwhile stays.

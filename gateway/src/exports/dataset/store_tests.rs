@@ -79,15 +79,20 @@ impl Fixture {
         paths.filter(|path: &std::path::PathBuf| path.starts_with(&here)).count()
     }
 
-    /// Has all workers of the storage wait until what this returns is dropped.
+    /// Has all workers of the storage wait until what this returns is dropped. What they had
+    /// to do before is done.
     fn hang(&self) -> Vec<mpsc::Sender<()>> {
         let (ends, waits): (Vec<_>, Vec<_>) = (0..WORKERS).map(|_| mpsc::channel::<()>()).unzip();
+        let (begun, begins) = mpsc::channel();
         for wait in waits {
+            let begun = begun.clone();
             self.home.engine().detach(move || {
+                let _ = begun.send(());
                 // Nothing is sent: the other end is dropped.
                 let _ = wait.recv();
             });
         }
+        (0..WORKERS).for_each(|_| begins.recv().unwrap());
         ends
     }
 

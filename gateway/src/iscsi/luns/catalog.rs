@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use zgate_config::{ByteSize, LunConfig, NaaId};
 use zgate_iscsi::names::IscsiName;
-use zgate_scsi::{DiskConfig, LogicalUnits, Lun};
+use zgate_scsi::{AbsentUnit, LogicalUnits, Lun};
 
 /// Next step where a volume is there, but its unit cannot be opened.
 pub(in crate::iscsi) const SEE_LOG: &str = "see the log";
@@ -30,21 +30,25 @@ pub(crate) struct Target {
 pub(crate) struct AbsentLun {
     pub config: LunConfig,
     pub fault: Fault,
-    /// Description of itself that it gives meanwhile.
-    identity: DiskConfig,
+    /// Names, and the size that it had, which it tells meanwhile.
+    unit: AbsentUnit,
 }
 
 impl AbsentLun {
-    /// Creates one of this target.
+    /// Creates one of this target. Reads what is known of it in the state directory.
     pub(crate) fn new(
         home: &UnitHome,
         target: &IscsiName,
         config: LunConfig,
         fault: Fault,
     ) -> Self {
-        let (serial, naa) = identity(target, &config);
-        let identity = home.disk_config(target, &config, &serial, naa);
-        Self { config, fault, identity }
+        let unit = home.absent_unit(target, &config);
+        Self { config, fault, unit }
+    }
+
+    /// Returns the same, absent for another reason.
+    pub(crate) fn with_fault(&self, fault: Fault) -> Self {
+        Self { fault, ..self.clone() }
     }
 }
 
@@ -70,6 +74,11 @@ pub(crate) struct Catalog {
     pub targets: BTreeMap<IscsiName, Arc<Target>>,
 }
 
+/// Returns whether an initiator that this rule admits sees the LUN of this number.
+fn shows(rule: Option<&crate::iscsi::settings::InitiatorRule>, number: &u16) -> bool {
+    rule.and_then(|rule| rule.luns.as_ref()).is_none_or(|luns| luns.contains(number))
+}
+
 impl Target {
     /// Returns the rule by which an initiator may log in, if any.
     pub(crate) fn rule(
@@ -90,35 +99,32 @@ impl Target {
     }
 
     /// Returns whether this rule shows logical units whose storage is absent, and no others. An
-    /// initiator that logged in would be told that they are not ready. Linux asks known
-    /// disks for their size after a login, takes an error for a size of 0, and fails all
-    /// that is written from then on; while it cannot log in, it waits.
+    /// initiator that logged in would be told that they are not ready. Linux repeats such
+    /// commands for some minutes and then fails them, and takes a disk without a size for
+    /// one of size 0; while it cannot log in, it waits as long as it is told to.
     pub(crate) fn is_absent_to(
         &self,
         rule: Option<&crate::iscsi::settings::InitiatorRule>,
     ) -> bool {
-        let mask = rule.and_then(|rule| rule.luns.as_ref());
-        let visible = |number: &&u16| mask.is_none_or(|luns| luns.contains(number));
-        self.absent.keys().any(|number| visible(&number))
-            && !self.units.keys().any(|number| visible(&number))
+        let visible = |number: &u16| shows(rule, number);
+        self.absent.keys().any(visible) && !self.units.keys().any(visible)
     }
 
     /// Returns the logical units visible to an initiator.
     pub(crate) fn lun_map(&self, initiator: &IscsiName, address: Option<IpAddr>) -> LunMap {
         let Some(rule) = self.rule(initiator, address) else { return LunMap::default() };
-        let mask = rule.and_then(|rule| rule.luns.as_ref());
-        let visible = |number: &u16| mask.is_none_or(|luns| luns.contains(number));
+        let visible = |number: &u16| shows(rule, number);
         let units: BTreeMap<Lun, Arc<Unit>> = self
             .units
             .iter()
             .filter(|(number, _)| visible(number))
             .filter_map(|(number, unit)| Some((Lun::new(*number)?, Arc::clone(unit))))
             .collect();
-        let absent: BTreeMap<Lun, DiskConfig> = self
+        let absent: BTreeMap<Lun, AbsentUnit> = self
             .absent
             .iter()
             .filter(|(number, _)| visible(number))
-            .filter_map(|(number, lun)| Some((Lun::new(*number)?, lun.identity.clone())))
+            .filter_map(|(number, lun)| Some((Lun::new(*number)?, lun.unit.clone())))
             .collect();
         let unseen = self.settings.unseen.iter();
         let unseen = unseen.filter(|number| visible(number) && !self.has_lun(**number));
@@ -200,6 +206,12 @@ impl Catalog {
             let target = self.targets.get(*target);
             !target.is_some_and(|target| target.settings.followed.contains(&lun.config.number))
         })
+    }
+
+    /// Returns whether a pattern or the API found a unit.
+    pub(crate) fn is_followed(&self, unit: &Unit) -> bool {
+        let target = self.targets.get(&unit.target);
+        target.is_some_and(|target| target.settings.followed.contains(&unit.config.number))
     }
 
     /// Returns whether a logical unit has this identity, present or absent.

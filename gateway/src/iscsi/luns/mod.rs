@@ -4,6 +4,7 @@
 pub(crate) mod catalog;
 pub(crate) mod examine;
 pub(super) mod found;
+mod geometry;
 pub(crate) mod late_flush;
 pub(crate) mod numbers;
 pub(crate) mod reservations;

@@ -238,8 +238,8 @@ mod tests {
     use super::*;
     use crate::exports::open::Opening;
     use crate::iscsi::luns::catalog::LunMap;
-    use std::sync::Arc;
-    use zgate_scsi::{Asc, Cdb, LogicalUnits, Lun, Nexus, NexusId, TaskAttribute, TransportId};
+    use crate::iscsi::tests::command;
+    use zgate_scsi::{Asc, LogicalUnits, Lun};
 
     const TARGET: &str = "iqn.2026-11.test:vm";
 
@@ -326,16 +326,8 @@ mod tests {
 
     /// Sends TEST UNIT READY to LUN 4.
     fn sense(luns: &LogicalUnits) -> Asc {
-        let initiator = TransportId::iscsi_port("iqn.2026-11.test:host", [0; 6]);
-        let command = zgate_scsi::Command {
-            nexus: Arc::new(Nexus { id: NexusId(1), initiator, relative_port: 1 }),
-            cdb: Cdb::new(&[0; 6]),
-            attribute: TaskAttribute::Simple,
-            data_out: bytes::Bytes::new(),
-            data_out_offered_bytes: 0,
-        };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let response = runtime.block_on(luns.execute([0, 4, 0, 0, 0, 0, 0, 0], command));
+        let response = runtime.block_on(luns.execute([0, 4, 0, 0, 0, 0, 0, 0], command(&[0; 6])));
         response.sense.unwrap().asc
     }
 

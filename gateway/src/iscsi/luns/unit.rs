@@ -1,5 +1,6 @@
 //! One logical unit: a volume, its disk, its statistics.
 
+use super::geometry::{GeometryRecord, last_geometry};
 use super::late_flush::LateFlush;
 use super::reservations::DirReservations;
 use super::watch::watch;
@@ -25,7 +26,7 @@ use zgate_block::{
 use zgate_config::{DirectChoice, LunConfig, NaaId};
 use zgate_io::IoEngine;
 use zgate_iscsi::names::IscsiName;
-use zgate_scsi::{Disk, DiskConfig, Naa, Pacer};
+use zgate_scsi::{AbsentUnit, Disk, DiskConfig, Naa, Pacer};
 use zgate_store::{BlockStore, BufferPool};
 
 /// Reason for which a disk is never made smaller.
@@ -46,6 +47,9 @@ pub(crate) struct UnitHome {
     pub state_dir: Arc<StateDir>,
     /// Writer of persistent reservations.
     writer: Arc<StateWriter>,
+    /// Writer of geometries: hosts that reserve do not wait until those of all units are
+    /// written.
+    geometry_writer: Arc<StateWriter>,
     pub groups: Arc<PortGroups>,
     pub thin_warning_percent: u8,
     pub token_secret: [u8; 16],
@@ -63,6 +67,8 @@ pub(crate) struct Unit {
     /// Flush of the volume that has not ended in time.
     pub late_flush: Arc<LateFlush>,
     pub thin_warning_percent: u8,
+    /// Record of what initiators are told while its storage is absent after a restart.
+    geometry: GeometryRecord,
     closed: watch::Sender<bool>,
 }
 
@@ -78,7 +84,8 @@ impl UnitHome {
             engine,
             pool,
             state_dir,
-            writer: Arc::new(StateWriter::start()?),
+            writer: Arc::new(StateWriter::start("zgate-state")?),
+            geometry_writer: Arc::new(StateWriter::start("zgate-sizes")?),
             groups: Arc::new(PortGroups::new(settings, is_local)),
             thin_warning_percent: settings.thin_warning_percent,
             token_secret: random_bytes()?,
@@ -168,6 +175,11 @@ impl UnitHome {
             stats: UnitStats::default(),
             late_flush: before.map(|unit| Arc::clone(&unit.late_flush)).unwrap_or_default(),
             thin_warning_percent: self.thin_warning_percent,
+            geometry: GeometryRecord::new(
+                Arc::clone(&self.state_dir),
+                Arc::clone(&self.geometry_writer),
+                naa,
+            ),
             closed: watch::Sender::new(false),
         }))
     }
@@ -222,8 +234,24 @@ impl UnitHome {
         }
     }
 
+    /// Returns what is known of a unit whose storage is absent. Reads its record in the state
+    /// directory. Of a disk in standby the configuration says all.
+    pub(super) fn absent_unit(&self, target: &IscsiName, lun: &LunConfig) -> AbsentUnit {
+        let (serial, naa) = identity(target, lun);
+        let config = self.disk_config(target, lun, &serial, naa);
+        let served_here = !self.groups.standby;
+        let geometry = served_here.then(|| last_geometry(&self.state_dir, naa)).flatten();
+        AbsentUnit::new(config, geometry)
+    }
+
+    /// Waits until all geometries that were to be written are written.
+    #[cfg(test)]
+    pub(in crate::iscsi) async fn all_written(&self) -> io::Result<()> {
+        self.geometry_writer.run(|| ()).await
+    }
+
     /// Returns the configuration of a unit's disk.
-    pub(super) fn disk_config(
+    fn disk_config(
         &self,
         target: &IscsiName,
         lun: &LunConfig,
@@ -347,9 +375,10 @@ impl Unit {
         as_opened(&self.config) == as_opened(lun)
     }
 
-    /// Runs the disk's background work and watches its device or file until the
-    /// unit is closed.
+    /// Notes what the unit is, which is in service now; runs the disk's background work and
+    /// watches its device or file until the unit is closed.
     pub(crate) async fn run_background(self: Arc<Self>) {
+        self.keep_geometry();
         let mut closed = self.closed.subscribe();
         let pace = Paced(&self);
         let watched = async {
@@ -369,6 +398,18 @@ impl Unit {
     /// tells nothing of the disk: neither its size nor the space behind it.
     pub(crate) fn is_watched(&self) -> bool {
         !self.disk.config().state_elsewhere
+    }
+
+    /// Has its geometry written to the state directory.
+    fn keep_geometry(&self) {
+        if self.is_watched() {
+            self.geometry.keep(self.disk.store().geometry());
+        }
+    }
+
+    /// Has the record of its geometry removed: it is no longer a unit.
+    pub(crate) fn forget_geometry(&self) {
+        self.geometry.forget();
     }
 
     /// Stops serving the unit: its background work ends, and the volume is
@@ -423,6 +464,7 @@ impl Unit {
         };
         if now != before {
             self.disk.capacity_changed();
+            self.keep_geometry();
         }
         Ok(now)
     }

@@ -7,6 +7,7 @@ mod discovery;
 mod found;
 pub(crate) mod gate;
 mod host;
+mod late_storage;
 mod memory;
 mod overdue;
 mod pair;
@@ -32,6 +33,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use zgate_scsi::{Cdb, Command, Nexus, NexusId, TaskAttribute, TransportId};
 use zgate_test_initiator::pdu::Itt;
 use zgate_test_initiator::ports::free_port;
 
@@ -42,6 +44,21 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Most sessions of the gateway.
 const MAX_SESSIONS: usize = 4;
+
+/// Name of the host whose commands are given to disks without a session.
+const HOST: &str = "iqn.2026-11.test:host";
+
+/// Returns a command of that host without data to the disk.
+pub(in crate::iscsi) fn command(cdb: &[u8]) -> Command {
+    let initiator = TransportId::iscsi_port(HOST, [0; 6]);
+    Command {
+        nexus: Arc::new(Nexus { id: NexusId(1), initiator, relative_port: 1 }),
+        cdb: Cdb::new(cdb),
+        attribute: TaskAttribute::Simple,
+        data_out: Bytes::new(),
+        data_out_offered_bytes: 0,
+    }
+}
 
 /// Transport of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +114,8 @@ impl Fixture {
             "[server]\nlisten = [\"127.0.0.1:0\"]\nstate_dir = \"{0}/state\"\ncores = 2\n\
              worker_threads = 2\npoll_microseconds = 0\ncore_nice = 0\ndrain_seconds = 1\n\
              [rdma]\nfabric = \"emulated\"\n\
-             [iscsi]\nmax_sessions = {MAX_SESSIONS}\nlisten = [\"{tcp}\"]\niser_listen = [\"{iser}\"]\n\
+             [iscsi]\nthin_warning_percent = 0\nmax_sessions = {MAX_SESSIONS}\n\
+             listen = [\"{tcp}\"]\niser_listen = [\"{iser}\"]\n\
              [[target]]\nname = \"{TARGET}\"\nallow_any_initiator = true\n{luns}",
             dir.path().display()
         );

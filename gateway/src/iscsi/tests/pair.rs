@@ -1,5 +1,6 @@
 //! Disks of a pair of machines: what both of them tell initiators.
 
+use super::command;
 use crate::exports::attempts::Wake;
 use crate::exports::open::Opening;
 use crate::iscsi::luns::unit::{Unit, UnitHome};
@@ -14,7 +15,7 @@ use zgate_config::LunConfig;
 use zgate_io::{EngineChoice, IoEngine};
 use zgate_iscsi::login::Transport;
 use zgate_iscsi::names::IscsiName;
-use zgate_scsi::{Cdb, Command, Disk, Nexus, NexusId, SenseKey, TaskAttribute, TransportId};
+use zgate_scsi::{Disk, SenseKey};
 use zgate_store::{BufferPool, Payload};
 
 const NAME: &str = "iqn.2026-11.test.zgate:pair";
@@ -63,14 +64,7 @@ fn open(home: &UnitHome, lun: &LunConfig) -> Arc<Unit> {
 
 /// Returns the data of a command, which is repeated after a unit attention.
 fn data(disk: &Disk, cdb: &[u8]) -> Bytes {
-    let initiator = TransportId::iscsi_port("iqn.2026-11.test:host", [0; 6]);
-    let command = Command {
-        nexus: Arc::new(Nexus { id: NexusId(1), initiator, relative_port: 1 }),
-        cdb: Cdb::new(cdb),
-        attribute: TaskAttribute::Simple,
-        data_out: Bytes::new(),
-        data_out_offered_bytes: 0,
-    };
+    let command = command(cdb);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     loop {
         let response = runtime.block_on(disk.execute(command.clone()));

@@ -50,6 +50,29 @@ impl Disk {
         self.respond(outcome)
     }
 
+    /// Answers a command that asks for no more than what the unit is, without looking at its
+    /// state: INQUIRY, READ CAPACITY, MODE SENSE and REPORT SUPPORTED OPERATION CODES. Returns
+    /// nothing for any other command.
+    pub(crate) fn describe(&self, luns: &LogicalUnits, command: &Command) -> Option<Response> {
+        let Lookup::Row(row) = lookup(&command.cdb) else { return None };
+        let answer: fn(&Cx<'_>) -> Outcome = match row.family {
+            Family::Inquiry => inquiry::inquiry,
+            Family::ReadCapacity10 => capacity::read_capacity_10,
+            Family::ReadCapacity16 => capacity::read_capacity_16,
+            Family::ModeSense => mode::mode_sense,
+            Family::ReportOpcodes => opcodes::report_supported_opcodes,
+            _ => return None,
+        };
+        let outcome: Outcome = match row.reserved_bit(&command.cdb) {
+            Some((byte, bit)) => Err(Sense::invalid_cdb(byte, Some(bit)).into()),
+            None => {
+                let geometry = self.store.geometry();
+                answer(&Cx { disk: self, luns: Some(luns), command, row, geometry, task: &Alone })
+            }
+        };
+        Some(self.respond(outcome))
+    }
+
     fn respond(&self, outcome: Outcome) -> Response {
         match outcome {
             Ok(reply) => Response { status: reply.status, sense: None, data_in: reply.data },

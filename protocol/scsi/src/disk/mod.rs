@@ -1,5 +1,6 @@
 //! One logical unit: configuration, store and mutable state.
 
+mod absent;
 pub(crate) mod attention;
 pub(crate) mod background;
 pub(crate) mod config;
@@ -23,8 +24,9 @@ use crate::command::persistent::state::Registry;
 use crate::limits::{MAX_ATOMIC_BYTES, MAX_REPORTED_PHYSICAL_BLOCK_BYTES, THRESHOLD_SET_BYTES};
 use crate::nexus::{Nexus, NexusId};
 use crate::sense::Asc;
+use absent::AbsentStore;
 use config::{AccessState, ConfigError, DiskConfig};
-use reservation_store::ReservationStore;
+use reservation_store::{MemoryReservations, ReservationStore};
 use running::RunningCommands;
 use shared::Shared;
 use std::fmt;
@@ -120,10 +122,35 @@ impl Disk {
             }
             _ => Registry::default(),
         };
+        Ok(Self::of(config, store, reservation_store, registry))
+    }
+
+    /// Creates a logical unit whose storage cannot be opened now and had this geometry when it
+    /// was served last. It is there to be described ([`Self::describe`]): it moves no data, and
+    /// knows no reservation.
+    ///
+    /// # Errors
+    /// The configuration does not fit the geometry.
+    pub(crate) fn without_storage(
+        config: DiskConfig,
+        geometry: BlockGeometry,
+    ) -> Result<Self, ConfigError> {
+        let store: Arc<dyn BlockStore> = Arc::new(AbsentStore(geometry));
+        check(&config, store.as_ref())?;
+        let reservations = Arc::new(MemoryReservations::default());
+        Ok(Self::of(config, store, reservations, Registry::default()))
+    }
+
+    fn of(
+        config: DiskConfig,
+        store: Arc<dyn BlockStore>,
+        reservation_store: Arc<dyn ReservationStore>,
+        registry: Registry,
+    ) -> Self {
         let mode = ModePages::new(initial_write_cache(&config, store.as_ref()));
         let access = config.port_groups.iter().map(|group| (group.id, group.state)).collect();
         let shared = Arc::new(Shared::new(State::new(registry, mode, access)));
-        Ok(Self { config, store, reservation_store, shared, arrives: AtomicBool::new(false) })
+        Self { config, store, reservation_store, shared, arrives: AtomicBool::new(false) }
     }
 
     /// Opens a logical unit again over the same storage, with another

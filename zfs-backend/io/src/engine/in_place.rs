@@ -53,9 +53,7 @@ mod tests {
     use super::*;
     use crate::cached::CachedReads;
     use crate::continuation::is_worker;
-    use crate::continuation::tests::{
-        begin, call_until_the_request_waits, engine, here, on_a_core,
-    };
+    use crate::continuation::tests::{begin, behind_a_short_call, engine, here, on_a_core};
     use crate::{EngineChoice, StoreName};
     use std::sync::Arc;
     use std::time::Duration;
@@ -67,13 +65,10 @@ mod tests {
         let other = engine.for_store(&StoreName::of_dataset(b"other/pool"));
         assert!(!engine.continues_caller(), "this is no worker");
         on_a_core(async |home| {
-            let (waits, call) = call_until_the_request_waits(here);
-            let request = async move {
-                let worker = engine.run(call).await.unwrap();
-                (worker, here(), engine.continues_caller(), other.continues_caller())
-            };
-            let result = begin(&home, request);
-            waits.send(()).unwrap();
+            let own = engine.clone();
+            let result = behind_a_short_call(&home, &engine, |worker| async move {
+                (worker, here(), own.continues_caller(), other.continues_caller())
+            });
             let (worker, thread, own, others) = result.await.unwrap();
             assert_eq!((thread, own, others), (worker, true, false));
         });
@@ -98,15 +93,13 @@ mod tests {
                 busy.run_long(hold).await.unwrap();
             });
             assert!(!engine.has_free_data_worker());
-            let (waits, call) = call_until_the_request_waits(|| ());
             let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
-            let read = begin(&home, async move {
-                engine.run(call).await.unwrap();
+            let reader = engine.clone();
+            let read = behind_a_short_call(&home, &engine, |_| async move {
                 let is_continued = is_worker();
-                let (count, _) = engine.read_into(&file, 0, AlignedBuf::zeroed(8)).await;
+                let (count, _) = reader.read_into(&file, 0, AlignedBuf::zeroed(8)).await;
                 (is_continued, count.unwrap(), is_worker())
             });
-            waits.send(()).unwrap();
             let read = tokio::time::timeout(Duration::from_secs(60), read).await;
             assert_eq!(read.expect("it waits for a data worker").unwrap(), (true, 0, false));
             drop(open);

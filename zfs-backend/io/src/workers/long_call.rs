@@ -73,7 +73,8 @@ pub(super) fn end_job<J>(queues: &mut Queues<J>, store: StoreSlot) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::continuation::tests::{
-        begin, call_until_the_request_waits, engine, here, on_a_core, result_of,
+        begin, behind_a_short_call, call_until_the_request_waits, engine, here, on_a_core,
+        result_of,
     };
     use crate::continuation::{Home, is_worker};
     use crate::jobs::CoreJobs;
@@ -85,23 +86,6 @@ mod tests {
     use std::time::Duration;
     use tokio::sync::oneshot;
     use zgate_store::Caller;
-
-    /// Begins a request that a worker continues after a short call. What follows the call is
-    /// given the thread of that worker.
-    fn behind_a_short_call<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
-        home: &Home,
-        engine: &IoEngine,
-        rest: impl FnOnce(ThreadId) -> F + Send + 'static,
-    ) -> oneshot::Receiver<T> {
-        let (waits, call) = call_until_the_request_waits(here);
-        let engine = engine.clone();
-        let ended = begin(home, async move {
-            let short = engine.run(call).await.unwrap();
-            rest(short).await
-        });
-        waits.send(()).unwrap();
-        ended
-    }
 
     /// Returns the threads of a short call and of a long call behind it.
     async fn short_then_long(home: &Home, engine: &IoEngine) -> (ThreadId, ThreadId) {

@@ -1,0 +1,184 @@
+//! LUNs that were served before and whose storage is late after a restart: hosts that look at
+//! their disk anew find what it was.
+
+use super::{HOST, command};
+use crate::exports::attempts::Wake;
+use crate::exports::open::Opening;
+use crate::iscsi::luns::unit::{Unit, UnitHome};
+use crate::iscsi::luns::volumes::Volumes;
+use crate::iscsi::service::IscsiService;
+use crate::iscsi::settings::{IscsiSettings, settings};
+use crate::state_dir::StateDir;
+use bytes::Bytes;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::runtime::Runtime;
+use zgate_io::{EngineChoice, IoEngine};
+use zgate_iscsi::names::IscsiName;
+use zgate_scsi::{Asc, Response, ScsiStatus, Sense, SenseKey};
+use zgate_store::{BufferPool, Payload};
+
+const TARGET: &str = "iqn.2026-11.test.zgate:late";
+const READY: [u8; 6] = [0; 6];
+const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+const CAPACITY_10: [u8; 10] = [0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+const CAPACITY_16: [u8; 16] = [0x9E, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0];
+/// MODE SENSE (6) of the caching page.
+const CACHING: [u8; 6] = [0x1A, 0x08, 0x08, 0, 255, 0];
+/// INQUIRY, BLOCK LIMITS.
+const LIMITS: [u8; 6] = [0x12, 1, 0xB0, 0, 255, 0];
+
+/// A machine with a state directory and a target whose LUN 0 is a file, served anew at each
+/// start.
+struct Machine {
+    runtime: Runtime,
+    state: Arc<StateDir>,
+    settings: IscsiSettings,
+    path: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, state) = (dir.path().join("disk.img"), dir.path().join("state"));
+        std::fs::create_dir(&state).unwrap();
+        let text = format!(
+            "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{TARGET}\"\n\
+             allow_any_initiator = true\n[[target.lun]]\nnumber = 0\npath = {path:?}\n\
+             direct = \"never\"\n"
+        );
+        let config = zgate_config::parse(&text, Path::new("late.toml")).unwrap();
+        Self {
+            runtime: tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(),
+            state: Arc::new(StateDir::open(&state).unwrap()),
+            settings: settings(&config).unwrap(),
+            path,
+            _dir: dir,
+        }
+    }
+
+    fn make_disk(&self, bytes: u64) {
+        std::fs::File::create(&self.path).unwrap().set_len(bytes).unwrap();
+    }
+
+    fn start(&self) -> IscsiService {
+        let engine = IoEngine::new(EngineChoice::Threads, 2).unwrap();
+        let (pool, state) = (BufferPool::new(1 << 20), Arc::clone(&self.state));
+        let home = UnitHome::new(engine, pool, state, &self.settings).unwrap();
+        IscsiService::new(&self.settings, home, Volumes::new(Wake::default()), Opening::Start)
+            .unwrap()
+    }
+
+    /// Has the LUN in service for a moment.
+    fn serve(&self, iscsi: &IscsiService) -> Arc<Unit> {
+        let unit = Arc::clone(iscsi.rules().catalog.units().next().unwrap());
+        unit.close();
+        self.runtime.block_on(Arc::clone(&unit).run_background());
+        self.runtime.block_on(iscsi.home.all_written()).unwrap();
+        unit
+    }
+
+    /// Sends a command to LUN 0, again after a unit attention.
+    fn run(&self, iscsi: &IscsiService, cdb: &[u8]) -> Response {
+        let rules = iscsi.rules();
+        let target = &rules.catalog.targets[&IscsiName::parse(TARGET).unwrap()];
+        let seen = target.lun_map(&IscsiName::parse(HOST).unwrap(), None);
+        let command = command(cdb);
+        loop {
+            let response = self.runtime.block_on(seen.luns.execute([0; 8], command.clone()));
+            let is_told = |sense: Sense| sense.key == SenseKey::UnitAttention;
+            if !response.sense.is_some_and(is_told) {
+                return response;
+            }
+        }
+    }
+
+    fn data(&self, iscsi: &IscsiService, cdb: &[u8]) -> Bytes {
+        let response = self.run(iscsi, cdb);
+        assert_eq!(response.status, ScsiStatus::Good, "{cdb:02x?}: {:?}", response.sense);
+        match response.data_in {
+            Some(Payload::Bytes(data)) => data,
+            other => panic!("{cdb:02x?}: {other:?}"),
+        }
+    }
+
+    fn is_becoming_ready(&self, iscsi: &IscsiService, cdb: &[u8]) -> bool {
+        let sense = self.run(iscsi, cdb).sense;
+        let not_ready = (SenseKey::NotReady, Asc::BECOMING_READY);
+        sense.is_some_and(|sense| (sense.key, sense.asc) == not_ready)
+    }
+
+    /// Returns the number of blocks that READ CAPACITY (16) tells.
+    fn blocks(&self, iscsi: &IscsiService) -> u64 {
+        u64::from_be_bytes(self.data(iscsi, &CAPACITY_16)[..8].try_into().unwrap()) + 1
+    }
+}
+
+#[test]
+fn a_lun_whose_storage_is_late_tells_what_it_was_and_moves_no_data() {
+    let machine = Machine::new();
+    machine.make_disk(4 << 20);
+    let told = [&CAPACITY_10[..], &CAPACITY_16[..], &CACHING[..], &LIMITS[..]];
+    let iscsi = machine.start();
+    machine.serve(&iscsi);
+    let before = told.map(|cdb| machine.data(&iscsi, cdb));
+    assert_eq!(machine.blocks(&iscsi), 8192);
+    drop(iscsi);
+    std::fs::remove_file(&machine.path).unwrap();
+    let iscsi = machine.start();
+    assert_eq!(told.map(|cdb| machine.data(&iscsi, cdb)), before);
+    for cdb in [&READY[..], &READ[..]] {
+        assert!(machine.is_becoming_ready(&iscsi, cdb), "{cdb:02x?}");
+    }
+}
+
+#[test]
+fn a_lun_whose_storage_is_late_has_its_last_size() {
+    let machine = Machine::new();
+    machine.make_disk(4 << 20);
+    let iscsi = machine.start();
+    let unit = machine.serve(&iscsi);
+    machine.runtime.block_on(unit.resize(Some(8 << 20))).unwrap();
+    machine.runtime.block_on(iscsi.home.all_written()).unwrap();
+    drop((unit, iscsi));
+    std::fs::remove_file(&machine.path).unwrap();
+    assert_eq!(machine.blocks(&machine.start()), 16384);
+}
+
+#[test]
+fn a_lun_that_was_not_served_or_whose_record_is_damaged_is_not_ready() {
+    let machine = Machine::new();
+    let is_unknown = || {
+        let iscsi = machine.start();
+        [&CAPACITY_10[..], &CAPACITY_16[..], &CACHING[..], &READ[..]]
+            .iter()
+            .all(|cdb| machine.is_becoming_ready(&iscsi, cdb))
+    };
+    assert!(is_unknown(), "never served");
+    machine.make_disk(4 << 20);
+    let iscsi = machine.start();
+    let naa = machine.serve(&iscsi).naa.to_string();
+    drop(iscsi);
+    std::fs::remove_file(&machine.path).unwrap();
+    assert!(!is_unknown());
+    machine.state.put_geometry(&naa, "capacity_bytes 4194304\n").unwrap();
+    assert!(is_unknown(), "damaged");
+}
+
+#[test]
+fn the_record_of_a_lun_goes_with_it() {
+    let machine = Machine::new();
+    machine.make_disk(4 << 20);
+    let iscsi = machine.start();
+    let naa = machine.serve(&iscsi).naa.to_string();
+    assert!(machine.state.geometry(&naa).unwrap().is_some());
+    let removed = iscsi.change(TARGET, |target| {
+        target.units.clear();
+        target.settings.luns.clear();
+        Ok(())
+    });
+    removed.unwrap();
+    machine.runtime.block_on(iscsi.home.all_written()).unwrap();
+    assert_eq!(machine.state.geometry(&naa).unwrap(), None);
+}
