@@ -3,7 +3,7 @@
 use super::{AlignedBuf, Arena, BUFFER_ALIGNMENT_BYTES, Storage, allocate};
 use crate::thread_shard::{THREAD_SHARDS, thread_shard};
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The buffer sizes kept in a pool, in bytes, smallest first.
@@ -106,8 +106,10 @@ struct PoolInner {
     /// Bytes of the idle buffers that are in no shard.
     idle_bytes: AtomicUsize,
     max_idle_bytes: usize,
-    /// Bytes in use, without those that the shards have not told of.
-    in_use_bytes: AtomicUsize,
+    /// Bytes in use, without those that the shards have not told of. Negative for a moment
+    /// where a thread tells of bytes that it gave back before another one has told that they
+    /// were taken: neither holds the shard's lock any more.
+    in_use_bytes: AtomicIsize,
     arena: Option<Arena>,
     /// Rest of the arena that has not been cut into buffers yet.
     uncut: Mutex<&'static mut [u8]>,
@@ -117,11 +119,8 @@ struct PoolInner {
 impl PoolInner {
     /// Counts bytes that are taken, negative ones that are given back.
     fn count(&self, bytes: isize) {
-        let amount = bytes.unsigned_abs();
-        if bytes > 0 {
-            self.in_use_bytes.fetch_add(amount, Ordering::Relaxed);
-        } else if bytes < 0 {
-            self.in_use_bytes.fetch_sub(amount, Ordering::Relaxed);
+        if bytes != 0 {
+            self.in_use_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
@@ -149,7 +148,8 @@ impl PoolInner {
         Some((Storage::Arena(piece), 0))
     }
 
-    /// Takes an idle buffer of the arena from any shard: devices can use no other memory.
+    /// Takes an idle buffer of the arena from any shard: other memory is copied into it, or
+    /// registered with the device, for each transfer.
     fn find_in_shards(&self, class: usize) -> Option<IdleBuffer> {
         self.arena?;
         self.shards.iter().filter(|_| class < SHARDED_CLASSES).find_map(|shard| {
@@ -188,6 +188,11 @@ impl fmt::Debug for BufferPool {
 }
 
 impl BufferPool {
+    /// Most bytes by which [`Self::about_in_use_bytes`] is too large or too small: what all
+    /// shards of the threads may not have told of. What threads are telling of at this moment
+    /// comes to it.
+    pub const MAX_ERROR_BYTES: usize = MAX_UNTOLD_BYTES * THREAD_SHARDS;
+
     /// Creates a pool that keeps at most `max_idle_bytes` of unused buffers.
     #[must_use]
     pub fn new(max_idle_bytes: usize) -> Self {
@@ -218,7 +223,7 @@ impl BufferPool {
             classes: Default::default(),
             idle_bytes: AtomicUsize::new(0),
             max_idle_bytes: max_idle_bytes - in_shards,
-            in_use_bytes: AtomicUsize::new(0),
+            in_use_bytes: AtomicIsize::new(0),
             arena,
             uncut: Mutex::new(uncut),
             shards: (0..THREAD_SHARDS).map(|_| shard(pool)).collect(),
@@ -261,26 +266,35 @@ impl BufferPool {
         }
     }
 
-    /// Returns the bytes of pool buffers in use now. It looks at all shards; each request may
-    /// ask [`Self::about_in_use_bytes`].
+    /// Returns the bytes of pool buffers in use now. It takes the locks of all shards, one after
+    /// the other; each request may ask [`Self::about_in_use_bytes`].
     #[must_use]
     pub fn in_use_bytes(&self) -> usize {
         let told = self.inner.in_use_bytes.load(Ordering::Relaxed);
         let untold = self.inner.shards.iter().map(|shard| shard.small().untold_bytes);
-        told.saturating_add_signed(untold.sum())
+        usize::try_from(told + untold.sum::<isize>()).unwrap_or(0)
     }
 
-    /// Returns the bytes of pool buffers in use now, more or less: each shard of the threads
-    /// may have taken or given back up to 64 KiB of small ones besides.
+    /// Returns the bytes of pool buffers in use now, more or less [`Self::MAX_ERROR_BYTES`].
     #[must_use]
     pub fn about_in_use_bytes(&self) -> usize {
-        self.inner.in_use_bytes.load(Ordering::Relaxed)
+        usize::try_from(self.inner.in_use_bytes.load(Ordering::Relaxed)).unwrap_or(0)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Runs `work` on a thread of another shard than this thread's.
+    fn elsewhere<T: Send + 'static>(work: impl Fn() -> T + Clone + Send + 'static) -> T {
+        let here = thread_shard();
+        let run = || {
+            let work = work.clone();
+            std::thread::spawn(move || (thread_shard() != here).then(work)).join().unwrap()
+        };
+        std::iter::repeat_with(run).flatten().next().unwrap()
+    }
 
     #[test]
     fn buffers_are_aligned_and_reused() {
@@ -343,13 +357,8 @@ mod tests {
     fn small_buffers_come_back_to_the_threads_that_took_them() {
         let pool = BufferPool::new(16 << 20);
         let own = pool.take(4096);
-        let (address, shard) = (own.as_ptr(), thread_shard());
-        let take_elsewhere = || {
-            let pool = pool.clone();
-            let take = move || (thread_shard() != shard).then(|| pool.take(4096));
-            std::thread::spawn(take).join().unwrap()
-        };
-        let other = std::iter::repeat_with(take_elsewhere).flatten().next().unwrap();
+        let (address, taker) = (own.as_ptr(), pool.clone());
+        let other = elsewhere(move || taker.take(4096));
         std::thread::spawn(move || drop((own, other))).join().unwrap();
         assert_eq!(pool.take(4096).as_ptr(), address);
     }
@@ -366,10 +375,41 @@ mod tests {
     }
 
     #[test]
+    fn bytes_given_back_may_be_told_of_before_those_taken() {
+        let pool = BufferPool::new(0);
+        let in_use = || (pool.in_use_bytes(), pool.about_in_use_bytes());
+        // Another thread has taken them, and is about to tell.
+        pool.inner.count(-(MAX_UNTOLD_BYTES as isize));
+        assert_eq!(in_use(), (0, 0));
+        let taken = pool.take(MAX_UNTOLD_BYTES);
+        pool.inner.count(MAX_UNTOLD_BYTES as isize);
+        assert_eq!(in_use(), (MAX_UNTOLD_BYTES, MAX_UNTOLD_BYTES));
+        drop(taken);
+        assert_eq!(in_use(), (0, 0));
+    }
+
+    #[test]
+    fn what_all_shards_have_not_told_of_is_bounded() {
+        let pool = BufferPool::new(16 << 20);
+        let take_some = |_| {
+            let pool = pool.clone();
+            let take = move || [(); 15].map(|()| pool.take(4096));
+            std::thread::spawn(take).join().unwrap()
+        };
+        let taken: Vec<_> = (0..2 * THREAD_SHARDS).flat_map(take_some).collect();
+        let bytes = taken.len() * 4096;
+        assert_eq!(pool.in_use_bytes(), bytes);
+        assert!(bytes - pool.about_in_use_bytes() < BufferPool::MAX_ERROR_BYTES);
+        drop(taken);
+        assert_eq!(pool.in_use_bytes(), 0);
+        assert!(pool.about_in_use_bytes() < BufferPool::MAX_ERROR_BYTES);
+    }
+
+    #[test]
     fn idle_buffers_of_an_arena_are_found_in_all_shards() {
         let pool = BufferPool::with_arena(16 << 20, vec![0; 12 << 10].leak());
-        let elsewhere = pool.clone();
-        std::thread::spawn(move || drop([(); 4].map(|()| elsewhere.take(4096)))).join().unwrap();
+        let taker = pool.clone();
+        elsewhere(move || drop([(); 4].map(|()| taker.take(4096))));
         assert!(pool.arena().unwrap().contains(&pool.take(4096)));
     }
 
