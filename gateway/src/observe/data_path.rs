@@ -46,9 +46,8 @@ struct Cell {
     copied: AtomicU64,
 }
 
-/// The counters of one shard of the threads, on cache lines of their own.
+/// The counters of one shard of the threads.
 #[derive(Debug, Default)]
-#[repr(align(128))]
 struct Cells([[Cell; DIRECTIONS.len()]; TRANSPORTS.len()]);
 
 /// The counters.

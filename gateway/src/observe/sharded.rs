@@ -6,7 +6,14 @@ use zgate_store::{THREAD_SHARDS, thread_shard};
 
 /// One value for each shard of the threads, made when a thread of it first counts.
 #[derive(Debug)]
-pub(crate) struct Sharded<T>([OnceLock<Box<T>>; THREAD_SHARDS]);
+pub(crate) struct Sharded<T>([OnceLock<Box<OwnLines<T>>>; THREAD_SHARDS]);
+
+/// A value on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct OwnLines<T> {
+    value: T,
+}
 
 impl<T> Default for Sharded<T> {
     fn default() -> Self {
@@ -17,16 +24,17 @@ impl<T> Default for Sharded<T> {
 impl<T: Default> Sharded<T> {
     /// Returns the value of this thread's shard.
     pub(crate) fn here(&self) -> &T {
-        self.0[thread_shard()].get_or_init(Box::default)
+        &self.0[thread_shard()].get_or_init(Box::default).value
     }
 }
 
 impl<T> Sharded<T> {
-    /// Returns the sum of a number in all shards.
+    /// Returns the sum of a number in all shards, looked at one after the other. A gauge that
+    /// rises in one of them and falls in another one may come out negative.
     pub(crate) fn sum(&self, number: impl Fn(&T) -> u64) -> u64 {
         let made = self.0.iter().filter_map(OnceLock::get);
         // A gauge, which shards increase and decrease, wraps around in some of them.
-        made.map(|value| number(value)).fold(0, u64::wrapping_add)
+        made.map(|shard| number(&shard.value)).fold(0, u64::wrapping_add)
     }
 }
 
@@ -50,5 +58,17 @@ mod tests {
         // What many threads have begun, one ends.
         counts.here().fetch_sub(all, Ordering::Relaxed);
         assert_eq!(sum(), 0);
+    }
+
+    #[test]
+    fn each_shard_begins_on_a_cache_line_of_its_own() {
+        let counts = Sharded::<AtomicU64>::default();
+        let address = || std::ptr::from_ref(counts.here()).addr();
+        std::thread::scope(|scope| {
+            for _ in 0..THREAD_SHARDS {
+                let begins = scope.spawn(address).join().unwrap();
+                assert_eq!(begins % 128, 0);
+            }
+        });
     }
 }
