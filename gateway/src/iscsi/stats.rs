@@ -256,7 +256,9 @@ impl Stats {
 
     /// Returns the bytes that running commands read or write.
     pub(crate) fn running_bytes(&self) -> u64 {
-        self.sum(|shard| &shard.running_bytes)
+        // Negative where a command began in a shard that has been looked at, and ended in
+        // another one that has not.
+        (self.sum(|shard| &shard.running_bytes) as i64).max(0) as u64
     }
 
     fn figures(&self, family: Family) -> FamilyFigures {
@@ -377,6 +379,18 @@ mod tests {
         // They end on whatever thread.
         stats.bytes_running(5 * 4096, 0);
         assert_eq!(stats.running_bytes(), 0);
+    }
+
+    #[test]
+    fn no_fewer_bytes_than_none_are_running() {
+        let stats = Stats::default();
+        // Commands that began on another thread, as a reader sees them that has looked at its
+        // shard before.
+        stats.bytes_running(4096, 0);
+        assert_eq!(stats.running_bytes(), 0);
+        stats.bytes_running(0, 4096);
+        stats.bytes_running(0, 512);
+        assert_eq!(stats.running_bytes(), 512);
     }
 
     #[test]
