@@ -54,7 +54,8 @@ pub(super) fn run_core(
     first: Option<First>,
     mut stopped: tokio::sync::watch::Receiver<bool>,
 ) -> bool {
-    // Before a worker asks for one: cores count in shards of their own.
+    // Cores ask at their start, one soon after the other: up to THREAD_SHARDS of them count in
+    // shards of their own.
     let _ = zgate_store::thread_shard();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Number of shards.
+/// Number of shards. Where more threads run, some of them share one.
 pub const THREAD_SHARDS: usize = 32;
 
 thread_local! {
@@ -16,8 +16,8 @@ fn next() -> usize {
 }
 
 /// Returns the shard of this thread, a number below [`THREAD_SHARDS`]. Threads get them in
-/// turn, in the order in which they first ask: so many threads that ask before all others
-/// have a shard each, and share it with later ones only.
+/// turn, in the order in which they first ask: [`THREAD_SHARDS`] threads that ask one after
+/// the other have one each.
 #[must_use]
 pub fn thread_shard() -> usize {
     SHARD.with(|shard| *shard)
