@@ -216,8 +216,8 @@ impl Session {
         self.lease.note_news();
     }
 
-    /// Unbinds a closed connection. The loss of the last one of the back channel is
-    /// told by SEQUENCE.
+    /// Unbinds a closed connection. If the back channel had it, SEQUENCE looks whether there
+    /// is another one.
     pub fn unbind(&self, connection: ConnectionId) {
         self.connections
             .lock()
@@ -226,7 +226,8 @@ impl Session {
         let mut back = self.back_connections.lock().unwrap_or_else(PoisonError::into_inner);
         let before = back.len();
         back.retain(|c| *c != connection);
-        if back.is_empty() && before > 0 {
+        // Not only the last one: a connection that ended before it was bound stays in the list.
+        if back.len() < before {
             self.lease.want_attention();
         }
     }
@@ -397,6 +398,19 @@ mod tests {
         assert!(one.news().is_some());
         // An answer from before does not hide it.
         one.note_silence(news);
+        assert!(one.news().is_some());
+    }
+
+    #[test]
+    fn a_connection_that_ended_before_it_was_bound_hides_no_loss() {
+        let (one, ended, open) = (session(), ConnectionId(7), ConnectionId(8));
+        one.unbind(ended);
+        one.bind_back(ended);
+        one.bind_back(open);
+        one.lease.want_attention();
+        one.note_silence(one.news().unwrap());
+        assert_eq!(one.news(), None);
+        one.unbind(open);
         assert!(one.news().is_some());
     }
 

@@ -543,6 +543,26 @@ fn a_holder_is_told_when_its_last_back_channel_goes() {
     }
 }
 
+/// BIND_CONN_TO_SESSION may run when its connection has ended: nothing unbinds it any more.
+#[test]
+fn a_back_channel_is_lost_also_beside_a_connection_that_was_bound_too_late() {
+    for minor in 1..=2 {
+        let s = Fixture::new(minor);
+        assert!(matches!(s.take(1).delegated, Delegated::Read { .. }));
+        let ended = s.holder.connection.get();
+        lose_connection(&s.holder);
+        let next = s.holder.connection.replace(ended);
+        bind_back(&s.holder);
+        s.holder.connection.set(next);
+        let both = sequence::STATUS_CB_PATH_DOWN | sequence::STATUS_CB_PATH_DOWN_SESSION;
+        assert_eq!(told_lost(&s.holder), both);
+        bind_back(&s.holder);
+        assert_eq!((told_lost(&s.holder), told_lost(&s.holder)), (0, 0));
+        lose_connection(&s.holder);
+        assert_eq!(told_lost(&s.holder), both);
+    }
+}
+
 #[test]
 fn a_back_channel_of_another_session_is_one_of_the_client() {
     for minor in 1..=2 {
