@@ -9,8 +9,9 @@ use zgate_store::{THREAD_SHARDS, thread_shard};
 #[derive(Clone, Debug)]
 pub struct HeldNamespace(Arc<Reference>);
 
-/// Reference of the threads of one shard.
+/// Reference of the threads of one shard. Its count is on cache lines of its own.
 #[derive(Debug)]
+#[repr(align(128))]
 struct Reference(Arc<Namespace>);
 
 impl HeldNamespace {
@@ -69,14 +70,12 @@ impl CurrentNamespace {
         let shards = self.shards.iter();
         let mut locked: Vec<_> =
             shards.map(|shard| shard.0.write().unwrap_or_else(PoisonError::into_inner)).collect();
+        // It keeps the earlier ones: no store is closed under the locks.
         let before = locked[0].clone();
-        let earlier: Vec<HeldNamespace> = locked
-            .iter_mut()
-            .map(|current| std::mem::replace(&mut **current, HeldNamespace::of(&namespace)))
-            .collect();
+        for current in &mut locked {
+            **current = HeldNamespace::of(&namespace);
+        }
         drop(locked);
-        // The last one may close stores, for which no request waits.
-        drop(earlier);
         (before, HeldNamespace::of(&namespace))
     }
 }
@@ -105,5 +104,20 @@ mod tests {
         assert!(earlier.upgrade().is_some(), "a request runs");
         drop(kept);
         assert!(earlier.upgrade().is_none());
+    }
+
+    #[test]
+    fn the_counts_of_two_shards_are_on_different_cache_lines() {
+        let current = CurrentNamespace::new(exports(1));
+        for generation in 2..=3 {
+            let counts = current.shards.iter().map(|shard| {
+                let held = shard.0.read().unwrap();
+                Arc::as_ptr(&held.0).addr()
+            });
+            let mut counts: Vec<usize> = counts.collect();
+            counts.sort_unstable();
+            assert!(counts.windows(2).all(|two| two[1] - two[0] >= 128), "{counts:x?}");
+            let _ = current.replace(exports(generation));
+        }
     }
 }
