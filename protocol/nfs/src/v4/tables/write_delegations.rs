@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 /// tables.
 const COUNTERS: usize = 1 << 12;
 
-/// Numbers of write delegations.
+/// Numbers of write delegations, on cache lines of their own: each GETATTR reads them, and other
+/// requests write what is beside them in the state of the server.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct WriteDelegations {
     all: AtomicUsize,
     by_file: Box<[AtomicU32]>,
