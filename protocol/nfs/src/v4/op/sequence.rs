@@ -60,7 +60,7 @@ fn status_flags(cx: &Cx<'_>, session: &Session) -> u32 {
     let Some(news) = session.news() else { return 0 };
     let flags = flags_by_record(cx, session);
     if flags == 0 {
-        session.note_silence(news);
+        session.note_nothing_told(news);
     }
     flags
 }

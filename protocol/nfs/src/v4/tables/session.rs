@@ -75,7 +75,7 @@ pub struct Session {
     wants_back: AtomicBool,
     /// Number of the client's news at which SEQUENCE had nothing to tell in this session, and
     /// one more; 0: it has not looked yet.
-    silent_at: AtomicU64,
+    nothing_told_at: AtomicU64,
 }
 
 /// Result of the slot check of SEQUENCE.
@@ -127,7 +127,7 @@ impl Session {
             connections: Mutex::default(),
             back_connections: Mutex::default(),
             wants_back: AtomicBool::new(false),
-            silent_at: AtomicU64::new(0),
+            nothing_told_at: AtomicU64::new(0),
         }
     }
 
@@ -243,12 +243,12 @@ impl Session {
     /// be read before SEQUENCE looks: what changes meanwhile is told by the next one.
     #[must_use]
     pub fn news(&self) -> Option<u64> {
-        self.lease.news().filter(|news| self.silent_at.load(Ordering::Relaxed) != news + 1)
+        self.lease.news().filter(|news| self.nothing_told_at.load(Ordering::Relaxed) != news + 1)
     }
 
     /// Notes that there was nothing to tell at this number of news.
-    pub fn note_silence(&self, news: u64) {
-        self.silent_at.store(news + 1, Ordering::Relaxed);
+    pub fn note_nothing_told(&self, news: u64) {
+        self.nothing_told_at.store(news + 1, Ordering::Relaxed);
     }
 
     /// Connections for callbacks, newest first.
@@ -390,14 +390,14 @@ mod tests {
         assert_eq!(one.news(), None, "there is nothing to watch");
         one.lease.want_attention();
         let news = one.news().unwrap();
-        one.note_silence(news);
+        one.note_nothing_told(news);
         assert_eq!(one.news(), None);
         one.unbind(ConnectionId(8));
         assert_eq!(one.news(), None, "it was none of the back channel");
         one.unbind(connection);
         assert!(one.news().is_some());
         // An answer from before does not hide it.
-        one.note_silence(news);
+        one.note_nothing_told(news);
         assert!(one.news().is_some());
     }
 
@@ -408,7 +408,7 @@ mod tests {
         one.bind_back(ended);
         one.bind_back(open);
         one.lease.want_attention();
-        one.note_silence(one.news().unwrap());
+        one.note_nothing_told(one.news().unwrap());
         assert_eq!(one.news(), None);
         one.unbind(open);
         assert!(one.news().is_some());
