@@ -13,7 +13,6 @@ use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 use zgate_iscsi::pdu::{Lun as WireLun, TaskFunction};
@@ -227,9 +226,7 @@ impl Running {
         if bytes == self.counted_bytes {
             return;
         }
-        let before = std::mem::replace(&mut self.counted_bytes, bytes);
-        // Wraps around if the number decreases.
-        stats.running_bytes.fetch_add((bytes.wrapping_sub(before)) as u64, Ordering::Relaxed);
+        stats.bytes_running(std::mem::replace(&mut self.counted_bytes, bytes), bytes);
     }
 }
 

@@ -1,8 +1,10 @@
-//! Statistics of the iSCSI data path: relaxed atomics, read on demand.
+//! Statistics of the iSCSI data path: relaxed atomics, read on demand. What all sessions
+//! count is in shards of the threads.
 
 use crate::observe::data_path::DataPath;
 use crate::observe::latency::{LATENCY_BOUNDS_SECONDS, LATENCY_BUCKETS as BUCKETS, LatencyCounts};
 use crate::observe::load::{FinishedRequest, LoadFigures};
+use crate::observe::sharded::Sharded;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -84,34 +86,38 @@ const ALWAYS_SHOWN: [LoginStatus; 2] =
 
 /// Statistics of one family.
 #[derive(Debug, Default)]
-pub(crate) struct FamilyStats {
+struct FamilyStats {
     buckets: [AtomicU64; BUCKETS],
     nanos: AtomicU64,
     errors: [AtomicU64; STATUSES.len()],
 }
 
-impl FamilyStats {
-    /// Returns buckets (not cumulative), seconds, and errors by index in
-    /// [`STATUSES`].
-    pub(crate) fn load(&self) -> ([u64; BUCKETS], f64, [u64; STATUSES.len()]) {
-        let load = |live: &AtomicU64| live.load(Ordering::Relaxed);
-        (
-            std::array::from_fn(|at| load(&self.buckets[at])),
-            load(&self.nanos) as f64 / 1e9,
-            std::array::from_fn(|at| load(&self.errors[at])),
-        )
-    }
+/// Snapshot of one family's statistics.
+#[derive(Clone, Debug)]
+pub(crate) struct FamilyFigures {
+    /// Buckets, not cumulative.
+    pub buckets: LatencyCounts,
+    pub seconds: f64,
+    /// Errors by index in [`STATUSES`].
+    pub errors: [u64; STATUSES.len()],
+}
 
+impl FamilyFigures {
     /// Returns the number of commands that were refused; they are not in the buckets.
     fn refused(&self) -> u64 {
-        let counts = STATUSES.iter().zip(&self.errors);
-        let refused = counts.filter(|((status, _), _)| is_refusal(*status));
-        refused.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
+        let counts = STATUSES.iter().zip(self.errors);
+        counts.filter(|((status, _), _)| is_refusal(*status)).map(|(_, count)| count).sum()
+    }
+
+    /// Returns the number of commands that were not.
+    fn timed(&self) -> u64 {
+        self.buckets.iter().sum()
     }
 }
 
-/// Statistics of one logical unit.
+/// Statistics of one logical unit, on cache lines of their own.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(crate) struct UnitStats {
     pub read_bytes: AtomicU64,
     pub written_bytes: AtomicU64,
@@ -175,16 +181,22 @@ impl UnitStats {
     }
 }
 
+/// Statistics of one shard of the threads.
+#[derive(Debug, Default)]
+struct Shard {
+    families: [FamilyStats; Family::ALL.len()],
+    received_bytes: AtomicU64,
+    sent_bytes: AtomicU64,
+    /// Bytes that running commands read or write.
+    running_bytes: AtomicU64,
+}
+
 /// Statistics of the service.
 #[derive(Debug)]
 pub(crate) struct Stats {
-    families: Vec<FamilyStats>,
+    shards: Sharded<Shard>,
     refused: Mutex<BTreeMap<&'static str, u64>>,
     pub logins: AtomicU64,
-    pub received_bytes: AtomicU64,
-    pub sent_bytes: AtomicU64,
-    /// Bytes that running commands read or write.
-    pub running_bytes: AtomicU64,
     /// Bytes carried and copied.
     pub data: Arc<DataPath>,
 }
@@ -192,12 +204,9 @@ pub(crate) struct Stats {
 impl Default for Stats {
     fn default() -> Self {
         Self {
-            families: Family::ALL.iter().map(|_| FamilyStats::default()).collect(),
+            shards: Sharded::default(),
             refused: Mutex::new(ALWAYS_SHOWN.map(|status| (reason(status), 0)).into()),
             logins: AtomicU64::new(0),
-            received_bytes: AtomicU64::new(0),
-            sent_bytes: AtomicU64::new(0),
-            running_bytes: AtomicU64::new(0),
             data: Arc::default(),
         }
     }
@@ -206,7 +215,7 @@ impl Default for Stats {
 impl Stats {
     /// Counts a finished command, and its time unless it was refused.
     pub(crate) fn command(&self, family: Family, status: ScsiStatus, nanos: u64) {
-        let Some(stats) = self.families.get(family as usize) else { return };
+        let Some(stats) = self.shards.here().families.get(family as usize) else { return };
         if !is_refusal(status) {
             let seconds = nanos as f64 / 1e9;
             let bucket = LATENCY_BOUNDS_SECONDS.partition_point(|bound| *bound < seconds);
@@ -218,22 +227,61 @@ impl Stats {
         }
     }
 
+    /// Counts bytes that have been received.
+    pub(crate) fn bytes_in(&self, bytes: usize) {
+        self.shards.here().received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Counts bytes that have been sent.
+    pub(crate) fn bytes_out(&self, bytes: usize) {
+        self.shards.here().sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Counts bytes of commands that run now: `now` instead of `before`.
+    pub(crate) fn bytes_running(&self, before: usize, now: usize) {
+        // Wraps around if the number decreases.
+        let more = now.wrapping_sub(before) as u64;
+        self.shards.here().running_bytes.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Returns the sum of a counter in all shards.
+    fn sum(&self, counter: impl Fn(&Shard) -> &AtomicU64) -> u64 {
+        self.shards.sum(|shard| counter(shard).load(Ordering::Relaxed))
+    }
+
+    /// Returns the bytes received and sent.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        (self.sum(|shard| &shard.received_bytes), self.sum(|shard| &shard.sent_bytes))
+    }
+
+    /// Returns the bytes that running commands read or write.
+    pub(crate) fn running_bytes(&self) -> u64 {
+        // Negative where a command began in a shard that has been looked at, and ended in
+        // another one that has not.
+        (self.sum(|shard| &shard.running_bytes) as i64).max(0) as u64
+    }
+
+    fn figures(&self, family: Family) -> FamilyFigures {
+        let of = family as usize;
+        FamilyFigures {
+            buckets: std::array::from_fn(|at| self.sum(|shard| &shard.families[of].buckets[at])),
+            seconds: self.sum(|shard| &shard.families[of].nanos) as f64 / 1e9,
+            errors: std::array::from_fn(|at| self.sum(|shard| &shard.families[of].errors[at])),
+        }
+    }
+
     /// Returns every family with at least one command.
-    pub(crate) fn families(&self) -> impl Iterator<Item = (Family, &FamilyStats)> {
-        let used = |stats: &FamilyStats| {
-            stats.refused() > 0
-                || stats.buckets.iter().any(|bucket| bucket.load(Ordering::Relaxed) > 0)
-        };
-        Family::ALL.iter().copied().zip(&self.families).filter(move |(_, stats)| used(stats))
+    pub(crate) fn families(&self) -> impl Iterator<Item = (Family, FamilyFigures)> {
+        let all = Family::ALL.iter().map(move |family| (*family, self.figures(*family)));
+        all.filter(|(_, figures)| figures.refused() > 0 || figures.timed() > 0)
     }
 
     /// Returns the number of all commands, refused ones too, and the times of reads and of
     /// writes.
     pub(crate) fn transfers(&self) -> (u64, [LatencyCounts; 2]) {
-        let counts = |family: Family| self.families[family as usize].load().0;
-        let timed: u64 = self.families.iter().flat_map(|stats| stats.load().0).sum();
-        let refused: u64 = self.families.iter().map(FamilyStats::refused).sum();
-        (timed + refused, [Family::Read, Family::Write].map(counts))
+        let all = Family::ALL.iter().map(|family| self.figures(*family));
+        let commands = all.map(|figures| figures.timed() + figures.refused()).sum();
+        (commands, [Family::Read, Family::Write].map(|family| self.figures(family).buckets))
     }
 
     /// Counts a failed login.
@@ -279,8 +327,7 @@ mod tests {
         let stats = Stats::default();
         stats.command(Family::of(0x28), ScsiStatus::Good, 3_000);
         stats.command(Family::of(0x88), ScsiStatus::CheckCondition, 7_000);
-        let (family, read) = stats.families().next().unwrap();
-        let (buckets, _, errors) = read.load();
+        let (family, FamilyFigures { buckets, errors, .. }) = stats.families().next().unwrap();
         assert_eq!((family.label(), buckets[0], buckets[1], errors[0]), ("read", 1, 1, 1));
         let (all, [reads, _]) = stats.transfers();
         assert_eq!((all, reads.iter().sum()), (2, 2));
@@ -295,8 +342,8 @@ mod tests {
         for (status, _) in STATUSES {
             stats.command(Family::Write, *status, 0);
         }
-        let [(_, write)] = stats.families().collect::<Vec<_>>()[..] else { panic!("one family") };
-        let (buckets, seconds, errors) = write.load();
+        assert_eq!(stats.families().count(), 1);
+        let FamilyFigures { buckets, seconds, errors } = stats.figures(Family::Write);
         // CHECK CONDITION and TASK ABORTED, which may come after any time, and GOOD.
         assert_eq!((buckets[0], buckets.iter().sum::<u64>()), (2, 3));
         assert!((seconds - 0.003).abs() < 1e-9, "{seconds}");
@@ -312,6 +359,38 @@ mod tests {
         assert_eq!(shown, ["read"]);
         let (all, [reads, _]) = stats.transfers();
         assert_eq!((all, reads.iter().sum::<u64>()), (1, 0));
+    }
+
+    #[test]
+    fn what_all_threads_count_is_shown_as_one() {
+        let stats = Stats::default();
+        std::thread::scope(|scope| {
+            for _ in 0..5 {
+                scope.spawn(|| {
+                    stats.command(Family::Read, ScsiStatus::Good, 1_000);
+                    stats.bytes_in(100);
+                    stats.bytes_out(20);
+                    stats.bytes_running(0, 4096);
+                });
+            }
+        });
+        assert_eq!((stats.transfers().0, stats.bytes()), (5, (500, 100)));
+        assert_eq!(stats.running_bytes(), 5 * 4096);
+        // They end on whatever thread.
+        stats.bytes_running(5 * 4096, 0);
+        assert_eq!(stats.running_bytes(), 0);
+    }
+
+    #[test]
+    fn no_fewer_bytes_than_none_are_running() {
+        let stats = Stats::default();
+        // Commands that began on another thread, as a reader sees them that has looked at its
+        // shard before.
+        stats.bytes_running(4096, 0);
+        assert_eq!(stats.running_bytes(), 0);
+        stats.bytes_running(0, 4096);
+        stats.bytes_running(0, 512);
+        assert_eq!(stats.running_bytes(), 512);
     }
 
     #[test]

@@ -18,7 +18,6 @@ use crate::observe::data_path::DataDirection;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -158,7 +157,7 @@ impl Wire for TcpWire {
         if event == Some(Ready::Read) {
             let got = received(self.receiver.fill(&self.stream))?;
             if got > 0 {
-                initiator.block.stats.received_bytes.fetch_add(got as u64, Ordering::Relaxed);
+                initiator.block.stats.bytes_in(got);
                 self.core.busy_poll.traffic();
             }
         }
@@ -192,7 +191,7 @@ impl Wire for TcpWire {
 
     fn flush(&mut self, initiator: &InitiatorConnection) -> Result<bool, ConnectionEnd> {
         let sent = self.sender.flush(&self.stream)?;
-        initiator.block.stats.sent_bytes.fetch_add(sent as u64, Ordering::Relaxed);
+        initiator.block.stats.bytes_out(sent);
         Ok(self.sender.is_empty())
     }
 

@@ -37,6 +37,10 @@ const UNCOUNTED_BYTES: usize = 64 << 10;
 /// Least share: one request of the largest size and its reply.
 const LEAST_SHARE_BYTES: usize = 2 << 20;
 
+// Requests begin by the count of buffers that may be too small by this error: it lets no more
+// through than one request of the largest size.
+const _: () = assert!(BufferPool::MAX_ERROR_BYTES <= LEAST_SHARE_BYTES);
+
 /// Memory of the whole process beside its budget, as measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -54,7 +58,8 @@ pub(crate) enum MemoryLevel {
 #[derive(Debug)]
 pub(crate) struct MemoryQuota {
     budget_bytes: usize,
-    /// Pool of the buffers: all buffers in use are at most the budget.
+    /// Pool of the buffers: all buffers in use are at most the budget, and
+    /// [`BufferPool::MAX_ERROR_BYTES`].
     pool: BufferPool,
     /// Each client has a share.
     has_shares: bool,
@@ -143,7 +148,20 @@ impl MemoryQuota {
     /// Returns true when more buffers are taken than there may be, or the process
     /// has too little memory.
     fn is_short(&self) -> bool {
-        self.pool.in_use_bytes() > self.budget_bytes || self.level() > MemoryLevel::Plenty
+        self.pool.about_in_use_bytes() > self.budget_bytes || self.level() > MemoryLevel::Plenty
+    }
+
+    /// Returns true when `bytes` more come to at most `most_bytes`, or nothing is taken: however
+    /// little there may be, it will never be more.
+    fn fits(&self, bytes: usize, most_bytes: usize) -> bool {
+        let held = self.held();
+        let about = self.pool.about_in_use_bytes().saturating_add(BufferPool::MAX_ERROR_BYTES);
+        if about.max(held).saturating_add(bytes) <= most_bytes {
+            return true;
+        }
+        // Only now: this takes locks that the requests of all cores take.
+        let taken = self.pool.in_use_bytes().max(held);
+        taken == 0 || taken.saturating_add(bytes) <= most_bytes
     }
 }
 
@@ -215,16 +233,11 @@ impl MemoryReservation {
 
     fn has_room(&self, bytes: usize) -> bool {
         let budget_bytes = self.all.budget_bytes;
-        let taken = self.all.pool.in_use_bytes().max(self.all.held());
-        if taken == 0 {
-            // However little there is: it will never be more.
-            return true;
-        }
         let (part, of) = FOR_ALL;
         let holds_any = self.client_holds_any();
         let is_for_all = holds_any || bytes > LEAST_SHARE_BYTES;
         let most = if is_for_all { budget_bytes / of * part } else { budget_bytes };
-        taken.saturating_add(bytes) <= most && (!holds_any || self.may_take_more())
+        self.all.fits(bytes, most) && (!holds_any || self.may_take_more())
     }
 
     /// Returns how often a large message has found no room, of any client: when
@@ -462,6 +475,19 @@ mod tests {
         let _rest: Vec<_> = (0..6).map(|_| pool.take(4 * MIB)).collect();
         assert!(!all.connect(address(98), 1).may_receive(1));
         assert!(all.connect(address(98), 1).may_begin(), "small requests wait for nobody");
+    }
+
+    #[test]
+    fn near_the_end_of_the_budget_small_buffers_count_exactly() {
+        let pool = BufferPool::new(0);
+        let one = MemoryQuota::new(8 * MIB, true, pool.clone()).connect(address(1), 1);
+        let _large = [pool.take(4 * MIB), pool.take(MIB), pool.take(MIB)];
+        let small = [(); 15].map(|()| pool.take(4096));
+        assert_eq!(pool.about_in_use_bytes(), 6 * MIB, "the small ones are not told of yet");
+        let room_bytes = 2 * MIB - small.len() * 4096;
+        assert!(one.may_receive(room_bytes) && !one.may_receive(room_bytes + 1));
+        drop(small);
+        assert!(one.may_receive(2 * MIB));
     }
 
     #[test]

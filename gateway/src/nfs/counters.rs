@@ -1,9 +1,9 @@
-//! Counters of the data path: relaxed atomics, one cache line per operation;
-//! read on demand.
+//! Counters of the data path: relaxed atomics, in shards of the threads; read on demand.
 
 use crate::observe::data_path::DataPath;
 use crate::observe::latency::LATENCY_BOUNDS_SECONDS;
 use crate::observe::latency::{LATENCY_BUCKETS as BUCKETS, LatencyCounts};
+use crate::observe::sharded::Sharded;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -15,8 +15,8 @@ use zgate_nfs_wire::v4::Status;
 const OPS: usize = 76;
 
 /// Counters of one operation.
-#[derive(Debug)]
-pub(crate) struct OpCounters {
+#[derive(Debug, Default)]
+struct OpCounters {
     buckets: [AtomicU64; BUCKETS],
     nanos: AtomicU64,
     errors: AtomicU64,
@@ -32,17 +32,23 @@ pub(crate) struct OpFigures {
     pub errors: u64,
 }
 
+/// Counters of one shard of the threads.
+#[derive(Debug)]
+struct Shard {
+    ops: [OpCounters; OPS],
+    /// Errors by status number below 100, then by number minus 10 000.
+    statuses: [AtomicU64; STATUSES],
+    /// NFSv3 procedures by number.
+    procedures: [OpCounters; PROCEDURES],
+    received_bytes: AtomicU64,
+    sent_bytes: AtomicU64,
+}
+
 /// All counters.
 #[derive(Debug)]
 pub(crate) struct Counters {
     started: Instant,
-    ops: Box<[OpCounters]>,
-    /// Errors by status number below 100, then by number minus 10 000.
-    statuses: Box<[AtomicU64]>,
-    /// NFSv3 procedures by number.
-    procedures: Box<[OpCounters]>,
-    received_bytes: AtomicU64,
-    sent_bytes: AtomicU64,
+    shards: Sharded<Shard>,
     /// Bytes carried and copied.
     pub data: Arc<DataPath>,
 }
@@ -75,22 +81,21 @@ fn status_slot(status: Status) -> usize {
     if number >= 10_000 { (number - 10_000 + 100).min(STATUSES - 1) } else { number.min(99) }
 }
 
-impl Default for Counters {
+impl Default for Shard {
     fn default() -> Self {
-        let op = || OpCounters {
-            buckets: Default::default(),
-            nanos: AtomicU64::new(0),
-            errors: AtomicU64::new(0),
-        };
         Self {
-            started: Instant::now(),
-            ops: (0..OPS).map(|_| op()).collect(),
-            statuses: (0..STATUSES).map(|_| AtomicU64::new(0)).collect(),
-            procedures: (0..PROCEDURES).map(|_| op()).collect(),
+            ops: std::array::from_fn(|_| OpCounters::default()),
+            statuses: [const { AtomicU64::new(0) }; STATUSES],
+            procedures: std::array::from_fn(|_| OpCounters::default()),
             received_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
-            data: Arc::default(),
         }
+    }
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self { started: Instant::now(), shards: Sharded::default(), data: Arc::default() }
     }
 }
 
@@ -111,32 +116,40 @@ impl Counters {
     }
 
     pub(crate) fn bytes_in(&self, bytes: usize) {
-        self.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.shards.here().received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn bytes_out(&self, bytes: usize) {
-        self.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.shards.here().sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Returns the sum of a counter in all shards.
+    fn sum(&self, counter: impl Fn(&Shard) -> &AtomicU64) -> u64 {
+        self.shards.sum(|shard| counter(shard).load(Ordering::Relaxed))
+    }
+
+    /// Returns the sums of the buckets of an operation or procedure.
+    fn buckets(&self, of: impl Fn(&Shard) -> &OpCounters) -> LatencyCounts {
+        std::array::from_fn(|at| self.sum(|shard| &of(shard).buckets[at]))
     }
 
     /// Returns the bytes received and sent.
     pub(crate) fn bytes(&self) -> (u64, u64) {
-        (self.received_bytes.load(Ordering::Relaxed), self.sent_bytes.load(Ordering::Relaxed))
+        (self.sum(|shard| &shard.received_bytes), self.sum(|shard| &shard.sent_bytes))
     }
 
     /// Returns the operations that ran at least once.
     pub(crate) fn ops(&self) -> Vec<OpFigures> {
-        let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
-        let figures = self.ops.iter().enumerate().filter_map(|(number, op)| {
-            let buckets: [u64; BUCKETS] = std::array::from_fn(|at| load(&op.buckets[at]));
+        let figures = (0..OPS).filter_map(|number| {
+            let buckets = self.buckets(|shard| &shard.ops[number]);
             if buckets.iter().all(|count| *count == 0) {
                 return None;
             }
-            let op_num = OpNum::from_u32(number as u32).unwrap_or(OpNum::Illegal);
             Some(OpFigures {
-                op: op_num,
+                op: OpNum::from_u32(number as u32).unwrap_or(OpNum::Illegal),
                 buckets,
-                seconds: load(&op.nanos) as f64 / 1e9,
-                errors: load(&op.errors),
+                seconds: self.sum(|shard| &shard.ops[number].nanos) as f64 / 1e9,
+                errors: self.sum(|shard| &shard.ops[number].errors),
             })
         });
         figures.collect()
@@ -144,18 +157,18 @@ impl Counters {
 
     /// Counts an NFSv3 procedure that began at `begun`.
     pub(crate) fn procedure(&self, number: u32, begun: u64) {
-        let Some(cell) = self.procedures.get(number as usize) else { return };
+        let Some(cell) = self.shards.here().procedures.get(number as usize) else { return };
         cell.record((self.started.elapsed().as_nanos() as u64).saturating_sub(begun));
     }
 
     /// Returns the NFSv3 procedures that ran at least once.
     pub(crate) fn procedures(&self) -> Vec<ProcedureFigures> {
-        let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
-        let figures = self.procedures.iter().enumerate().filter_map(|(number, cell)| {
-            let buckets: [u64; BUCKETS] = std::array::from_fn(|at| load(&cell.buckets[at]));
+        let figures = (0..PROCEDURES).filter_map(|number| {
+            let buckets = self.buckets(|shard| &shard.procedures[number]);
             let name = zgate_nfs::v3::row(number as u32)?.name;
+            let seconds = self.sum(|shard| &shard.procedures[number].nanos) as f64 / 1e9;
             let ran = buckets.iter().any(|count| *count > 0);
-            ran.then(|| ProcedureFigures { name, buckets, seconds: load(&cell.nanos) as f64 / 1e9 })
+            ran.then_some(ProcedureFigures { name, buckets, seconds })
         });
         figures.collect()
     }
@@ -165,13 +178,10 @@ impl Counters {
         let of_v4 = [&[OpNum::Read, OpNum::ReadPlus][..], &[OpNum::Write][..]];
         let of_v3 = [READ3, WRITE3];
         std::array::from_fn(|direction| {
-            let v4 = of_v4[direction].iter().filter_map(|op| self.ops.get(*op as usize));
-            let v3 = self.procedures.get(of_v3[direction]);
-            let mut counts = [0; BUCKETS];
-            for cell in v4.chain(v3) {
-                for (count, bucket) in counts.iter_mut().zip(&cell.buckets) {
-                    *count += bucket.load(Ordering::Relaxed);
-                }
+            let mut counts = self.buckets(|shard| &shard.procedures[of_v3[direction]]);
+            for op in of_v4[direction] {
+                let buckets = self.buckets(|shard| &shard.ops[*op as usize]);
+                counts.iter_mut().zip(buckets).for_each(|(count, more)| *count += more);
             }
             counts
         })
@@ -180,8 +190,8 @@ impl Counters {
     /// Returns the errors sent, by status; those of [`ALWAYS_SHOWN`] also while there
     /// are none.
     pub(crate) fn errors(&self) -> Vec<(Status, u64)> {
-        let counts = self.statuses.iter().enumerate().filter_map(|(slot, count)| {
-            let count = count.load(Ordering::Relaxed);
+        let counts = (0..STATUSES).filter_map(|slot| {
+            let count = self.sum(|shard| &shard.statuses[slot]);
             let number = if slot >= 100 { slot - 100 + 10_000 } else { slot };
             let status = Status::from_u32(number as u32)?;
             (count > 0 || ALWAYS_SHOWN.contains(&status)).then_some((status, count))
@@ -193,12 +203,12 @@ impl Counters {
 impl Observer for Counters {
     fn end(&self, op: OpNum, status: Status, begun: u64) -> u64 {
         let now = self.started.elapsed().as_nanos() as u64;
-        let number = op as usize;
-        let cell = &self.ops[if number < OPS { number } else { 0 }];
+        let (shard, number) = (self.shards.here(), op as usize);
+        let cell = &shard.ops[if number < OPS { number } else { 0 }];
         cell.record(now.saturating_sub(begun));
         if status != Status::Ok {
             cell.errors.fetch_add(1, Ordering::Relaxed);
-            self.statuses[status_slot(status)].fetch_add(1, Ordering::Relaxed);
+            shard.statuses[status_slot(status)].fetch_add(1, Ordering::Relaxed);
         }
         now
     }
@@ -223,5 +233,27 @@ mod tests {
         counters.procedure(WRITE3 as u32, 0);
         let sums = counters.transfers().map(|counts| counts.iter().sum::<u64>());
         assert_eq!(sums, [1, 1], "a READ of version 4, a WRITE of version 3");
+    }
+
+    #[test]
+    fn what_all_threads_count_is_shown_as_one() {
+        let counters = Counters::default();
+        std::thread::scope(|scope| {
+            for _ in 0..5 {
+                scope.spawn(|| {
+                    counters.end(OpNum::Read, Status::Io, 0);
+                    counters.procedure(READ3 as u32, 0);
+                    counters.bytes_in(100);
+                    counters.bytes_out(20);
+                });
+            }
+        });
+        let (ops, procedures) = (counters.ops(), counters.procedures());
+        assert_eq!((ops.len(), procedures.len()), (1, 1));
+        assert_eq!((ops[0].buckets.iter().sum::<u64>(), ops[0].errors), (5, 5));
+        let reads = procedures[0].buckets.iter().sum::<u64>();
+        assert_eq!((procedures[0].name, reads), ("READ", 5));
+        assert!(counters.errors().contains(&(Status::Io, 5)));
+        assert_eq!(counters.bytes(), (500, 100));
     }
 }

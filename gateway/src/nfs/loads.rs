@@ -5,20 +5,22 @@
 
 use super::limits::{MAX_COUNTED_CLIENTS, MAX_COUNTED_EXPORTS};
 use crate::observe::load::{FinishedRequest, Load, LoadFigures};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zgate_nfs::Peer;
 use zgate_nfs::runtime::{ConnectionId, EnteredExport};
+use zgate_store::thread_shard;
 
 type Map<K, V> = HashMap<K, V, ahash::RandomState>;
 
-/// Number of counters of one export.
-const SHARDS: usize = 8;
+/// Number of counters of one export. There may be thousands of exports: some threads share
+/// one.
+const SHARDS: usize = 16;
 
 /// Load of one export, counted by several threads.
 type ExportLoad = [Load; SHARDS];
@@ -71,13 +73,11 @@ type UsedExports = Map<(u64, u32), Option<Arc<ExportLoad>>>;
 thread_local! {
     /// Counters of exports that this thread has used.
     static USED: RefCell<UsedExports> = RefCell::default();
-    /// Index of the thread's counters in an [`ExportLoad`].
-    static SHARD: Cell<usize> = Cell::new(next_shard());
 }
 
-fn next_shard() -> usize {
-    static THREADS: AtomicUsize = AtomicUsize::new(0);
-    THREADS.fetch_add(1, Ordering::Relaxed) % SHARDS
+/// Returns the index of the thread's counters in an [`ExportLoad`].
+fn shard() -> usize {
+    thread_shard() % SHARDS
 }
 
 impl Loads {
@@ -211,7 +211,7 @@ impl Tally<'_> {
     }
 
     fn begin_at(&self, number: u32) -> (u32, usize) {
-        let shard = SHARD.get();
+        let shard = shard();
         self.connection.loads.with_export(number, |export| export[shard].begin());
         (number, shard)
     }
@@ -220,8 +220,8 @@ impl Tally<'_> {
     pub(crate) fn finish(self, entered: Option<u32>, request: FinishedRequest) {
         self.connection.load.finish(request);
         if let Some(number) = entered {
-            let shard = SHARD.get();
-            self.connection.loads.with_export(number, |export| export[shard].finish(request));
+            let load = |export: &ExportLoad| export[shard()].finish(request);
+            self.connection.loads.with_export(number, load);
         }
     }
 }

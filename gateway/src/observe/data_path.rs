@@ -5,6 +5,7 @@
 //! Reading from a file into a buffer, `sendfile`, and the kernel's work on a
 //! socket are the transfer itself and not copies. Headers are not data.
 
+use super::sharded::Sharded;
 use std::sync::atomic::{AtomicU64, Ordering};
 use utoipa::ToSchema;
 
@@ -45,10 +46,14 @@ struct Cell {
     copied: AtomicU64,
 }
 
+/// The counters of one shard of the threads.
+#[derive(Debug, Default)]
+struct Cells([[Cell; DIRECTIONS.len()]; TRANSPORTS.len()]);
+
 /// The counters.
 #[derive(Debug, Default)]
 pub(crate) struct DataPath {
-    cells: [[Cell; DIRECTIONS.len()]; TRANSPORTS.len()],
+    cells: Sharded<Cells>,
 }
 
 /// Snapshot of one transport's counters in one direction.
@@ -70,7 +75,10 @@ impl DataPath {
         moved_bytes: usize,
         copied_bytes: usize,
     ) {
-        let cell = &self.cells[transport as usize][direction as usize];
+        if moved_bytes == 0 && copied_bytes == 0 {
+            return;
+        }
+        let cell = &self.cells.here().0[transport as usize][direction as usize];
         if moved_bytes > 0 {
             cell.moved.fetch_add(moved_bytes as u64, Ordering::Relaxed);
         }
@@ -84,12 +92,18 @@ impl DataPath {
         let mut figures = Vec::with_capacity(TRANSPORTS.len() * DIRECTIONS.len());
         for (transport, transport_name) in TRANSPORTS {
             for (direction, direction_name) in DIRECTIONS {
-                let cell = &self.cells[transport as usize][direction as usize];
+                let sum = |number: fn(&Cell) -> &AtomicU64| {
+                    let cell = |cells: &Cells| {
+                        let cell = &cells.0[transport as usize][direction as usize];
+                        number(cell).load(Ordering::Relaxed)
+                    };
+                    self.cells.sum(cell)
+                };
                 figures.push(DataFigures {
                     transport: transport_name,
                     direction: direction_name,
-                    moved_bytes: cell.moved.load(Ordering::Relaxed),
-                    copied_bytes: cell.copied.load(Ordering::Relaxed),
+                    moved_bytes: sum(|cell| &cell.moved),
+                    copied_bytes: sum(|cell| &cell.copied),
                 });
             }
         }

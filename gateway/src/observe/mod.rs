@@ -15,6 +15,7 @@ pub(crate) mod pool_metrics;
 pub(crate) mod pools;
 pub(crate) mod printable;
 pub(crate) mod process_metrics;
+pub(crate) mod sharded;
 pub(crate) mod text_format;
 
 pub(crate) use zgate_io::throttle;

@@ -54,6 +54,9 @@ pub(super) fn run_core(
     first: Option<First>,
     mut stopped: tokio::sync::watch::Receiver<bool>,
 ) -> bool {
+    // Cores ask at their start, one soon after the other: up to THREAD_SHARDS of them count in
+    // shards of their own.
+    let _ = zgate_store::thread_shard();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -6,7 +6,7 @@ use super::client_metrics;
 use super::shared::Shared;
 use crate::iscsi::luns::unit::Unit;
 use crate::iscsi::service::IscsiService;
-use crate::iscsi::stats::{FAILURES, STATUSES as STATUSES_OF_SCSI, UnitStats};
+use crate::iscsi::stats::{FAILURES, FamilyFigures, STATUSES as STATUSES_OF_SCSI, UnitStats};
 use crate::net::rdma::state::{RdmaPortal, RdmaState};
 use crate::nfs::gss::kerberos::Kerberos;
 use crate::observe::audit::{self, REFUSERS};
@@ -243,15 +243,12 @@ fn data_path(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
 
 /// Metrics of SCSI and iSCSI.
 fn block_service(page: &mut Page<'_>, block: &IscsiService) -> fmt::Result {
-    let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
     let mut samples = page.metric(SCSI_SECONDS)?;
     for (family, figures) in block.stats.families() {
-        let (buckets, seconds, _) = figures.load();
-        samples.times(("family", family.label()), &buckets, seconds)?;
+        samples.times(("family", family.label()), &figures.buckets, figures.seconds)?;
     }
     let mut samples = page.metric(SCSI_ERRORS)?;
-    for (family, figures) in block.stats.families() {
-        let (_, _, errors) = figures.load();
+    for (family, FamilyFigures { errors, .. }) in block.stats.families() {
         for ((_, status), count) in STATUSES_OF_SCSI.iter().zip(errors).filter(|one| one.1 > 0) {
             samples.add(&[("family", family.label()), ("status", status)], count)?;
         }
@@ -261,14 +258,15 @@ fn block_service(page: &mut Page<'_>, block: &IscsiService) -> fmt::Result {
     page.single(ISCSI_SESSIONS, sessions.len())?;
     let connections = sessions.iter().map(|live| live.connections().len()).sum::<usize>();
     page.single(ISCSI_CONNECTIONS, connections)?;
-    page.single(ISCSI_LOGINS, load(&block.stats.logins))?;
+    page.single(ISCSI_LOGINS, block.stats.logins.load(Ordering::Relaxed))?;
     let mut samples = page.metric(ISCSI_REFUSED)?;
     for (reason, count) in block.stats.refused() {
         samples.add(&[("reason", reason)], count)?;
     }
-    page.single(ISCSI_RECEIVED, load(&block.stats.received_bytes))?;
-    page.single(ISCSI_SENT, load(&block.stats.sent_bytes))?;
-    page.single(ISCSI_RUNNING, load(&block.stats.running_bytes))
+    let (received, sent) = block.stats.bytes();
+    page.single(ISCSI_RECEIVED, received)?;
+    page.single(ISCSI_SENT, sent)?;
+    page.single(ISCSI_RUNNING, block.stats.running_bytes())
 }
 
 /// Metrics of single logical units.

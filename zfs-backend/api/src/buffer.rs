@@ -4,18 +4,19 @@
 //! reference count, so that a reply can be sent while the reply cache or a
 //! second transport still holds it.
 
+mod pool;
+
+pub use pool::BufferPool;
+
 use bytes::{Bytes, BytesMut};
+use pool::Shard;
 use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Alignment of every buffer, in bytes; O_DIRECT needs it.
 pub const BUFFER_ALIGNMENT_BYTES: usize = 4096;
-
-/// The buffer sizes kept in a pool, in bytes, smallest first.
-const CLASS_BYTES: [usize; 6] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 
 /// Owner of a buffer's bytes.
 enum Storage {
@@ -92,7 +93,7 @@ pub struct AlignedBuf {
     storage: Storage,
     start: usize,
     len: usize,
-    home: Option<Arc<PoolInner>>,
+    home: Option<Arc<Shard>>,
 }
 
 impl AlignedBuf {
@@ -188,140 +189,6 @@ fn allocate(len: usize) -> (Storage, usize) {
     (Storage::Heap(storage), start)
 }
 
-/// One size class: the idle buffers as (storage, aligned start).
-type Idle = Mutex<Vec<(Storage, usize)>>;
-
-struct PoolInner {
-    classes: [Idle; CLASS_BYTES.len()],
-    idle_bytes: AtomicUsize,
-    max_idle_bytes: usize,
-    in_use_bytes: AtomicUsize,
-    arena: Option<Arena>,
-    /// Rest of the arena that has not been cut into buffers yet.
-    uncut: Mutex<&'static mut [u8]>,
-}
-
-impl PoolInner {
-    /// Cuts a buffer out of the arena.
-    fn cut(&self, class_bytes: usize) -> Option<(Storage, usize)> {
-        self.arena?;
-        let mut uncut = self.uncut.lock().unwrap_or_else(PoisonError::into_inner);
-        if uncut.len() < class_bytes {
-            return None;
-        }
-        let (piece, rest) = std::mem::take(&mut *uncut).split_at_mut(class_bytes);
-        *uncut = rest;
-        Some((Storage::Arena(piece), 0))
-    }
-
-    fn give_back(&self, storage: Storage, start: usize) {
-        let (class_bytes, stays) = match &storage {
-            Storage::Heap(bytes) => (bytes.len() - BUFFER_ALIGNMENT_BYTES, false),
-            Storage::Arena(bytes) => (bytes.len(), true),
-            // The memory belongs to no pool.
-            Storage::Lent(_) => return,
-        };
-        self.in_use_bytes.fetch_sub(class_bytes, Ordering::Relaxed);
-        let Some(class) = CLASS_BYTES.iter().position(|&bytes| bytes == class_bytes) else {
-            return;
-        };
-        let idle_bytes = self.idle_bytes.load(Ordering::Relaxed);
-        if !stays && idle_bytes + class_bytes > self.max_idle_bytes {
-            return;
-        }
-        self.idle_bytes.fetch_add(class_bytes, Ordering::Relaxed);
-        self.classes[class].lock().unwrap_or_else(PoisonError::into_inner).push((storage, start));
-    }
-}
-
-/// A pool of page-aligned buffers in six sizes from 4 KiB to 4 MiB. Cloning
-/// shares the pool. Taking a buffer never waits and never fails; the admission
-/// of requests bounds the memory that a peer may hold.
-#[derive(Clone)]
-pub struct BufferPool {
-    inner: Arc<PoolInner>,
-}
-
-impl fmt::Debug for BufferPool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BufferPool({} bytes in use)", self.in_use_bytes())
-    }
-}
-
-impl BufferPool {
-    /// Creates a pool that keeps at most `max_idle_bytes` of unused buffers.
-    #[must_use]
-    pub fn new(max_idle_bytes: usize) -> Self {
-        Self::build(max_idle_bytes, None, Default::default())
-    }
-
-    /// Creates a pool that cuts its buffers out of an arena while any of it is
-    /// left, and then behaves as [`BufferPool::new`].
-    #[must_use]
-    pub fn with_arena(max_idle_bytes: usize, memory: &'static mut [u8]) -> Self {
-        let start = memory.as_ptr().align_offset(BUFFER_ALIGNMENT_BYTES).min(memory.len());
-        let uncut = &mut memory[start..];
-        let arena = Arena { address: uncut.as_ptr() as usize, len: uncut.len() };
-        Self::build(max_idle_bytes, Some(arena), uncut)
-    }
-
-    fn build(max_idle_bytes: usize, arena: Option<Arena>, uncut: &'static mut [u8]) -> Self {
-        Self {
-            inner: Arc::new(PoolInner {
-                classes: Default::default(),
-                idle_bytes: AtomicUsize::new(0),
-                max_idle_bytes,
-                in_use_bytes: AtomicUsize::new(0),
-                arena,
-                uncut: Mutex::new(uncut),
-            }),
-        }
-    }
-
-    /// Returns the arena that buffers are cut from, if there is one.
-    #[must_use]
-    pub fn arena(&self) -> Option<Arena> {
-        self.inner.arena
-    }
-
-    /// Takes a buffer of exactly `len` usable bytes. Its content is unspecified
-    /// (zeros, or data of an earlier owner): overwrite it before sharing it.
-    #[must_use]
-    pub fn take(&self, len: usize) -> AlignedBuf {
-        let Some(class) = CLASS_BYTES.iter().position(|&bytes| bytes >= len) else {
-            return AlignedBuf::zeroed(len);
-        };
-        let class_bytes = CLASS_BYTES[class];
-        let idle = self.inner.classes[class].lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let (storage, start) = match idle {
-            Some(buffer) => {
-                self.inner.idle_bytes.fetch_sub(class_bytes, Ordering::Relaxed);
-                buffer
-            }
-            None => self.inner.cut(class_bytes).unwrap_or_else(|| allocate(class_bytes)),
-        };
-        self.inner.in_use_bytes.fetch_add(class_bytes, Ordering::Relaxed);
-        AlignedBuf { storage, start, len, home: Some(Arc::clone(&self.inner)) }
-    }
-
-    /// Frees unused buffers, except those of the arena.
-    pub fn free_idle(&self) {
-        for (class, bytes) in self.inner.classes.iter().zip(CLASS_BYTES) {
-            let mut idle = class.lock().unwrap_or_else(PoisonError::into_inner);
-            let before = idle.len();
-            idle.retain(|(storage, _)| matches!(storage, Storage::Arena(_)));
-            let freed = (before - idle.len()) * bytes;
-            self.inner.idle_bytes.fetch_sub(freed, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns the bytes of pool buffers in use now.
-    #[must_use]
-    pub fn in_use_bytes(&self) -> usize {
-        self.inner.in_use_bytes.load(Ordering::Relaxed)
-    }
-}
-
 /// Length in bytes from which passing a span to the transport is cheaper than a
 /// copy, if the bytes are in memory.
 pub const MIN_SPAN_BYTES: usize = 64 << 10;
@@ -387,62 +254,5 @@ mod tests {
         let memory = buffer.into_lent().unwrap();
         assert_eq!((&memory[..], memory.as_ptr()), (&b"xy56789"[..], address));
         assert!(AlignedBuf::zeroed(10).into_lent().is_err());
-    }
-
-    #[test]
-    fn buffers_are_aligned_and_reused() {
-        let pool = BufferPool::new(1 << 20);
-        let first = pool.take(5000);
-        assert_eq!(first.len(), 5000);
-        assert_eq!(first.as_ptr() as usize % BUFFER_ALIGNMENT_BYTES, 0);
-        let address = first.as_ptr();
-        assert_eq!(pool.in_use_bytes(), 16 << 10);
-        drop(first.into_bytes());
-        assert_eq!(pool.in_use_bytes(), 0);
-        assert_eq!(pool.take(16 << 10).as_ptr(), address);
-    }
-
-    #[test]
-    fn idle_memory_is_bounded() {
-        let pool = BufferPool::new(8 << 10);
-        let many: Vec<_> = (0..10).map(|_| pool.take(4096)).collect();
-        drop(many);
-        assert!(pool.inner.idle_bytes.load(Ordering::Relaxed) <= 8 << 10);
-    }
-
-    #[test]
-    fn unused_buffers_are_freed_and_counted() {
-        let pool = BufferPool::new(1 << 20);
-        let held = pool.take(4096);
-        drop([pool.take(4096), pool.take(65536)]);
-        assert!(pool.inner.idle_bytes.load(Ordering::Relaxed) > 0);
-        pool.free_idle();
-        assert_eq!(pool.inner.idle_bytes.load(Ordering::Relaxed), 0);
-        assert_eq!(pool.in_use_bytes(), 4096);
-        drop(held);
-    }
-
-    #[test]
-    fn an_arena_is_cut_up_once_and_used_for_ever() {
-        let pool = BufferPool::with_arena(0, vec![0; 44 << 10].leak());
-        let arena = pool.arena().unwrap();
-        let first = pool.take(10_000);
-        let second = pool.take(16 << 10);
-        assert!(arena.contains(&first) && arena.contains(&second));
-        assert_eq!(second.as_ptr() as usize % BUFFER_ALIGNMENT_BYTES, 0);
-        let heap = pool.take(16 << 10);
-        assert!(!arena.contains(&heap), "less is left");
-        assert!(arena.contains(&pool.take(4096)));
-        let address = first.as_ptr();
-        drop((first, heap));
-        assert_eq!(pool.take(16 << 10).as_ptr(), address);
-        assert_eq!(pool.in_use_bytes(), 16 << 10);
-    }
-
-    #[test]
-    fn a_buffer_above_the_largest_class_is_plain_memory() {
-        let pool = BufferPool::new(1 << 20);
-        assert_eq!(pool.take(5 << 20).len(), 5 << 20);
-        assert_eq!(pool.in_use_bytes(), 0);
     }
 }

@@ -12,6 +12,7 @@ mod forward;
 pub mod handle;
 mod host;
 mod host_places;
+mod thread_shard;
 
 pub use attr::{Attr, FileKind, SetAttr, SetTime, Timestamp};
 pub use block_store::BlockStore;
@@ -24,3 +25,4 @@ pub use file_store::{FileStore, StoreFuture};
 pub use handle::NodeHandle;
 pub use host::HostKey;
 pub use host_places::{HostPlace, HostPlaces};
+pub use thread_shard::{THREAD_SHARDS, thread_shard};

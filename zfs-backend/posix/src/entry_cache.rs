@@ -32,7 +32,9 @@ struct Slot {
     orphan: bool,
 }
 
+/// A part of the cache, on cache lines of its own.
 #[derive(Default)]
+#[repr(align(128))]
 struct Shard {
     slots: HashMap<NodeHandle, Slot>,
     /// Order in which slots are examined for eviction.

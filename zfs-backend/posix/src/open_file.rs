@@ -111,9 +111,12 @@ impl Drop for PosixFile {
         // Closing the last descriptor frees the file's space, and even a stat
         // may take long: then never on this thread.
         let gone = |entry: &Entry| syscall::stat(&entry.fd).is_ok_and(|stat| stat.stx_nlink == 0);
-        let tree = Arc::clone(&self.tree);
-        let engine = self.entry.mount.engine.clone();
-        if !may_close_here(&self.entry.mount) {
+        let is_here = may_close_here(&self.entry.mount);
+        if is_here && !gone(&self.entry) {
+            return;
+        }
+        let (tree, engine) = (Arc::clone(&self.tree), self.entry.mount.engine.clone());
+        if !is_here {
             // Until then the file system is in use.
             let freeing = tree.begin_freeing();
             // In its place the root, which the tree keeps: this thread closes nothing.
@@ -126,7 +129,7 @@ impl Drop for PosixFile {
                 drop((files, entry, tree));
                 drop(freeing);
             });
-        } else if gone(&self.entry) {
+        } else {
             let entry = Arc::clone(&self.entry);
             let freeing = tree.begin_freeing();
             let closing = (self.reader.take(), self.writer.take());

@@ -18,7 +18,6 @@ use bytes::Bytes;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use zgate_fabric::endpoint::Message as Arrived;
 use zgate_fabric::{EndpointEvent, QueueOptions, RemoteRead, RemoteSlice, RemoteWrite, SendPart};
@@ -181,8 +180,7 @@ impl IserWire {
         keeps_data: bool,
         initiator: &mut InitiatorConnection,
     ) -> Result<(), ConnectionEnd> {
-        let received = &initiator.block.stats.received_bytes;
-        received.fetch_add(arrived.bytes().len() as u64, Ordering::Relaxed);
+        initiator.block.stats.bytes_in(arrived.bytes().len());
         let message = match Message::decode(arrived.bytes()) {
             Ok(message) => message,
             Err(error) => return Err(initiator.framing_error(error)),
@@ -230,9 +228,9 @@ impl IserWire {
             Step::Read(read) => self.rdma_read(read, initiator),
             Step::Send { rdma_writes, message, invalidate } => {
                 let writes: Vec<_> = rdma_writes.into_iter().map(remote_write).collect();
-                let sent = writes.iter().map(|write| u64::from(write.to.len)).sum::<u64>()
-                    + message.iter().map(|piece| piece.len() as u64).sum::<u64>();
-                initiator.block.stats.sent_bytes.fetch_add(sent, Ordering::Relaxed);
+                let sent = writes.iter().map(|write| write.to.len as usize).sum::<usize>()
+                    + message.iter().map(|piece| piece.len()).sum::<usize>();
+                initiator.block.stats.bytes_out(sent);
                 let send = SendPart { gather: message, invalidate };
                 let endpoint = &mut self.endpoint;
                 // Responses follow while data of other commands is still in
@@ -283,8 +281,7 @@ fn count_copied(initiator: &InitiatorConnection, bytes: usize) {
 fn read_done(reading: Reading, mut buffers: Vec<AlignedBuf>, initiator: &mut InitiatorConnection) {
     let Reading { r2t, has_front } = reading;
     let Some(buffer) = buffers.pop() else { return };
-    let stats = &initiator.block.stats;
-    stats.received_bytes.fetch_add(r2t.desired_bytes.into(), Ordering::Relaxed);
+    initiator.block.stats.bytes_in(r2t.desired_bytes as usize);
     let data = buffer.into_bytes();
     let data = if has_front { Solicited::Front(data) } else { Solicited::Part(data) };
     let (handle, now) = (initiator.admitted.handle, initiator.block.now());

@@ -24,7 +24,6 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -142,7 +141,7 @@ impl Gateway for Target {
     }
 
     fn remains(&self) -> Vec<(&'static str, usize)> {
-        let running_bytes = self.iscsi.stats.running_bytes.load(Ordering::Relaxed) as usize;
+        let running_bytes = self.iscsi.stats.running_bytes() as usize;
         let sessions = self.iscsi.sessions().len();
         vec![("sessions", sessions), ("bytes of running commands", running_bytes)]
     }

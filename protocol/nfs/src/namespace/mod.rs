@@ -3,6 +3,7 @@
 
 pub mod absent;
 pub mod certificate;
+pub mod current;
 pub mod export;
 pub mod fh;
 pub mod flavor;
@@ -14,6 +15,7 @@ pub mod stable_names;
 
 pub use absent::AbsentExport;
 pub use certificate::CertificateRule;
+pub use current::{CurrentNamespace, HeldNamespace};
 pub use export::{Export, ExportId};
 pub use fh::FileHandle;
 pub use flavor::{Flavor, Flavors};

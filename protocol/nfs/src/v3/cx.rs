@@ -4,7 +4,7 @@ use super::guard::Change;
 use super::server::Server;
 use crate::changes::ChangeGuard;
 use crate::namespace::policy::Refusal;
-use crate::namespace::{Entry, Export, ExportId, FileHandle, IdView, Namespace};
+use crate::namespace::{Entry, Export, ExportId, FileHandle, HeldNamespace, IdView};
 use crate::runtime::Call;
 use std::sync::Arc;
 use zgate_nfs_wire::v3::{Attributes, Fh3, SetAttributes, Status, WccAttr, WccData};
@@ -17,7 +17,7 @@ pub struct Cx<'a> {
     /// The server.
     pub server: &'a Server,
     /// The exports at the start of the call.
-    pub namespace: Arc<Namespace>,
+    pub namespace: HeldNamespace,
     /// The RPC call.
     pub call: &'a Call,
 }
@@ -141,7 +141,7 @@ impl Cx<'_> {
     /// [`Status::Jukebox`].
     pub async fn before_read(&self, object: &Object) -> Result<(), Status> {
         let guard = &self.server.guard;
-        if guard.idle() || guard.before_read(self.call, &object.export, object.node).await {
+        if guard.before_read(self.call, &object.export, object.node).await {
             Ok(())
         } else {
             Err(Status::Jukebox)

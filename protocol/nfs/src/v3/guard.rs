@@ -27,7 +27,7 @@ pub enum Change {
 /// Called before NFSv3 accesses an object; implemented by the NFSv4 state.
 pub trait ConflictGuard: Send + Sync {
     /// True if no client holds any state: objects then need no look-up just for
-    /// the guard.
+    /// the guard of a change.
     fn idle(&self) -> bool;
 
     /// Begins a change of a name in the export, if no client could get a

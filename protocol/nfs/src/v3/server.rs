@@ -1,12 +1,12 @@
 //! The NFSv3 server: state shared by all calls.
 
 use super::guard::ConflictGuard;
-use crate::namespace::Namespace;
+use crate::namespace::HeldNamespace;
 use crate::write_verifier::WriteVerifier;
 use std::sync::Arc;
 
 /// Returns the current exports.
-pub type NamespaceSource = Arc<dyn Fn() -> Arc<Namespace> + Send + Sync>;
+pub type NamespaceSource = Arc<dyn Fn() -> HeldNamespace + Send + Sync>;
 
 /// The server.
 #[derive(Clone)]

@@ -6,6 +6,7 @@ use crate::runtime::Call;
 use crate::v3::guard::{BorrowingFuture, Change, ConflictGuard};
 use crate::v4::server::Server;
 use crate::v4::state::shares::IoAccess;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use zgate_nfs_wire::v4::Status;
 use zgate_store::NodeHandle;
@@ -15,6 +16,8 @@ use zgate_store::NodeHandle;
 #[derive(Default)]
 pub struct StateGuard {
     server: OnceLock<Weak<Server>>,
+    /// Set while any file has state of NFSv4 clients.
+    has_files: OnceLock<Arc<AtomicBool>>,
 }
 
 impl StateGuard {
@@ -22,6 +25,7 @@ impl StateGuard {
     pub fn connect(&self, server: &Arc<Server>) {
         // A second call would be a programming error; the first server stays.
         let _ = self.server.set(Arc::downgrade(server));
+        let _ = self.has_files.set(Arc::clone(&server.state.has_files));
     }
 
     fn server(&self) -> Option<Arc<Server>> {
@@ -36,12 +40,12 @@ impl StateGuard {
         }
         let modifies = access != Access::Read;
         let attempt = || {
-            let now = server.runtime.now().seconds();
-            if !state.foreign_access(&key, modifies, now) {
+            let (now, mut tables) = (server.runtime.now().seconds(), state.lock());
+            if !state.admits_foreign(&mut tables, &key, modifies, now) {
                 return Err(Status::Delay.into());
             }
-            let data = access.data();
-            data.map_or(Ok(()), |kind| Ok(state.check_anonymous(&key, kind, now)?))
+            let Some(kind) = access.data() else { return Ok(()) };
+            Ok(state.check_anonymous(&mut tables, &key, kind, now)?)
         };
         state.when_settled(&key, attempt).await.is_ok()
     }
@@ -109,6 +113,11 @@ impl ConflictGuard for StateGuard {
         export: &Export,
         node: NodeHandle,
     ) -> BorrowingFuture<'a, bool> {
+        // No lock: an open that enters the tables meanwhile is one that comes later. A change
+        // has to look at them, since a delegation may be granted meanwhile.
+        if !self.has_files.get().is_some_and(|any| any.load(Ordering::Acquire)) {
+            return Box::pin(std::future::ready(true));
+        }
         Box::pin(self.free(FileKey::of(export, &node), Access::Read))
     }
 }

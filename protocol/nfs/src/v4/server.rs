@@ -1,14 +1,14 @@
 //! One NFSv4 server: state shared by all COMPOUNDs.
 
-use crate::namespace::{ExportId, Namespace};
+use crate::namespace::{CurrentNamespace, ExportId, HeldNamespace, Namespace};
 use crate::runtime::{ConnectionId, Runtime};
 use crate::v4::state::State;
 use crate::v4::state::view::{ClientView, Holder, StateTotals};
 use crate::write_verifier::WriteVerifier;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use zgate_nfs_wire::v4::{OpNum, Status};
 
 /// Server identity (RFC 8881 §2.10.4). Servers with equal owner and scope are
@@ -94,7 +94,7 @@ pub struct Server {
     pub write_verifier: WriteVerifier,
     /// NFSv4.0 clients whose callback address is on another host, for the log.
     pub(crate) foreign_callbacks: ForeignCallbacks,
-    namespace: RwLock<Arc<Namespace>>,
+    namespace: CurrentNamespace,
     /// Number of replacements of the exports.
     replacements: AtomicU64,
 }
@@ -154,7 +154,7 @@ impl Server {
             runtime,
             observer,
             foreign_callbacks: ForeignCallbacks::default(),
-            namespace: RwLock::new(Arc::new(namespace)),
+            namespace: CurrentNamespace::new(namespace),
             replacements: AtomicU64::new(0),
         }
     }
@@ -175,19 +175,15 @@ impl Server {
 
     /// The current exports.
     #[must_use]
-    pub fn namespace(&self) -> Arc<Namespace> {
-        Arc::clone(&self.namespace.read().unwrap_or_else(PoisonError::into_inner))
+    pub fn namespace(&self) -> HeldNamespace {
+        self.namespace.get()
     }
 
     /// Replaces the exports; COMPOUNDs in progress keep the old ones. The open
     /// files of exports that were removed, or have another root now, are
     /// closed: their file systems can be unmounted.
     pub fn replace_namespace(&self, namespace: Namespace) {
-        let namespace = Arc::new(namespace);
-        let before = {
-            let mut current = self.namespace.write().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *current, Arc::clone(&namespace))
-        };
+        let (before, namespace) = self.namespace.replace(namespace);
         self.replacements.fetch_add(1, Ordering::Release);
         let now_seconds = self.runtime.now().seconds();
         self.state.close_vanished(&before, &namespace, now_seconds);

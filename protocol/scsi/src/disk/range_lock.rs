@@ -48,6 +48,12 @@ impl Inner {
             || (exclusive && self.shared.iter().any(hits))
             || self.queued.iter().any(|held| held.ticket < ticket && hits(held))
     }
+
+    /// Notes a sharer of the range, unless others keep it.
+    fn try_share(&mut self, range: BlockRange, ticket: u64) -> Option<()> {
+        let free = !self.blocked(range, false, ticket);
+        free.then(|| self.shared.push(Held { ticket, range }))
+    }
 }
 
 fn forget(list: &mut Vec<Held>, ticket: u64) {
@@ -74,15 +80,15 @@ pub(crate) struct RangeGuard<'a> {
 impl RangeLocks {
     /// Locks `range` together with other sharers.
     pub(crate) async fn share(&self, range: BlockRange) -> RangeGuard<'_> {
-        let ticket = self.lock().ticket();
+        let (ticket, shared) = {
+            let mut inner = self.lock();
+            let ticket = inner.ticket();
+            (ticket, inner.try_share(range, ticket))
+        };
         let guard = RangeGuard { locks: self, ticket };
-        self.released
-            .wait_for(|| {
-                let mut inner = self.lock();
-                let free = !inner.blocked(range, false, ticket);
-                free.then(|| inner.shared.push(Held { ticket, range }))
-            })
-            .await;
+        if shared.is_none() {
+            self.released.wait_for(|| self.lock().try_share(range, ticket)).await;
+        }
         guard
     }
 

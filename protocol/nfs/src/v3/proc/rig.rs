@@ -2,7 +2,9 @@
 
 use crate::changes::ChangeGuard;
 use crate::namespace::export::Versions;
-use crate::namespace::{AbsentExport, ClientRule, Export, ExportId, FileHandle, Namespace};
+use crate::namespace::{
+    AbsentExport, ClientRule, Export, ExportId, FileHandle, HeldNamespace, Namespace,
+};
 use crate::runtime::{Call, ConnectionId, Peer};
 use crate::v3::guard::{BorrowingFuture, Change, ConflictGuard, NoConflicts};
 use crate::v3::{NamespaceSource, Server};
@@ -116,8 +118,8 @@ pub(crate) fn an_export() -> Export {
 /// A source that always returns the same exports.
 pub(crate) fn source_of(exports: Vec<Export>) -> NamespaceSource {
     let exports = exports.into_iter().map(Arc::new).collect();
-    let namespace = Arc::new(Namespace::new(exports, 1).unwrap());
-    Arc::new(move || Arc::clone(&namespace))
+    let namespace = HeldNamespace::new(Namespace::new(exports, 1).unwrap());
+    Arc::new(move || namespace.clone())
 }
 
 /// The server and its only export.
@@ -148,16 +150,16 @@ impl Rig {
         let Export { id, pseudo_path, clients, tcp, rdma, .. } = an_export();
         let absent = AbsentExport { id, pseudo_path, clients, versions, tcp, rdma };
         let namespace = Namespace::new(Vec::new(), 1).unwrap().with_absent(vec![absent]).unwrap();
-        let namespace = Arc::new(namespace);
-        self.server.namespace = Arc::new(move || Arc::clone(&namespace));
+        let namespace = HeldNamespace::new(namespace);
+        self.server.namespace = Arc::new(move || namespace.clone());
         self
     }
 
     /// The same server before it knows any export.
     pub(crate) fn unknown(mut self) -> Self {
         let namespace = Namespace::new(Vec::new(), 1).unwrap().with_incomplete(true);
-        let namespace = Arc::new(namespace);
-        self.server.namespace = Arc::new(move || Arc::clone(&namespace));
+        let namespace = HeldNamespace::new(namespace);
+        self.server.namespace = Arc::new(move || namespace.clone());
         self
     }
 

@@ -31,6 +31,8 @@ impl Rule for DestroySession {
         let mut tables = state.lock();
         if let Some(client) = tables.clients.get_mut(&session.client) {
             client.sessions.retain(|s| s.id != args.session);
+            // Its back channel may have been the last one.
+            client.lease.note_news();
         }
         Ok(())
     }

@@ -54,10 +54,18 @@ impl Rule for Sequence {
     }
 }
 
+/// Flags for what the client must know. The tables, which all requests of all clients share,
+/// are looked at only after a change, and while there is something to tell.
 fn status_flags(cx: &Cx<'_>, session: &Session) -> u32 {
-    if !session.lease.wants_attention() {
-        return 0;
+    let Some(news) = session.news() else { return 0 };
+    let flags = flags_by_record(cx, session);
+    if flags == 0 {
+        session.note_nothing_told(news);
     }
+    flags
+}
+
+fn flags_by_record(cx: &Cx<'_>, session: &Session) -> u32 {
     let state = &cx.server.state;
     let mut tables = state.lock();
     let Some(client) = tables.clients.get_mut(&session.client) else { return 0 };

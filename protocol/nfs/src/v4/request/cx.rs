@@ -2,7 +2,7 @@
 
 use crate::changes::ChangeGuard;
 use crate::namespace::policy::Refusal;
-use crate::namespace::{Entry, Export, FileHandle, FileKey, Namespace, Object};
+use crate::namespace::{Entry, Export, FileHandle, FileKey, HeldNamespace, Object};
 use crate::patience::Patience;
 use crate::runtime::{Call, Now, Refused};
 use crate::v4::server::Server;
@@ -45,7 +45,7 @@ pub struct Cx<'a> {
     /// The server.
     pub server: &'a Server,
     /// The namespace at the start of the COMPOUND.
-    pub namespace: Arc<Namespace>,
+    pub namespace: HeldNamespace,
     /// The RPC call.
     pub call: &'a Call,
     /// Time of its arrival.

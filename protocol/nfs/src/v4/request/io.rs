@@ -167,8 +167,9 @@ async fn open_anonymous(
     let file = object.file_key();
     let caller = cx.session_client();
     let attempt = || {
-        state.recall_conflicting(&file, access.modifies(), caller, cx.now.seconds())?;
-        Ok(state.check_anonymous(&file, access, cx.now.seconds())?)
+        let (mut tables, now) = (state.lock(), cx.now.seconds());
+        state.recall_standing(&mut tables, &file, access.modifies(), caller, now)?;
+        Ok(state.check_anonymous(&mut tables, &file, access, now)?)
     };
     state.when_settled(&file, attempt).await.map_err(|no| no.status)?;
     let want = OpenAccess {

@@ -99,12 +99,12 @@ impl State {
         caller: Option<ClientId>,
         now_seconds: u64,
     ) -> Option<Question> {
-        let tables = self.lock();
         // The key costs a hash.
-        if tables.delegations.is_empty() {
+        let file = self.write_delegations.are_any().then(file)?;
+        if !self.write_delegations.may_be_of(&file.id) {
             return None;
         }
-        let file = file();
+        let tables = self.lock();
         // A client with an expired lease is not asked; it keeps the delegation
         // only by courtesy. Nor is one that has just not answered.
         let there = |client| {

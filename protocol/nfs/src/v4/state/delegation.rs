@@ -108,6 +108,9 @@ impl State {
             charge,
         };
         tables.delegations.insert(key, delegation);
+        if new.write {
+            self.write_delegations.enter(&file.id);
+        }
         Some(key)
     }
 
@@ -123,6 +126,9 @@ impl State {
     /// completed must end before the file is granted to others.
     pub(crate) fn remove_delegation(&self, tables: &mut Tables, key: StateKey, now_seconds: u64) {
         let Some(delegation) = tables.delegations.remove(&key) else { return };
+        if delegation.write {
+            self.write_delegations.leave(&delegation.file.id);
+        }
         delegation.recall.settle();
         self.index.remove(key);
         tables.recalled.remove(&key);
@@ -232,10 +238,15 @@ impl State {
         Ok(changing)
     }
 
-    /// Returns whether any delegation of the file conflicts with another
-    /// protocol's access; starts the recall.
-    pub fn foreign_access(&self, file: &FileKey, modifies: bool, now_seconds: u64) -> bool {
-        let mut tables = self.lock();
+    /// Returns whether no delegation of the file conflicts with another protocol's
+    /// access; starts the recall of those that do.
+    pub(crate) fn admits_foreign(
+        &self,
+        tables: &mut Tables,
+        file: &FileKey,
+        modifies: bool,
+        now_seconds: u64,
+    ) -> bool {
         let Some(state) = tables.files.get(&file.id) else { return true };
         let standing: Vec<(StateKey, ClientId)> = state
             .delegations
@@ -246,14 +257,14 @@ impl State {
             .collect();
         let mut free = true;
         for (key, holder) in standing {
-            if !self.give_up_if_expired(&mut tables, holder, now_seconds) {
+            if !self.give_up_if_expired(tables, holder, now_seconds) {
                 free = false;
-                self.begin_recall(&mut tables, key, now_seconds);
+                self.begin_recall(tables, key, now_seconds);
             } else if tables.removed_clients.contains_key(&holder) {
                 free = false;
             }
         }
-        free && Self::check_settled(&mut tables, file).is_ok()
+        free && Self::check_settled(tables, file).is_ok()
     }
 }
 

@@ -1,10 +1,11 @@
 //! State of the server: clients, sessions, opens, locks, delegations.
 //!
 //! The records are in [`crate::v4::tables`]. READ and WRITE take no global lock:
-//! they find their session and their open file in sharded tables. All other
-//! operations (OPEN, CLOSE, LOCK, EXCHANGE_ID, recalls, expiry) use [`Tables`]
-//! behind one mutex that is held for microseconds and never across an await. Files that
-//! they take from clients are closed after it ([`HeldTables`]).
+//! they find their session and their open file in sharded tables. Nor does GETATTR,
+//! unless the file may have a write delegation. All other operations (OPEN, CLOSE,
+//! LOCK, EXCHANGE_ID, recalls, expiry) use [`Tables`] behind one mutex that is held
+//! for microseconds and never across an await. Files that they take from clients are
+//! closed after it ([`HeldTables`]).
 
 pub mod client;
 pub mod copies;
@@ -34,16 +35,21 @@ use crate::v4::tables::ids::IdSource;
 use crate::v4::tables::index::IoIndex;
 use crate::v4::tables::quota::Hosts;
 use crate::v4::tables::session::SessionTable;
+use crate::v4::tables::write_delegations::WriteDelegations;
 use copies::CopyJobs;
 use grace::{Grace, GracePeriod};
 use records::ClientRecords;
 use recovery::RecoveryStore;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 /// All state of one server.
 pub struct State {
     pub(crate) runtime: Arc<dyn Runtime>,
     tables: Mutex<Tables>,
+    /// Set while any file has state; see [`HeldTables`].
+    pub(crate) has_files: Arc<AtomicBool>,
+    pub(crate) write_delegations: WriteDelegations,
     pub(crate) index: IoIndex,
     pub(crate) sessions: SessionTable,
     pub(crate) records: ClientRecords,
@@ -71,8 +77,11 @@ impl State {
     ) -> Self {
         let records = ClientRecords::new(recovery);
         let grace = Grace::new(records.load(), started_seconds, grace);
+        let secret = runtime.random();
         Self {
             tables: Mutex::new(Tables::default()),
+            has_files: Arc::default(),
+            write_delegations: WriteDelegations::new(secret),
             index: IoIndex::default(),
             sessions: SessionTable::default(),
             records,
@@ -81,7 +90,7 @@ impl State {
             lease_seconds,
             hosts: Default::default(),
             back: BackChannels::new(Arc::clone(&runtime)),
-            changes: Changes::new(runtime.random()),
+            changes: Changes::new(secret),
             copies: Default::default(),
             runtime,
         }
@@ -100,7 +109,8 @@ impl State {
     }
 
     pub(crate) fn lock(&self) -> HeldTables<'_> {
-        HeldTables::new(self.tables.lock().unwrap_or_else(PoisonError::into_inner))
+        let tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        HeldTables::new(tables, &self.has_files)
     }
 
     /// Returns whether somebody holds the tables at this moment, for tests of what must not

@@ -28,6 +28,7 @@ impl State {
             tables.expired_stateids.add_revoked(key, holder);
         } else {
             client.losses.add(key, Status::DelegRevoked);
+            client.lease.note_news();
         }
     }
 
@@ -49,6 +50,7 @@ impl State {
         let Some(holder) = self.take_delegation(tables, key, now_seconds) else { return };
         if let Some(client) = tables.clients.get_mut(&holder) {
             client.losses.add_with_export(key, Status::DelegRevoked);
+            client.lease.note_news();
         }
     }
 

@@ -71,17 +71,15 @@ impl State {
     /// reservation (RFC 8881 §9.1.2).
     pub(crate) fn check_anonymous(
         &self,
+        tables: &mut Tables,
         file: &FileKey,
         access: IoAccess,
         now_seconds: u64,
     ) -> Result<(), Status> {
-        let mut tables = self.lock();
         let wanted = if access.modifies() { ACCESS_WRITE } else { ACCESS_READ };
-        self.check_shares(&mut tables, file, wanted, 0, now_seconds).map_err(
-            |status| match status {
-                Status::ShareDenied => Status::Locked,
-                other => other,
-            },
-        )
+        self.check_shares(tables, file, wanted, 0, now_seconds).map_err(|status| match status {
+            Status::ShareDenied => Status::Locked,
+            other => other,
+        })
     }
 }

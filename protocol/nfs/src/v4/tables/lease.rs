@@ -12,6 +12,8 @@ pub struct Lease {
     running: AtomicU32,
     revoked: AtomicBool,
     attention: AtomicBool,
+    /// Number of changes that SEQUENCE may have to tell of.
+    news: AtomicU64,
 }
 
 impl Lease {
@@ -23,12 +25,16 @@ impl Lease {
             running: AtomicU32::new(0),
             revoked: AtomicBool::new(false),
             attention: AtomicBool::new(false),
+            news: AtomicU64::new(0),
         }
     }
 
     /// Renews the lease.
     pub fn renew(&self, now_seconds: u64) {
-        self.renewed_seconds.fetch_max(now_seconds, Ordering::Relaxed);
+        // Mostly another request has renewed it in the same second: nothing is written then.
+        if self.renewed_seconds() < now_seconds {
+            self.renewed_seconds.fetch_max(now_seconds, Ordering::Relaxed);
+        }
     }
 
     /// Time of the last renewal.
@@ -70,16 +76,23 @@ impl Lease {
         self.revoked.load(Ordering::Acquire)
     }
 
-    /// Makes SEQUENCE check the client's record for changes: it holds
-    /// delegations, or lost state or a back channel.
+    /// Makes SEQUENCE check the client's record for changes from now on: it holds
+    /// delegations, or lost state or a back channel. This is the first change.
     pub fn want_attention(&self) {
         self.attention.store(true, Ordering::Relaxed);
+        self.note_news();
     }
 
-    /// True if SEQUENCE must check the record.
+    /// Notes a change after which SEQUENCE may have something to tell. To be called behind
+    /// the change.
+    pub fn note_news(&self) {
+        self.news.fetch_add(1, Ordering::Release);
+    }
+
+    /// Number of these changes, if SEQUENCE checks the record at all.
     #[must_use]
-    pub fn wants_attention(&self) -> bool {
-        self.attention.load(Ordering::Relaxed)
+    pub fn news(&self) -> Option<u64> {
+        self.attention.load(Ordering::Relaxed).then(|| self.news.load(Ordering::Acquire))
     }
 }
 

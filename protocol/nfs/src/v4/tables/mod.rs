@@ -27,6 +27,7 @@ pub mod removed_client;
 pub mod reply_memory;
 pub mod session;
 pub mod shares;
+pub mod write_delegations;
 
 use crate::namespace::{ExportId, FileId, FileKey};
 use crate::runtime::Call;

@@ -73,6 +73,9 @@ pub struct Session {
     pub back_connections: Mutex<Vec<ConnectionId>>,
     /// A connection was bound to the back channel at some time.
     wants_back: AtomicBool,
+    /// Number of the client's news at which SEQUENCE had nothing to tell in this session, and
+    /// one more; 0: it has not looked yet.
+    nothing_told_at: AtomicU64,
 }
 
 /// Result of the slot check of SEQUENCE.
@@ -124,6 +127,7 @@ impl Session {
             connections: Mutex::default(),
             back_connections: Mutex::default(),
             wants_back: AtomicBool::new(false),
+            nothing_told_at: AtomicU64::new(0),
         }
     }
 
@@ -207,10 +211,13 @@ impl Session {
         if !bound.contains(&connection) {
             bound.push(connection);
         }
+        drop(bound);
+        // The connection may have ended meanwhile, and nothing unbinds it any more.
+        self.lease.note_news();
     }
 
-    /// Unbinds a closed connection. The loss of the last one of the back channel is
-    /// told by SEQUENCE.
+    /// Unbinds a closed connection. If the back channel had it, SEQUENCE looks whether there
+    /// is another one.
     pub fn unbind(&self, connection: ConnectionId) {
         self.connections
             .lock()
@@ -219,7 +226,8 @@ impl Session {
         let mut back = self.back_connections.lock().unwrap_or_else(PoisonError::into_inner);
         let before = back.len();
         back.retain(|c| *c != connection);
-        if back.is_empty() && before > 0 {
+        // Not only the last one: a connection that ended before it was bound stays in the list.
+        if back.len() < before {
             self.lease.want_attention();
         }
     }
@@ -229,6 +237,18 @@ impl Session {
     #[must_use]
     pub fn wants_back(&self) -> bool {
         self.wants_back.load(Ordering::Relaxed)
+    }
+
+    /// Number of the client's news, if SEQUENCE may have something to tell in this session. To
+    /// be read before SEQUENCE looks: what changes meanwhile is told by the next one.
+    #[must_use]
+    pub fn news(&self) -> Option<u64> {
+        self.lease.news().filter(|news| self.nothing_told_at.load(Ordering::Relaxed) != news + 1)
+    }
+
+    /// Notes that there was nothing to tell at this number of news.
+    pub fn note_nothing_told(&self, news: u64) {
+        self.nothing_told_at.store(news + 1, Ordering::Relaxed);
     }
 
     /// Connections for callbacks, newest first.
@@ -361,6 +381,37 @@ mod tests {
         assert!(buffer.is_unique());
         let Ok(SlotVerdict::Replay(kept)) = session.take(0, 1, true, 9) else { panic!() };
         assert_eq!(kept.flatten().unwrap()[..], [1, 1, 1, 1, 7]);
+    }
+
+    #[test]
+    fn sequence_looks_once_after_each_of_the_news() {
+        let (one, connection) = (session(), ConnectionId(7));
+        one.bind_back(connection);
+        assert_eq!(one.news(), None, "there is nothing to watch");
+        one.lease.want_attention();
+        let news = one.news().unwrap();
+        one.note_nothing_told(news);
+        assert_eq!(one.news(), None);
+        one.unbind(ConnectionId(8));
+        assert_eq!(one.news(), None, "it was none of the back channel");
+        one.unbind(connection);
+        assert!(one.news().is_some());
+        // An answer from before does not hide it.
+        one.note_nothing_told(news);
+        assert!(one.news().is_some());
+    }
+
+    #[test]
+    fn a_connection_that_ended_before_it_was_bound_hides_no_loss() {
+        let (one, ended, open) = (session(), ConnectionId(7), ConnectionId(8));
+        one.unbind(ended);
+        one.bind_back(ended);
+        one.bind_back(open);
+        one.lease.want_attention();
+        one.note_nothing_told(one.news().unwrap());
+        assert_eq!(one.news(), None);
+        one.unbind(open);
+        assert!(one.news().is_some());
     }
 
     #[test]

@@ -3,10 +3,12 @@
 use std::rc::Rc;
 use zgate_nfs_wire::v4::callback::CallbackOp;
 use zgate_nfs_wire::v4::op::BindConnToSession;
+use zgate_nfs_wire::v4::op::DestroySession;
 use zgate_nfs_wire::v4::op::FreeStateid;
 use zgate_nfs_wire::v4::op::Readdir;
 use zgate_nfs_wire::v4::op::TestStateid;
 use zgate_nfs_wire::v4::op::bind_conn_to_session;
+use zgate_nfs_wire::v4::op::destroy_session;
 use zgate_nfs_wire::v4::op::free_stateid;
 use zgate_nfs_wire::v4::op::open::{Claim, Delegated};
 use zgate_nfs_wire::v4::op::readdir;
@@ -517,6 +519,47 @@ fn a_lost_back_channel_is_told_until_there_is_another() {
         bind_back(&s.holder);
         assert_eq!(told_lost(&s.holder), 0);
         assert!(matches!(s.take(1).delegated, Delegated::Read { .. }));
+    }
+}
+
+/// SEQUENCE looks again after each change, also where it had nothing to tell before.
+#[test]
+fn a_holder_is_told_when_its_last_back_channel_goes() {
+    for minor in 1..=2 {
+        let s = Fixture::new(minor);
+        assert!(matches!(s.take(1).delegated, Delegated::Read { .. }));
+        assert_eq!((told_lost(&s.holder), told_lost(&s.holder)), (0, 0));
+        lose_connection(&s.holder);
+        let both = sequence::STATUS_CB_PATH_DOWN | sequence::STATUS_CB_PATH_DOWN_SESSION;
+        assert_eq!(told_lost(&s.holder), both);
+        bind_back(&s.holder);
+        assert_eq!((told_lost(&s.holder), told_lost(&s.holder)), (0, 0));
+        let session = s.holder.session.get();
+        s.holder.create_session(2, false).unwrap();
+        assert_eq!((told_lost(&s.holder), told_lost(&s.holder)), (0, 0));
+        let destroy = Ops::new().op::<DestroySession>(&destroy_session::Args { session });
+        s.holder.check("it had the back channel", destroy, Status::Ok);
+        assert_eq!(told_lost(&s.holder), sequence::STATUS_CB_PATH_DOWN);
+    }
+}
+
+/// BIND_CONN_TO_SESSION may run when its connection has ended: nothing unbinds it any more.
+#[test]
+fn a_back_channel_is_lost_also_beside_a_connection_that_was_bound_too_late() {
+    for minor in 1..=2 {
+        let s = Fixture::new(minor);
+        assert!(matches!(s.take(1).delegated, Delegated::Read { .. }));
+        let ended = s.holder.connection.get();
+        lose_connection(&s.holder);
+        let next = s.holder.connection.replace(ended);
+        bind_back(&s.holder);
+        s.holder.connection.set(next);
+        let both = sequence::STATUS_CB_PATH_DOWN | sequence::STATUS_CB_PATH_DOWN_SESSION;
+        assert_eq!(told_lost(&s.holder), both);
+        bind_back(&s.holder);
+        assert_eq!((told_lost(&s.holder), told_lost(&s.holder)), (0, 0));
+        lose_connection(&s.holder);
+        assert_eq!(told_lost(&s.holder), both);
     }
 }
 

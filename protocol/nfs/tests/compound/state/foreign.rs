@@ -210,6 +210,24 @@ fn share_reservations_hold_until_the_lease_is_over() {
     }
 }
 
+/// READ looks for share reservations from the first open file on, and while there is any.
+#[test]
+fn it_reads_what_no_open_denies_to_read() {
+    for minor in 0..=2 {
+        let harness = Harness::new();
+        let (a, b) = (harness.client("a", minor), harness.client("b", 2));
+        let root = a.export();
+        let fh = a.file(&root, "f", b"content");
+        for _ in 0..2 {
+            assert_eq!(call(&b, READ, &fh), 0, "nothing is open");
+            let denies = a.open(&OpenRequest::name(&root, "f").deny(1)).unwrap();
+            assert_eq!(call(&b, READ, &fh), JUKEBOX, "minor version {minor}");
+            a.close(&denies).unwrap();
+        }
+        assert_eq!(call(&b, READ, &fh), 0);
+    }
+}
+
 #[test]
 fn it_changes_nothing_while_others_may_reclaim() {
     for minor in 0..=2 {
