@@ -109,11 +109,8 @@ async fn an_unstage_that_waits_for_its_turn_ends_in_time_and_starts_nothing() {
 async fn a_stage_without_its_turn_says_nothing_about_its_portals() {
     let fixture = Fixture::new();
     fixture.tell(|machine| machine.record_work = Duration::from_secs(9));
-    let (first, second, third) = tokio::join!(
-        stage(&fixture, FIRST),
-        stage(&fixture, SECOND),
-        stage(&fixture, THIRD),
-    );
+    let (first, second, third) =
+        tokio::join!(stage(&fixture, FIRST), stage(&fixture, SECOND), stage(&fixture, THIRD),);
     first.and(second).unwrap();
     let refused = third.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
