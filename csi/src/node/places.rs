@@ -12,12 +12,12 @@ use tokio::time::{Instant, timeout_at};
 pub(super) struct Places {
     pub(super) free: Arc<Semaphore>,
     /// Those of commands that end what others wait for.
-    pub(super) endings: Arc<Semaphore>,
+    endings: Arc<Semaphore>,
 }
 
 /// Returns whether a command changes records of open-iscsi. One that is killed may leave the lock
 /// of them behind.
-fn is_of_records(program: &str, arguments: &[&str]) -> bool {
+fn changes_records(program: &str, arguments: &[&str]) -> bool {
     program == "iscsiadm" && arguments.contains(&"-o")
 }
 
@@ -27,7 +27,7 @@ fn is_ending(program: &str, arguments: &[&str]) -> bool {
     match program {
         // Those of records run one at a time: while one of them waited for a place, the end of a
         // session could not be completed.
-        "iscsiadm" => arguments.contains(&"--logout") || is_of_records(program, arguments),
+        "iscsiadm" => arguments.contains(&"--logout") || changes_records(program, arguments),
         "multipath" => arguments.contains(&"-f"),
         "multipathd" => arguments.contains(&"disablequeueing"),
         "umount" => arguments.iter().any(|argument| ["-f", "-l"].contains(argument)),
@@ -54,8 +54,8 @@ impl Places {
         if let Ok(permit) = Arc::clone(places).try_acquire_owned() {
             return Some((permit, false));
         }
-        let is_of_records = is_of_records(program, arguments);
-        let needed = if is_of_records { MIN_RECORDS_SECONDS } else { Duration::ZERO };
+        let changes_records = changes_records(program, arguments);
+        let needed = if changes_records { MIN_RECORDS_SECONDS } else { Duration::ZERO };
         let last = end.checked_sub(needed).unwrap_or(end);
         match timeout_at(last, Arc::clone(places).acquire_owned()).await {
             Ok(Ok(permit)) => Some((permit, true)),
@@ -92,7 +92,7 @@ mod tests {
         }
     }
 
-    /// Killed soon after its begin, it could leave the lock of the records behind.
+    /// Killed soon after its start, it could leave the lock of the records behind.
     #[tokio::test(start_paused = true)]
     async fn a_command_for_records_gets_no_place_that_comes_too_late_for_it() {
         let places = Places::new();
@@ -103,6 +103,7 @@ mod tests {
         assert!(places.take(("iscsiadm", delete), end).await.is_none());
         let rest = end.saturating_duration_since(Instant::now());
         assert!(rest + Duration::from_millis(10) > MIN_RECORDS_SECONDS, "{rest:?}");
+        assert!(rest <= MIN_RECORDS_SECONDS, "it waits as long as it can: {rest:?}");
         // Others may use all of their time.
         let log_out: &[&str] = &["-m", "node", "-T", "t", "--logout"];
         assert!(places.take(("iscsiadm", log_out), end).await.is_none());
