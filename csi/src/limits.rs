@@ -122,8 +122,8 @@ pub const FORGET_SECONDS: Duration = Duration::from_secs(4);
 pub const RECORDS_ATTEMPTS: u32 = 5;
 /// Pause between them.
 pub const RECORDS_PAUSE: Duration = Duration::from_millis(200);
-/// Shortest time with which a command for records is begun, be it late because of a wait for its
-/// place or a repetition. One that is killed may leave the lock of the records behind.
+/// Shortest time with which a command for records is started, also after a wait for its place or
+/// as a repetition. One that is killed may leave the lock of the records behind.
 pub const MIN_RECORDS_SECONDS: Duration = Duration::from_secs(2);
 const _: () = assert!(
     MIN_RECORDS_SECONDS.as_millis() + RECORDS_PAUSE.as_millis() < FORGET_SECONDS.as_millis(),
@@ -132,6 +132,9 @@ const _: () = assert!(
 /// Longest wait of a login for its turn at the records of open-iscsi, which the driver changes by
 /// one command at a time. The stage fails after it, and Kubernetes repeats it.
 pub const TURN_SECONDS: Duration = Duration::from_secs(60);
+/// Longest wait for a turn to remove the record of a portal that did not answer. The record stays
+/// until the unstage after it.
+pub const FORGET_TURN_SECONDS: Duration = Duration::from_secs(5);
 /// Longest time of a look at one local file.
 pub const FIND_SECONDS: Duration = Duration::from_secs(1);
 /// Longest time from the end of a child's limit until it is left behind: a
@@ -153,7 +156,7 @@ const _: () = assert!(
         < UNSTAGE_SECONDS.as_millis(),
     "the attempts for a disk end within the time of an unstage; NFS has two that are forced, and no session"
 );
-/// Time from the begin of an unstage after which what is left of a multipath device is left to the
+/// Time from the start of an unstage after which what is left of a multipath device is left to the
 /// next stage.
 pub const LAST_REMOVAL_SECONDS: Duration = Duration::from_secs(25);
 /// Pause between attempts to remove it.
@@ -168,7 +171,7 @@ const _: () = assert!(
         < UNSTAGE_SECONDS.as_millis(),
     "the last attempt ends within the time of an unstage"
 );
-/// Time from the begin of an unstage after which it waits no longer for its turn at the records of
+/// Time from the start of an unstage after which it waits no longer for its turn at the records of
 /// open-iscsi. Of 100 unstages at once on a slow node, those that have had none by then fail, and
 /// Kubernetes repeats them: nothing but the record is left to do.
 pub const LAST_TURN_SECONDS: Duration = Duration::from_secs(24);

@@ -8,10 +8,10 @@ use super::probes::{NoPlace, Probes};
 use super::record::DiskRecord;
 use super::stats::Condition;
 use crate::limits::{
-    BRIEF_USE_SECONDS, COMMAND_SECONDS, DISK_SECONDS, GROWTH_SECONDS, LAST_REMOVAL_SECONDS,
-    LAST_TURN_SECONDS, LOGIN_ATTEMPTS, LOGIN_PAUSE, LOGIN_SECONDS, LOGOUT_SECONDS,
-    MULTIPATH_FAIL_SECONDS, MULTIPATH_REMOVE_SECONDS, MULTIPATH_SECONDS, POLL_PAUSE, REMOVAL_PAUSE,
-    STATS_SECONDS, TURN_SECONDS,
+    BRIEF_USE_SECONDS, COMMAND_SECONDS, DISK_SECONDS, FORGET_TURN_SECONDS, GROWTH_SECONDS,
+    LAST_REMOVAL_SECONDS, LAST_TURN_SECONDS, LOGIN_ATTEMPTS, LOGIN_PAUSE, LOGIN_SECONDS,
+    LOGOUT_SECONDS, MULTIPATH_FAIL_SECONDS, MULTIPATH_REMOVE_SECONDS, MULTIPATH_SECONDS, POLL_PAUSE,
+    REMOVAL_PAUSE, STATS_SECONDS, TURN_SECONDS,
 };
 use crate::publication::{NodePortal, Publication};
 use std::time::Duration;
@@ -53,8 +53,11 @@ pub(super) async fn attach(
         for portal in &portals {
             match login(node, target, portal).await {
                 Ok(()) => sessions += 1,
-                // It says nothing about the portal, without which the disk would have a path less.
-                Err(error @ HostError::NoTurn { .. }) => return Err(ours("no login", &error)),
+                // These say nothing about the portal. Without it the disk would have one path less,
+                // or come over the next transport.
+                Err(error @ (HostError::NoTurn { .. } | HostError::Stuck)) => {
+                    return Err(ours("no login", &error));
+                }
                 Err(error) => {
                     tracing::warn!(target, portal = portal.authority(), %error, "no login");
                     reasons.push(format!("{}: {error}", portal.authority()));
@@ -113,11 +116,12 @@ async fn keeps_commands(host: &dyn Host, device: &str) -> bool {
     false
 }
 
-/// Removes the record of a portal that did not answer, so that nobody goes on trying.
+/// Removes the record of a portal that did not answer, so that nobody goes on trying. While many
+/// others change records it stays: the next portal is not to wait for that.
 async fn forget(node: &Node, target: &str, portal: &NodePortal) {
     let (authority, interface) = (portal.authority(), interface(portal.transport));
     let record = ["-m", "node", "-T", target, "-p", &authority, "-I", interface];
-    let last_turn = Instant::now() + TURN_SECONDS;
+    let last_turn = Instant::now() + FORGET_TURN_SECONDS;
     if let Err(error) = node.record_turns.delete(&*node.host, &record, last_turn).await {
         tracing::info!(target, %error, "the record of a portal stays until the unstage");
     }
@@ -148,7 +152,7 @@ async fn login(node: &Node, target: &str, portal: &NodePortal) -> Result<(), Hos
         match host.run("iscsiadm", &with(&["--login"]), LOGIN_SECONDS).await {
             Err(error) if error.status() == Some(SESSION_EXISTS) => return Ok(()),
             // A gateway that has just started refuses for a moment (status 8, 19). A record that
-            // another one's unstage removes meanwhile makes it fail, also after the login (6).
+            // another volume's unstage removes meanwhile makes it fail, also after the login (6).
             Err(error) if error.status().is_some() && attempt < LOGIN_ATTEMPTS => {
                 tracing::info!(target, %error, attempt, "login again");
                 attempt += 1;

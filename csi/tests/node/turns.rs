@@ -3,6 +3,7 @@
 
 use super::*;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 /// Volumes and their staging paths.
 const FIRST: (&str, &str) = (VOLUME, "staging");
@@ -61,6 +62,17 @@ async fn one_command_for_records_runs_at_a_time() {
     assert_eq!((most_at_once(&fixture), fixture.records()), (1, 0));
 }
 
+/// Its command would be killed with the call, also with the lock.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_its_caller_gives_up_ends_its_turn_by_itself() {
+    let fixture = Fixture::new();
+    fixture.tell(|machine| machine.record_work = Duration::from_secs(5));
+    assert!(timeout(Duration::from_secs(7), stage(&fixture, FIRST)).await.is_err());
+    stage(&fixture, SECOND).await.unwrap();
+    assert_eq!((fixture.count("-o update"), fixture.count("--login")), (6, 2));
+    assert_eq!(most_at_once(&fixture), 1);
+}
+
 /// It would be killed at any moment, also with the lock.
 #[tokio::test(start_paused = true)]
 async fn a_command_for_records_is_not_repeated_without_time_for_it() {
@@ -110,7 +122,7 @@ async fn a_stage_without_its_turn_says_nothing_about_its_portals() {
     let fixture = Fixture::new();
     fixture.tell(|machine| machine.record_work = Duration::from_secs(9));
     let (first, second, third) =
-        tokio::join!(stage(&fixture, FIRST), stage(&fixture, SECOND), stage(&fixture, THIRD),);
+        tokio::join!(stage(&fixture, FIRST), stage(&fixture, SECOND), stage(&fixture, THIRD));
     first.and(second).unwrap();
     let refused = third.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
@@ -118,6 +130,23 @@ async fn a_stage_without_its_turn_says_nothing_about_its_portals() {
     assert_eq!((fixture.count("-o new"), fixture.count("-I default")), (2, 0));
     stage(&fixture, THIRD).await.unwrap();
     assert_eq!(most_at_once(&fixture), 1);
+}
+
+/// The login to the next portal does not wait for that for long.
+#[tokio::test(start_paused = true)]
+async fn the_record_of_a_dead_portal_stays_while_others_have_their_turns() {
+    let fixture = Fixture::new();
+    fixture.tell(|machine| {
+        (machine.record_work, machine.down) = (Duration::from_secs(8), Some("10.0.0.9:20049"));
+    });
+    let (first, second) = tokio::join!(stage(&fixture, FIRST), stage(&fixture, SECOND));
+    first.and(second).unwrap();
+    assert_eq!((fixture.count("-o delete"), most_at_once(&fixture)), (0, 1));
+    fixture.tell(|machine| machine.record_work = Duration::ZERO);
+    unstage(&fixture, FIRST).await.unwrap();
+    // One of a portal that is down is removed where nobody waits.
+    stage(&fixture, FIRST).await.unwrap();
+    assert_eq!(fixture.count("-o delete"), 2);
 }
 
 /// As when a node is drained.
