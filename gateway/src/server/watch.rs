@@ -261,7 +261,7 @@ impl Runner {
             return wanted;
         }
         tracing::debug!(change = ?heard.change, "datasets may have changed");
-        Some(Wanted::again(wanted, heard.since()))
+        Some(Wanted::again(wanted, heard.since(&self.follow.searches)))
     }
 
     /// Returns whether a change may affect what is served.
@@ -270,7 +270,7 @@ impl Runner {
             Change::Event(event) => {
                 let concerns = event.concerns_datasets();
                 // Mounts have other names then, and nothing else tells of it.
-                if concerns && event.operation.as_deref() == Some("rename") {
+                if concerns && event.is_rename() {
                     self.announcer.look_at_mounts();
                 }
                 concerns

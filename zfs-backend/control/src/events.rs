@@ -90,6 +90,12 @@ impl Event {
         self.class == "sysevent.fs.zfs.history_event"
     }
 
+    /// Returns whether a dataset or a snapshot got another name.
+    #[must_use]
+    pub fn is_rename(&self) -> bool {
+        self.operation.as_deref() == Some("rename")
+    }
+
     /// Returns number and time of the event; none if ZFS has not told both.
     #[must_use]
     pub fn stamp(&self) -> Option<Stamp> {
@@ -228,6 +234,7 @@ Nov 21 2026 10:20:31.1\tereport.fs.zfs.checksum
         assert!(export.concerns_datasets() && export.concerns_pools());
         assert_eq!((export.pool.as_deref(), export.stamp()), (Some("lab"), None));
         assert!(rename.is_in_effect() && !export.is_in_effect());
+        assert!(rename.is_rename() && !snapshot.is_rename());
         assert!(!snapshot.concerns_datasets());
         assert!(!checksum.concerns_datasets());
     }

@@ -1,7 +1,7 @@
 //! Changes on their way to the thread that follows datasets.
 
 use crate::server::reconcile::Reconciler;
-use crate::server::searches::Asked;
+use crate::server::searches::{Asked, Searches};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use zgate_control::watch::Change;
@@ -16,14 +16,18 @@ pub(super) struct Heard {
 
 impl Heard {
     /// Returns the place of those who are answered by the same searches as this change; none if
-    /// only a search that begins after a pause shows it for certain.
-    pub(super) fn since(&self) -> Option<Asked> {
-        let is_in_effect = match &self.change {
-            Change::Event(event) => event.is_in_effect(),
-            Change::Mounts => true,
-            Change::Replaced(_) | Change::Restarted => false,
-        };
-        is_in_effect.then_some(self.asked)
+    /// only a search that begins after a pause shows it for certain. Called after the look at the
+    /// mount table that the change may call for.
+    pub(super) fn since(&self, searches: &Searches) -> Option<Asked> {
+        match &self.change {
+            Change::Event(event) if !event.is_in_effect() => None,
+            // The look may have found a mount that came after this change and after a search for
+            // it. What reports that mount then finds nothing new.
+            Change::Event(event) if event.is_rename() => Some(searches.ask()),
+            Change::Mounts => Some(searches.ask()),
+            Change::Event(_) => Some(self.asked),
+            Change::Replaced(_) | Change::Restarted => None,
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::nfs::tcp::tests::gateway_with;
+use crate::server::mount_table::MountTable;
 use crate::server::volumes::serving::{LiveServing, Serving};
 use crate::server::volumes::tests::PARENT;
 use std::path::Path;
@@ -12,6 +13,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 use zgate_control::events::Event;
 use zgate_control::volume::model::Model;
 use zgate_control::{DatasetName, Discovery, Tool, ToolError};
+use zgate_io::mountinfo::MountLine;
 
 /// Time limit for expected events.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -56,6 +58,8 @@ struct Rig {
     runner: Runner,
     changes: Changes,
     happened: Receiver<Heard>,
+    /// The mount table as the next look reads it.
+    mounts: Arc<Mutex<String>>,
 }
 
 impl Rig {
@@ -75,9 +79,10 @@ impl Rig {
         tool.searches.store(0, Ordering::SeqCst);
         let serving = LiveServing::new(&gateway, &follow);
         let (changes, happened) = Changes::new(&follow);
-        let announcer = Arc::new(Announcer::new(&gateway));
+        let mounts = Arc::default();
+        let announcer = Arc::new(Announcer::reading(&gateway, table_of(&mounts)));
         let runner = Runner::new(&follow, &gateway, announcer, changes.clone());
-        Self { tool, follow, serving, runner, changes, happened }
+        Self { tool, follow, serving, runner, changes, happened, mounts }
     }
 
     fn searches(&self) -> usize {
@@ -94,6 +99,11 @@ impl Rig {
         let ((begins, begun), (end, ends)) = (channel(), channel());
         *self.tool.hangs.lock().unwrap() = Some((begins, ends));
         (end, begun)
+    }
+
+    fn mount(&self, name: &str) {
+        let line = format!("1 1 0:9 / /mnt/{name} rw - zfs {PARENT}/{name} rw\n");
+        self.mounts.lock().unwrap().push_str(&line);
     }
 
     /// Lets the thread that follows datasets hear of what was reported; returns the search that
@@ -113,14 +123,28 @@ fn volume() -> DatasetName {
     format!("{PARENT}/a").parse().unwrap()
 }
 
-fn granted() -> Change {
+/// A mount table of these lines.
+fn table_of(lines: &Arc<Mutex<String>>) -> Arc<MountTable> {
+    let lines = Arc::clone(lines);
+    let reader = move || -> io::Result<Vec<MountLine>> {
+        Ok(zgate_io::mountinfo::parse(lines.lock().unwrap().as_bytes()))
+    };
+    Arc::new(MountTable::with(Arc::new(reader), LIMIT))
+}
+
+/// The event of an operation on the volume.
+fn event(operation: &str, detail: &str) -> Change {
     Change::Event(Event {
         class: "sysevent.fs.zfs.history_event".to_owned(),
-        operation: Some("set".to_owned()),
+        operation: Some(operation.to_owned()),
         dataset: Some(volume().to_string()),
-        detail: Some("zgate:access:n1=rw".to_owned()),
+        detail: Some(detail.to_owned()),
         ..Event::default()
     })
+}
+
+fn granted() -> Change {
+    event("set", "zgate:access:n1=rw")
 }
 
 /// Begins many requests, and reports as many events; returns when all wait for a search.
@@ -198,6 +222,31 @@ fn a_search_covers_what_was_reported_before_but_not_what_takes_effect_later() {
         rig.search(wanted);
         assert_eq!(rig.searches(), 3 + 2 * number);
     }
+}
+
+#[test]
+fn a_mount_that_came_after_a_search_is_searched_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rig = Rig::new(dir.path());
+    let renamed = event("rename", "-> tank/k8s/b");
+    for (earlier, mounted) in [(Change::Mounts, "a"), (renamed, "b")] {
+        let before = rig.searches();
+        rig.changes.send(earlier);
+        rig.apply().unwrap();
+        rig.mount(mounted);
+        rig.changes.send(Change::Mounts);
+        let wanted = rig.hear();
+        rig.search(wanted);
+        assert_eq!(rig.searches(), before + 2, "{mounted}");
+    }
+    // A search that began after the look has seen what the look has.
+    let before = rig.searches();
+    rig.mount("c");
+    rig.changes.send(Change::Mounts);
+    let wanted = rig.hear();
+    rig.apply().unwrap();
+    rig.search(wanted);
+    assert_eq!(rig.searches(), before + 1);
 }
 
 #[test]
