@@ -23,6 +23,11 @@ pub(super) struct Scanned {
 }
 
 impl Scanned {
+    /// Returns whether what all pools have now is in effect, but for devices that come later.
+    fn is_complete(&self) -> bool {
+        self.late.is_empty() && self.zvols.is_none()
+    }
+
     /// Requires that what a pool has now is in effect.
     ///
     /// # Errors
@@ -61,7 +66,9 @@ struct State {
     asked: Asked,
     /// Set while one of them searches, or waits until it may.
     is_running: bool,
-    /// The last search that has ended; none before the first.
+    /// Number of searches that have ended.
+    ended: u64,
+    /// The last of them; none before the first.
     last: Option<Ended>,
 }
 
@@ -79,6 +86,13 @@ struct Ended {
     outcome: Outcome,
 }
 
+impl Ended {
+    /// Returns whether it needs no repetition for those who come later.
+    fn is_complete(&self) -> bool {
+        self.outcome.as_ref().is_ok_and(|scanned| scanned.is_complete())
+    }
+}
+
 impl Searches {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -90,10 +104,10 @@ impl Searches {
         self.lock().ask()
     }
 
-    /// Returns the result of a search that began after `asked`, or after this call: of one that
-    /// has ended, unless it failed before this call, else of the next one, which one of those
-    /// who wait runs by `search` while it holds `changing`. Waits for one search that runs and
-    /// one more.
+    /// Returns the result of a search that began after `asked`, or, without it, after this call:
+    /// of the last one, unless it ended before this call and failed or left something out, else
+    /// of the next one, which one of those who wait runs by `search` while it holds `changing`.
+    /// Waits for one search that runs and one more.
     ///
     /// # Errors
     /// The error of that search, for all who waited for it.
@@ -115,10 +129,11 @@ impl Searches {
     fn outcome_or_turn(&self, asked: Option<Asked>) -> Result<Outcome, Turn<'_>> {
         let mut state = self.lock();
         let asked = asked.unwrap_or_else(|| state.ask());
-        let mut has_waited = false;
+        let ended_before = state.ended;
         loop {
             let last = state.last.as_ref().filter(|last| last.covers >= asked);
-            if let Some(last) = last.filter(|last| has_waited || last.outcome.is_ok()) {
+            let is_new = state.ended != ended_before;
+            if let Some(last) = last.filter(|last| is_new || last.is_complete()) {
                 return Ok(last.outcome.clone());
             }
             if !state.is_running {
@@ -126,7 +141,6 @@ impl Searches {
                 return Err(Turn(self));
             }
             state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
-            has_waited = true;
         }
     }
 
@@ -150,7 +164,9 @@ impl Turn<'_> {
         // Now: who asked while a reload kept `changing` does not wait for another search.
         let covers = self.0.lock().asked;
         let outcome = search().map(Arc::new).map_err(Arc::new);
-        self.0.lock().last = Some(Ended { covers, outcome: outcome.clone() });
+        let mut state = self.0.lock();
+        state.ended += 1;
+        state.last = Some(Ended { covers, outcome: outcome.clone() });
         outcome
     }
 }
@@ -198,6 +214,22 @@ mod tests {
         let said = searches.since(Some(asked), &changing, || failed("no such pool")).unwrap_err();
         assert_eq!(said.to_string(), "no such pool");
         searches.since(Some(asked), &changing, || Ok(Scanned::default())).unwrap();
+    }
+
+    #[test]
+    fn a_search_that_left_something_out_is_repeated_for_who_comes_later() {
+        let (searches, changing) = (Searches::default(), Mutex::default());
+        let asked = searches.ask();
+        let search = |result| searches.since(Some(asked), &changing, || Ok(result)).unwrap();
+        let pool: PoolName = "tank".parse().unwrap();
+        let late = search(Scanned { late: [pool.clone()].into(), ..Scanned::default() });
+        assert!(late.require(&pool).is_err());
+        let zvols = Some(io::Error::other("no numbers"));
+        let without_zvols = search(Scanned { zvols, ..Scanned::default() });
+        assert!(without_zvols.require(&pool).is_ok() && without_zvols.require_zvols().is_err());
+        assert!(search(Scanned::default()).require_zvols().is_ok());
+        let another = Scanned { pending: true, ..Scanned::default() };
+        assert!(!search(another).pending, "the one before was enough");
     }
 
     #[test]
