@@ -4,6 +4,7 @@
 //! for each detail, then an empty line. Before the first event behind a gap comes a line
 //! `dropped N events`.
 
+use crate::volume::KEPT_PROPERTIES;
 use serde::Serialize;
 
 /// Longest class or value kept, in bytes; longer ones are cut.
@@ -52,17 +53,6 @@ const HARMLESS: [&str; 9] = [
     "scan done",
     "trim",
     "initialize",
-];
-
-/// Properties that [`crate::volume`] keeps for itself: they decide neither what is served nor to
-/// whom.
-const KEPT_PROPERTIES: [&str; 6] = [
-    "zgate:pending",
-    "zgate:size",
-    "zgate:snapshot",
-    "zgate:source",
-    "zgate:temporary",
-    "zgate:unconfirmed",
 ];
 
 impl Event {
