@@ -72,12 +72,13 @@ impl Event {
         }
     }
 
-    /// Returns whether a command that is run from now on shows the change. What is written to
-    /// the history of a pool comes from the transaction that makes the change, behind whose lock
-    /// `zfs list` waits; the event of an export, though, comes before the pool is gone.
+    /// Returns whether a command that is run from now on shows the change. What the history says
+    /// of a dataset comes from the transaction that changes it, behind whose lock `zfs list` waits
+    /// (`dsl_sync_task_sync`). That of a pool may come earlier, as during an import, and the event
+    /// of an export comes before the pool is gone.
     #[must_use]
     pub fn is_in_effect(&self) -> bool {
-        self.class == "sysevent.fs.zfs.history_event"
+        self.class == "sysevent.fs.zfs.history_event" && self.dataset.is_some()
     }
 
     /// Returns whether a dataset or a snapshot got another name.
@@ -248,7 +249,8 @@ Nov 21 2026 10:20:31.1\tereport.fs.zfs.checksum
         let confirmed = event("inherit", Some("lab/a"), Some("zgate:unconfirmed="));
         assert!(!confirmed.concerns_datasets() && confirmed.is_in_effect());
         // Of a pool, of a dataset that is renamed, and without detail.
-        assert!(event("set", None, Some("org.example:a=b")).concerns_datasets());
+        let of_pool = event("set", None, Some("org.example:a=b"));
+        assert!(of_pool.concerns_datasets() && !of_pool.is_in_effect());
         assert!(event("rename", Some("lab/a"), Some("org.example:a=b")).concerns_datasets());
         assert!(event("inherit", Some("lab/a"), None).concerns_datasets());
     }
