@@ -118,11 +118,11 @@ pub(crate) const FLUSH_PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const RESIZE_PATIENCE: Duration = Duration::from_secs(5);
 /// Interval at which a logical unit's device or file is checked for changes.
 pub(crate) const WATCH_INTERVAL: Duration = Duration::from_secs(5);
-/// Interval at which the space behind a thin logical unit is queried, of zvols for all of a pool
-/// at once.
+/// Interval at which the space behind a thin logical unit is queried; for zvols, one query tells
+/// it for all of a pool.
 pub(crate) const SPACE_INTERVAL: Duration = Duration::from_secs(30);
-/// Least time between two of these queries of a pool: zvols that are opened one after the other,
-/// or get a new size, share them.
+/// Least time between two queries of a pool: zvols that are opened one after the other, or get a
+/// new size, share them.
 pub(crate) const SPACE_LEAST_INTERVAL: Duration = Duration::from_secs(1);
 /// Least duration of background work on a whole disk in seconds, so that
 /// initiators can follow its progress, as on a mechanical disk.
