@@ -42,3 +42,14 @@ pub use rollback::roll_back;
 pub use snapshot::{
     VolumeSnapshot, delete_snapshot, group_snapshot, snapshot, snapshots, snapshots_of,
 };
+
+/// User properties of volumes and snapshots that only requests read: they decide neither what is
+/// served nor to whom.
+pub(crate) const KEPT_PROPERTIES: [&str; 6] = [
+    record::PENDING,
+    record::SOURCE,
+    record::UNCONFIRMED,
+    snapshot::SIZE,
+    snapshot::SNAPSHOT,
+    snapshot::TEMPORARY,
+];
