@@ -119,9 +119,9 @@ pub(crate) const RESIZE_PATIENCE: Duration = Duration::from_secs(5);
 /// Interval at which a logical unit's device or file is checked for changes.
 pub(crate) const WATCH_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval at which the space behind a thin logical unit is queried; for zvols, one query tells
-/// it for all of a pool.
+/// it for all below a dataset.
 pub(crate) const SPACE_INTERVAL: Duration = Duration::from_secs(30);
-/// Least time between two queries of a pool: zvols that are opened one after the other, or get a
+/// Least time between two of these queries: zvols that are opened one after the other, or get a
 /// new size, share them.
 pub(crate) const SPACE_LEAST_INTERVAL: Duration = Duration::from_secs(1);
 /// Least duration of background work on a whole disk in seconds, so that

@@ -1,4 +1,4 @@
-//! The space behind thin zvols. One command of `zfs` tells it for all zvols of a pool.
+//! The space behind thin zvols. One command of `zfs` tells it for all zvols below a dataset.
 
 use crate::iscsi::limits::SPACE_LEAST_INTERVAL;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 use zgate_block::SpaceBelow;
-use zgate_control::{DatasetName, PoolName, SystemTool, Tool, ToolError};
+use zgate_control::{DatasetName, SystemTool, Tool, ToolError};
 
 /// Time limit of a `zfs` query for the space of volumes, in seconds.
 const ZFS_SECONDS: u64 = 10;
@@ -15,21 +15,21 @@ const COLUMNS: &str = "name,available,used,usedbydataset,volsize,refreservation"
 /// Values of all but the name, in this order; none for what a dataset does not have.
 type Values = [Option<u64>; 5];
 
-/// Space of the zvols of a pool, by their names; `None` if all of a zvol's space is reserved.
+/// Space of the zvols directly below a dataset, by their names; `None` if all of a zvol's space is reserved.
 type Spaces = BTreeMap<String, Option<SpaceBelow>>;
 
-/// Last answer of a pool; none before the first. Who finds it too old asks, while the others wait
+/// Last answer about a parent; none before the first. Who finds it too old asks, while the others wait
 /// for the lock, in their order.
 type LastAnswer = Arc<Mutex<Option<Answer>>>;
 
 /// Space behind thin zvols, as ZFS told it last.
 pub(crate) struct ZvolSpaces {
     tool: Arc<dyn Tool>,
-    /// Of each pool that was asked.
-    pools: std::sync::Mutex<BTreeMap<PoolName, LastAnswer>>,
+    /// About each dataset that zvols are directly below.
+    parents: std::sync::Mutex<BTreeMap<DatasetName, LastAnswer>>,
 }
 
-/// Answer of a pool.
+/// Answer about a parent.
 struct Answer {
     /// When it was asked.
     asked: Instant,
@@ -51,15 +51,19 @@ impl ZvolSpaces {
     }
 
     fn with(tool: Arc<dyn Tool>) -> Self {
-        Self { tool, pools: std::sync::Mutex::default() }
+        Self { tool, parents: std::sync::Mutex::default() }
     }
 
-    /// Returns the space of a zvol: what its pool has answered to a question later than
+    /// Returns the space of a zvol: what ZFS has answered to a question later than
     /// `newer_than`, else what it answers now. Waits for one question that is under way and one
     /// more, which begins [`SPACE_LEAST_INTERVAL`] after the last one or later, and whose answer
     /// is for all who wait.
     pub(super) async fn of(&self, dataset: &DatasetName, newer_than: Instant) -> ZvolSpace {
-        let last = self.last_of(dataset.pool());
+        let Some(parent) = dataset.parent() else {
+            let space = Err(Arc::new(not_told(format!("{dataset} is a pool"))));
+            return ZvolSpace { asked: Instant::now(), space };
+        };
+        let last = self.last_of(&parent);
         let mut last = last.lock().await;
         let known = last.as_ref().filter(|known| known.asked > newer_than);
         let answer = match known {
@@ -68,7 +72,7 @@ impl ZvolSpaces {
                 if let Some(before) = &*last {
                     sleep_until(before.asked + SPACE_LEAST_INTERVAL).await;
                 }
-                let answer = self.ask(dataset.pool()).await;
+                let answer = self.ask(parent).await;
                 &*last.insert(answer)
             }
         };
@@ -82,14 +86,14 @@ impl ZvolSpaces {
         ZvolSpace { asked: answer.asked, space }
     }
 
-    fn last_of(&self, pool: PoolName) -> LastAnswer {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(pools.entry(pool).or_default())
+    fn last_of(&self, parent: &DatasetName) -> LastAnswer {
+        let mut parents = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(parents.entry(parent.clone()).or_default())
     }
 
-    async fn ask(&self, pool: PoolName) -> Answer {
+    async fn ask(&self, parent: DatasetName) -> Answer {
         let (tool, asked) = (Arc::clone(&self.tool), Instant::now());
-        let spaces = tokio::task::spawn_blocking(move || spaces_of(&*tool, &pool)).await;
+        let spaces = tokio::task::spawn_blocking(move || spaces_below(&*tool, &parent)).await;
         let spaces = spaces.unwrap_or_else(|error| Err(not_told(error.to_string())));
         Answer { asked, spaces: spaces.map_err(Arc::new) }
     }
@@ -99,11 +103,14 @@ fn not_told(reason: String) -> ToolError {
     ToolError::Answer { command: "zfs list".to_owned(), reason }
 }
 
-/// Asks for the space of all zvols of a pool.
-fn spaces_of(tool: &dyn Tool, pool: &PoolName) -> Result<Spaces, ToolError> {
+/// Asks for the space of all zvols directly below a dataset, and of its pool.
+fn spaces_below(tool: &dyn Tool, parent: &DatasetName) -> Result<Spaces, ToolError> {
+    let pool = parent.pool();
     let pool = pool.as_str();
     let types = "filesystem,volume";
-    let said = tool.run("zfs", &["list", "-Hp", "-r", "-t", types, "-o", COLUMNS, pool])?;
+    // ZFS lists what is named twice once.
+    let arguments = ["list", "-Hp", "-d", "1", "-t", types, "-o", COLUMNS, pool, parent.as_str()];
+    let said = tool.run("zfs", &arguments)?;
     let mut of_pool = said.lines().filter_map(values).filter(|(name, _)| *name == pool);
     let total_bytes = of_pool.next().and_then(|(_, [available, used, ..])| {
         let (available, used) = available.zip(used)?;
@@ -145,6 +152,7 @@ mod tests {
 
     const LISTED: &str = "tank\t500\t4500\t1\t-\t0\n\
         tank/vm\t500\t160\t1\t-\t0\n\
+        tank/vm/directory\t500\t1\t1\t-\t0\n\
         tank/vm/a b\t500\t80\t70\t1000\t0\n\
         tank/vm/full\t600\t1000\t30\t1000\t1000\n";
 
@@ -158,7 +166,8 @@ mod tests {
     impl Tool for Counted {
         fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
             let command = zgate_control::tool::command_line(program, arguments);
-            assert_eq!(command, format!("zfs list -Hp -r -t filesystem,volume -o {COLUMNS} tank"));
+            let below = format!("zfs list -Hp -d 1 -t filesystem,volume -o {COLUMNS} tank tank/vm");
+            assert_eq!(command, below);
             self.commands.fetch_add(1, Ordering::Relaxed);
             if self.is_away.load(Ordering::Relaxed) {
                 let said = "cannot open 'tank': dataset does not exist".to_owned();
@@ -204,7 +213,7 @@ mod tests {
         let full = "tank/vm/full".parse().unwrap();
         let none = spaces.of(&full, Instant::now()).await.space.unwrap();
         assert_eq!(none, None, "nothing can run short");
-        for unknown in ["tank/vm/gone", "tank/vm"] {
+        for unknown in ["tank/vm/gone", "tank/vm/directory"] {
             let name = unknown.parse().unwrap();
             let said = spaces.of(&name, Instant::now()).await.space.unwrap_err().to_string();
             assert!(said.contains(&format!("{unknown} is not listed")), "{said}");
@@ -215,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_question_is_enough_for_all_zvols_of_a_pool() {
+    async fn one_question_is_enough_for_all_zvols_below_a_dataset() {
         let (tool, spaces) = counted();
         let commands = || tool.commands.load(Ordering::Relaxed);
         // One may have been made, or have got its size, after the first question began.
@@ -232,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn new_zvols_do_not_have_their_pool_asked_more_often_than_at_the_least_interval() {
+    async fn zfs_is_not_asked_about_new_zvols_more_often_than_at_the_least_interval() {
         let (tool, spaces) = counted();
         let begin = Instant::now();
         for _ in 0..10 {
