@@ -8,16 +8,19 @@ use super::record::VolumeRecord;
 use super::snapshot::{VolumeSnapshot, snapshots_of};
 use crate::name::DatasetName;
 use crate::snapshot::OurName;
-use crate::tool::Tool;
+use crate::tool::{Tool, ToolError};
+
+/// Words of `zfs destroy` about a dataset with snapshots, or with datasets below it.
+const HAS_CHILDREN: &str = "has children";
 
 /// Refuses the deletion of a volume with snapshots that its owner still lists,
 /// or that somebody else took or holds; and of one with snapshots and datasets below
-/// it. Returns the number of snapshots that go with it.
+/// it.
 ///
 /// # Errors
 /// [`Fault::InUse`], with the snapshots or the dataset.
-pub fn refuse_if_snapshots(tool: &dyn Tool, volume: &VolumeRecord) -> Result<usize, VolumeError> {
-    snapshots_that_may_go(tool, volume).map(|all| all.len())
+pub fn refuse_if_snapshots(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
+    snapshots_that_may_go(tool, volume).map(drop)
 }
 
 /// Returns the snapshots of a volume; all go with it. They go first, so what ZFS would
@@ -73,24 +76,40 @@ pub(super) fn is_scheduled(snapshot: &VolumeSnapshot) -> bool {
 }
 
 /// Deletes a volume that nobody uses. One that somebody uses, or of which somebody uses a
-/// snapshot, keeps its snapshots.
+/// snapshot, keeps its snapshots. False: nothing is done, because its clones would have to be
+/// promoted, and must not be.
 ///
 /// # Errors
 /// As [`refuse_if_snapshots`], and the error of `zfs`.
-pub fn delete(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
-    if snapshots_that_may_go(tool, volume)?.is_empty() {
-        return destroy(tool, volume);
+pub fn delete(
+    tool: &dyn Tool,
+    volume: &VolumeRecord,
+    may_promote: bool,
+) -> Result<bool, VolumeError> {
+    // Most have no snapshots. One with snapshots, or with datasets below it, is refused before
+    // anything of it changes (zfs_do_destroy in cmd/zfs/zfs_main.c of OpenZFS).
+    match destroy(tool, volume) {
+        Err(ToolError::Failed { said, .. }) if said.contains(HAS_CHILDREN) => {}
+        outcome => return Ok(outcome.map(|()| true)?),
+    }
+    let all = snapshots_that_may_go(tool, volume)?;
+    if all.is_empty() {
+        // They have gone meanwhile, or others say what is below it.
+        return Ok(destroy(tool, volume).map(|()| true)?);
+    }
+    if !may_promote && all.iter().any(|one| !one.clones.is_empty()) {
+        return Ok(false);
     }
     let is_unmounted = unmount(tool, volume)?;
     // `zfs destroy` unmounts one with the mount point `legacy` itself.
     let is_still_mounted = volume.mounted_at.is_some() && !is_unmounted;
     let free = if is_still_mounted { Ok(()) } else { refuse_if_open(tool, volume) };
-    let outcome = free.and_then(|()| destroy_with_snapshots(tool, volume));
+    let outcome = free.and_then(|()| destroy_with_snapshots(tool, volume, all));
     if is_unmounted && outcome.is_err() {
         // It stays for now. If this fails, too, the next grant of access mounts it.
         let _ = tool.run("zfs", &["mount", volume.dataset.as_str()]);
     }
-    outcome
+    outcome.map(|()| true)
 }
 
 /// Unmounts a file system, which fails while a process uses it. Returns whether it was
@@ -104,15 +123,21 @@ fn unmount(tool: &dyn Tool, volume: &VolumeRecord) -> Result<bool, VolumeError> 
     Ok(is_mounted)
 }
 
-fn destroy_with_snapshots(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
-    destroy_unused(tool, volume)?;
+/// Destroys a volume that has these snapshots. One that is taken meanwhile keeps it.
+fn destroy_with_snapshots(
+    tool: &dyn Tool,
+    volume: &VolumeRecord,
+    mut all: Vec<VolumeSnapshot>,
+) -> Result<(), VolumeError> {
+    destroy_unused(tool, volume, &all)?;
     for _ in 0..MAX_PROMOTIONS {
-        let all = snapshots_of(tool, &volume.dataset)?;
         let Some(clone) = clone_to_promote(&all)? else { break };
         tool.run("zfs", &["promote", clone.as_str()])?;
+        // Those that have not moved to the clone.
+        all = snapshots_of(tool, &volume.dataset)?;
+        destroy_unused(tool, volume, &all)?;
     }
-    destroy_unused(tool, volume)?;
-    destroy(tool, volume)
+    Ok(destroy(tool, volume)?)
 }
 
 /// Returns a clone of the last snapshot that has one: promoting it moves all earlier
@@ -130,17 +155,20 @@ fn clone_to_promote(all: &[VolumeSnapshot]) -> Result<Option<DatasetName>, Volum
     })
 }
 
-fn destroy(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
+fn destroy(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), ToolError> {
     match tool.run("zfs", &["destroy", volume.dataset.as_str()]) {
-        Err(error) if !error.is_absent() => Err(error.into()),
+        Err(error) if !error.is_absent() => Err(error),
         _ => Ok(()),
     }
 }
 
 /// Destroys snapshots without clones: their names could be those of snapshots
 /// of a clone, which then could not be promoted.
-fn destroy_unused(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
-    let all = snapshots_of(tool, &volume.dataset)?;
+fn destroy_unused(
+    tool: &dyn Tool,
+    volume: &VolumeRecord,
+    all: &[VolumeSnapshot],
+) -> Result<(), VolumeError> {
     let unused: Vec<&str> = all
         .iter()
         .filter(|one| one.clones.is_empty() && may_go(one))

@@ -69,6 +69,81 @@ fn a_deleted_snapshot_is_never_found_again_under_its_name() {
     assert_eq!(left(&model), ["a"]);
 }
 
+/// Repeating a request finds what the first one has made.
+#[test]
+fn a_snapshot_that_is_there_is_found_whatever_keeps_another_from_being_taken() {
+    let model = model();
+    make(&model, &new("a", VolumeKind::Block)).unwrap();
+    let volume = the(&model, "a");
+    // The command waits for the pool, and takes effect with it.
+    model.set_fates(Some(Box::new(|command: &str| match command.starts_with("zfs snapshot") {
+        true => Fate::LostLater,
+        false => Fate::Runs,
+    })));
+    assert_eq!(snapshot(&model, &volume, "s").unwrap_err().fault, Fault::Storage);
+    model.set_fates(None);
+    snapshot(&model, &volume, "s").unwrap();
+    let without_flush = |name: &str| {
+        let broken = || Err(VolumeError::new(Fault::Storage, "the disk is broken", "replace it"));
+        group_snapshot(&model, std::slice::from_ref(&volume), name, broken)
+    };
+    assert!(!without_flush("s").unwrap().is_new);
+    assert_eq!(without_flush("t").unwrap_err().message, "the disk is broken");
+    assert_eq!(left(&model), ["a", "a@s"]);
+}
+
+#[test]
+fn an_own_source_is_of_the_same_owner_and_listed() {
+    let model = model();
+    make(&model, &new("a", VolumeKind::Block)).unwrap();
+    snapshot(&model, &the(&model, "a"), "s").unwrap();
+    model.foreign_snapshot("tank/k8s/a@by-hand");
+    let clone = |from: &str, owner: &str| {
+        let origin = match from.contains('@') {
+            true => Origin::Snapshot(format!("{PARENT}/{from}").parse().unwrap()),
+            false => Origin::Dataset(dataset(from)),
+        };
+        let owner = owner.to_owned();
+        let new = new("c", VolumeKind::Block);
+        let wanted = NewVolume { origin: Some(origin), is_origin_own: true, owner, ..new };
+        make(&model, &wanted).map(|made| made.existed).map_err(|error| error.fault)
+    };
+    for (from, owner, fault) in [
+        ("a", "x", Fault::Forbidden),
+        ("a@s", "x", Fault::Forbidden),
+        ("a@none", "x", Fault::Forbidden),
+        ("a@none", "csi", Fault::NotFound),
+        ("a@by-hand", "csi", Fault::NotFound),
+        ("foreign", "csi", Fault::Forbidden),
+        ("none", "csi", Fault::NotFound),
+        ("none@s", "csi", Fault::NotFound),
+    ] {
+        assert_eq!(clone(from, owner), Err(fault), "{from} of {owner}");
+    }
+    // As after a rename of the dataset.
+    model.run("zfs", &["set", "zgate:volume=other", "tank/k8s/a"]).unwrap();
+    for existed in [false, true] {
+        assert_eq!(clone("a@s", "csi"), Ok(existed));
+    }
+    assert_eq!(the(&model, "c").pending_bytes, None);
+}
+
+#[test]
+fn without_the_right_to_promote_a_volume_with_clones_stays_as_it_is() {
+    let model = model();
+    make(&model, &new("a", VolumeKind::Filesystem)).unwrap();
+    make(&model, &clone_of("c", "a", VolumeKind::Filesystem)).unwrap();
+    model.foreign_snapshot("tank/k8s/a@zgate_2026-11-21_10:00:00_hourly");
+    let names = model.names();
+    let delete = |name: &str| crate::volume::delete(&model, &the(&model, name), false);
+    assert_eq!(delete("a"), Ok(false));
+    assert_eq!((model.names(), the(&model, "a").mounted_at.is_some()), (names, true));
+    for name in ["c", "a"] {
+        assert_eq!(delete(name), Ok(true));
+    }
+    assert_eq!(left(&model), Vec::<String>::new());
+}
+
 #[test]
 fn a_receive_under_way_hides_no_snapshot_and_keeps_what_it_needs() {
     let model = model();
