@@ -4,7 +4,7 @@ use super::fault::{Fault, VolumeError};
 use super::in_use::refuse_if_open;
 use super::kind::VolumeKind;
 use super::limits::{MAX_DESTROYED_AT_ONCE, MAX_PROMOTIONS};
-use super::record::VolumeRecord;
+use super::record::{Found, VolumeRecord, look};
 use super::snapshot::{VolumeSnapshot, snapshots_of};
 use crate::name::DatasetName;
 use crate::snapshot::OurName;
@@ -89,13 +89,13 @@ pub fn delete(
     // Most have no snapshots. One with snapshots, or with datasets below it, is refused before
     // anything of it changes (zfs_do_destroy in cmd/zfs/zfs_main.c of OpenZFS).
     match destroy(tool, volume) {
-        Err(ToolError::Failed { said, .. }) if said.contains(HAS_CHILDREN) => {}
-        outcome => return Ok(outcome.map(|()| true)?),
+        Err(refused) if is_because_of_children(&refused) => {}
+        outcome => return outcome.map(|()| true),
     }
     let all = snapshots_that_may_go(tool, volume)?;
     if all.is_empty() {
-        // They have gone meanwhile, or others say what is below it.
-        return Ok(destroy(tool, volume).map(|()| true)?);
+        // The snapshots have gone meanwhile, or ZFS names the datasets below it.
+        return destroy(tool, volume).map(|()| true);
     }
     if !may_promote && all.iter().any(|one| !one.clones.is_empty()) {
         return Ok(false);
@@ -123,7 +123,8 @@ fn unmount(tool: &dyn Tool, volume: &VolumeRecord) -> Result<bool, VolumeError> 
     Ok(is_mounted)
 }
 
-/// Destroys a volume that has these snapshots. One that is taken meanwhile keeps it.
+/// Destroys a volume that has these snapshots. One that somebody takes meanwhile keeps it, unless
+/// that is a schedule.
 fn destroy_with_snapshots(
     tool: &dyn Tool,
     volume: &VolumeRecord,
@@ -137,7 +138,14 @@ fn destroy_with_snapshots(
         all = snapshots_of(tool, &volume.dataset)?;
         destroy_unused(tool, volume, &all)?;
     }
-    Ok(destroy(tool, volume)?)
+    match destroy(tool, volume) {
+        Err(refused) if is_because_of_children(&refused) => {
+            let late = snapshots_that_may_go(tool, volume)?;
+            destroy_unused(tool, volume, &late)?;
+            destroy(tool, volume)
+        }
+        outcome => outcome,
+    }
 }
 
 /// Returns a clone of the last snapshot that has one: promoting it moves all earlier
@@ -155,11 +163,32 @@ fn clone_to_promote(all: &[VolumeSnapshot]) -> Result<Option<DatasetName>, Volum
     })
 }
 
-fn destroy(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), ToolError> {
-    match tool.run("zfs", &["destroy", volume.dataset.as_str()]) {
-        Err(error) if !error.is_absent() => Err(error),
-        _ => Ok(()),
+/// Destroys a volume without snapshots and datasets below it; nothing if there is none any more.
+fn destroy(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
+    let dataset = &volume.dataset;
+    let Err(failed) = tool.run("zfs", &["destroy", dataset.as_str()]) else { return Ok(()) };
+    // First: `zfs` may have complained before that a clone does not exist, which is just being
+    // destroyed (zfs_iter_clones in lib/libzfs/libzfs_dataset.c and libzfs_iter.c of OpenZFS).
+    if matches!(&failed, ToolError::Failed { said, .. } if said.contains(HAS_CHILDREN)) {
+        let next = "destroy what is below it first";
+        return Err(VolumeError::new(Fault::InUse, failed.to_string(), next));
     }
+    if !failed.is_absent() {
+        return Err(failed.into());
+    }
+    // Its pool may have been exported meanwhile, and comes back with it.
+    match look(tool, dataset)? {
+        Found::Nothing => Ok(()),
+        _ => {
+            let next = "send the same request again";
+            Err(VolumeError::new(Fault::Storage, failed.to_string(), next))
+        }
+    }
+}
+
+/// Returns whether ZFS has refused to destroy a volume because of what is below it.
+fn is_because_of_children(refused: &VolumeError) -> bool {
+    refused.fault == Fault::InUse && refused.message.contains(HAS_CHILDREN)
 }
 
 /// Destroys snapshots without clones: their names could be those of snapshots

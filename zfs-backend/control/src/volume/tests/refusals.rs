@@ -295,3 +295,64 @@ fn a_file_system_that_zfs_destroy_unmounts_is_not_kept_by_its_mount() {
     delete(&mounted, &VolumeRecord { mounted_at: Some("legacy".into()), ..volume }).unwrap();
     assert_eq!(left(&mounted.0), Vec::<String>::new());
 }
+
+/// ZFS with which something happens before each command of this name.
+struct Meanwhile {
+    model: Model,
+    before: &'static str,
+    happens: fn(&Model),
+}
+
+impl Tool for Meanwhile {
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
+        if arguments[0] == self.before {
+            (self.happens)(&self.model);
+        }
+        self.model.run(program, arguments)
+    }
+}
+
+#[test]
+fn a_snapshot_of_a_schedule_that_is_taken_meanwhile_goes_with_its_volume() {
+    let takes: [fn(&Model); 2] = [
+        |model| model.foreign_snapshot("tank/k8s/b@zgate_2026-11-21_11:00:00_hourly"),
+        |model| model.foreign_snapshot("tank/k8s/b@by-hand"),
+    ];
+    for (happens, expected) in takes.into_iter().zip([Ok(()), Err(Fault::InUse)]) {
+        let meanwhile = Meanwhile { model: model(), before: "program", happens };
+        let model = &meanwhile.model;
+        make(model, &new("b", VolumeKind::Block)).unwrap();
+        model.foreign_snapshot("tank/k8s/b@zgate_2026-11-21_10:00:00_hourly");
+        let outcome = delete(&meanwhile, &the(model, "b"));
+        assert_eq!(left(model).is_empty(), outcome.is_ok(), "{outcome:?}");
+        assert!(outcome.as_ref().err().is_none_or(|error| error.message.contains("by-hand")));
+        assert_eq!(outcome.map_err(|error| error.fault), expected);
+    }
+}
+
+/// ZFS that looks for the clones of a volume's snapshots while one of them is being destroyed.
+struct ClonesGo(Model);
+
+impl Tool for ClonesGo {
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
+        self.0.run(program, arguments).map_err(|error| match error {
+            ToolError::Failed { command, status, said } if said.contains("has children") => {
+                let said = format!("cannot open 'tank/k8s/c': dataset does not exist\n{said}");
+                ToolError::Failed { command, status, said }
+            }
+            other => other,
+        })
+    }
+}
+
+#[test]
+fn a_volume_whose_clone_is_just_being_destroyed_is_not_taken_for_gone() {
+    let going = ClonesGo(model());
+    make(&going.0, &new("b", VolumeKind::Block)).unwrap();
+    going.0.foreign_snapshot("tank/k8s/b@by-hand");
+    assert_eq!(delete(&going, &the(&going.0, "b")).unwrap_err().fault, Fault::InUse);
+    going.0.run("zfs", &["destroy", "tank/k8s/b@by-hand"]).unwrap();
+    going.0.foreign_snapshot("tank/k8s/b@zgate_2026-11-21_10:00:00_hourly");
+    delete(&going, &the(&going.0, "b")).unwrap();
+    assert_eq!(left(&going.0), Vec::<String>::new());
+}
