@@ -184,7 +184,7 @@ impl VolumeService {
         Ok((self.view(&parent, made.volume), !made.existed))
     }
 
-    /// Checks where the source of a volume is. Those of the API are looked at when it is made.
+    /// Checks where the source of a volume is. Volumes and snapshots are read when it is made.
     fn origin(
         &self,
         asked: &CreateVolume,
@@ -266,7 +266,7 @@ impl VolumeService {
         } else {
             volume::refuse_if_snapshots(self.tool(), &volume).map_err(error)?;
             for grant in &volume.grants {
-                volume::withdraw(self.tool(), &volume, &grant.node).map_err(error)?;
+                self.end_access(&volume, &grant.node)?;
             }
             drop(lock);
             self.serving.apply(&dataset).map_err(|error| not_served(&error))?;

@@ -1,5 +1,6 @@
 //! Requests on the model of ZFS and of what is served.
 
+mod away;
 mod commands;
 mod rollback;
 

@@ -324,7 +324,9 @@ pub fn delete_snapshot(
     }
     // First: from here on it is not listed, whatever happens.
     let mark = format!("{TEMPORARY}=deleted");
-    tool.run("zfs", &["set", &mark, wanted.as_str()])?;
+    if !was_there(tool.run("zfs", &["set", &mark, wanted.as_str()]))? {
+        return Ok(false);
+    }
     // Under its name, under which a repeated request finds it: what is renamed, nobody
     // would destroy any more.
     destroy_deferred(tool, &wanted)?;
