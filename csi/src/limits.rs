@@ -116,12 +116,25 @@ pub const LOGOUT_SECONDS: Duration = Duration::from_millis(4500);
 /// Longest time until a multipath device is told to fail what waits in it. multipathd answers
 /// within 4 s, or says that it cannot.
 pub const MULTIPATH_FAIL_SECONDS: Duration = Duration::from_secs(4);
-/// Longest time until the record of a session is removed.
+/// Longest time until the record of a session is removed, from its turn on.
 pub const FORGET_SECONDS: Duration = Duration::from_secs(4);
 /// Attempts at a record, within its time, while those of other volumes change.
 pub const RECORDS_ATTEMPTS: u32 = 5;
 /// Pause between them.
 pub const RECORDS_PAUSE: Duration = Duration::from_millis(200);
+/// Shortest time with which a command for records is started, also after a wait for its place or
+/// as a repetition. One that is killed may leave the lock of the records behind.
+pub const MIN_RECORDS_SECONDS: Duration = Duration::from_secs(2);
+const _: () = assert!(
+    MIN_RECORDS_SECONDS.as_millis() + RECORDS_PAUSE.as_millis() < FORGET_SECONDS.as_millis(),
+    "one that fails at once is repeated"
+);
+/// Longest wait of a login for its turn at the records of open-iscsi, which the driver changes by
+/// one command at a time. The stage fails after it, and Kubernetes repeats it.
+pub const TURN_SECONDS: Duration = Duration::from_secs(60);
+/// Longest wait for a turn to remove the record of a portal that did not answer. The record stays
+/// until the unstage after it.
+pub const FORGET_TURN_SECONDS: Duration = Duration::from_secs(5);
 /// Longest time of a look at one local file.
 pub const FIND_SECONDS: Duration = Duration::from_secs(1);
 /// Longest time from the end of a child's limit until it is left behind: a
@@ -143,7 +156,7 @@ const _: () = assert!(
         < UNSTAGE_SECONDS.as_millis(),
     "the attempts for a disk end within the time of an unstage; NFS has two that are forced, and no session"
 );
-/// Time from the begin of an unstage after which what is left of a multipath device is left to the
+/// Time from the start of an unstage after which what is left of a multipath device is left to the
 /// next stage.
 pub const LAST_REMOVAL_SECONDS: Duration = Duration::from_secs(25);
 /// Pause between attempts to remove it.
@@ -158,6 +171,18 @@ const _: () = assert!(
         < UNSTAGE_SECONDS.as_millis(),
     "the last attempt ends within the time of an unstage"
 );
+/// Time from the start of an unstage after which it waits no longer for its turn at the records of
+/// open-iscsi. Of 100 unstages at once on a slow node, those that have had none by then fail, and
+/// Kubernetes repeats them: nothing but the record is left to do.
+pub const LAST_TURN_SECONDS: Duration = Duration::from_secs(24);
+const _: () = assert!(
+    LAST_TURN_SECONDS.as_millis()
+        + FORGET_SECONDS.as_millis()
+        + FIND_SECONDS.as_millis()
+        + 2 * REAP_SECONDS.as_millis()
+        < UNSTAGE_SECONDS.as_millis(),
+    "a turn that comes last ends within the time of an unstage"
+);
 /// Longest time until the figures of a volume are read.
 pub const STATS_SECONDS: Duration = Duration::from_secs(10);
 /// Most volumes whose last figures are remembered.
@@ -168,7 +193,8 @@ pub const MAX_OUTPUT_BYTES: usize = 64 << 10;
 /// place, which is part of its own limit.
 pub const MAX_STUCK_CHILDREN: usize = 64;
 /// Most commands at a time that end what others wait for, beside [`MAX_STUCK_CHILDREN`]: those
-/// of sessions and multipath devices, and unmounts that are forced or lazy.
+/// of sessions, with the records of them, and of multipath devices, and unmounts that are forced
+/// or lazy.
 pub const MAX_ENDINGS: usize = 32;
 /// Most commands that read disks for their condition at a time. One of a disk that is gone
 /// may wait for ever; the others of [`MAX_STUCK_CHILDREN`] are for volumes that come and go.

@@ -1,7 +1,7 @@
 //! Snapshots of several volumes at one moment.
 
 use super::snapshot::{check_request, parent_of, snapshot_of};
-use super::{Controller, Site};
+use super::{Controller, Site, is_of_volume};
 use crate::gateway::Of;
 use crate::names::{GroupId, VolumeId, group_name};
 use crate::proto::{self, VolumeGroupSnapshot};
@@ -24,37 +24,42 @@ impl Controller {
         if request.source_volume_ids.len() > zgate_api::snapshot::MAX_GROUP_VOLUMES {
             return Err(invalid("more volumes than a group may have"));
         }
-        let mut volumes = BTreeSet::new();
-        for id in &request.source_volume_ids {
-            let parsed = VolumeId::parse(id).ok_or_else(|| no_volume(id))?;
-            self.find(&parsed).await.map_err(not_final)?.ok_or_else(|| no_volume(id))?;
-            volumes.insert(parsed);
-        }
+        let parsed = request.source_volume_ids.iter();
+        let parsed = parsed.map(|id| VolumeId::parse(id).ok_or_else(|| no_volume(id)));
+        let volumes: Vec<VolumeId> =
+            parsed.collect::<Result<BTreeSet<_>, _>>()?.into_iter().collect();
         let gateways: BTreeSet<_> = volumes.iter().map(|volume| &volume.gateway).collect();
         let [gateway] = gateways.into_iter().collect::<Vec<_>>()[..] else {
-            return Err(invalid("the volumes of a group are of one gateway and one pool"));
+            let several = invalid("the volumes of a group are of one gateway and one pool");
+            return Err(self.not_taken(&volumes, several).await);
         };
-        let site = self.site(gateway)?;
+        // Until it is known that an earlier request has taken none, no error is final.
+        let site = self.site(gateway).map_err(not_final)?;
         let group = GroupId { gateway: gateway.clone(), name: group_name(&request.name) };
         let _lock = self.locks.take(group.to_string())?;
-        let datasets: Vec<String> = volumes.into_iter().map(|volume| volume.dataset).collect();
+        let datasets: Vec<String> = volumes.iter().map(|volume| volume.dataset.clone()).collect();
         let parents: BTreeSet<&str> =
             datasets.iter().filter_map(|dataset| parent_of(dataset)).collect();
         let known = self.named(site, &group.name, &parents).await.map_err(not_final)?;
         if known.iter().any(|one| !datasets.contains(&one.volume)) {
-            return Err(Status::already_exists(format!(
-                "group {} exists with other volumes",
-                request.name
-            )));
+            let taken = format!("group {} exists with other volumes", request.name);
+            return Err(self.not_taken(&volumes, Status::already_exists(taken)).await);
         }
         let request = CreateGroupSnapshot {
             name: group.name.clone(),
             owner: self.owner.to_string(),
             volumes: datasets,
         };
-        let taken = site.gateway.create_group(&request).await.map_err(of_gateway);
-        let taken = if known.is_empty() { taken } else { taken.map_err(not_final) };
-        Ok(group_of(site, &group, &taken?))
+        match site.gateway.create_group(&request).await {
+            Ok(taken) => Ok(group_of(site, &group, &taken)),
+            Err(refusal) if is_of_volume(&refusal) => {
+                let refusal = of_gateway(refusal);
+                let refusal = if known.is_empty() { refusal } else { not_final(refusal) };
+                Err(self.not_taken(&volumes, refusal).await)
+            }
+            Err(error) if known.is_empty() => Err(of_gateway(error)),
+            Err(error) => Err(not_final(of_gateway(error))),
+        }
     }
 
     /// Deletes all snapshots of a group.

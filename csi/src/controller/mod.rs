@@ -21,11 +21,11 @@ use crate::gateway::http::HttpGateway;
 use crate::locks::Locks;
 use crate::names::VolumeId;
 use crate::settings::{GatewaySettings, Settings};
-use crate::status::of_gateway;
+use crate::status::{no_volume, not_final, of_gateway};
 use chosen::ChosenPlaces;
 use std::sync::Arc;
 use tonic::Status;
-use zgate_api::{ErrorCode, Volume};
+use zgate_api::{ApiError, ErrorCode, Volume};
 
 /// The controller.
 #[derive(Clone)]
@@ -106,6 +106,32 @@ impl Controller {
             Err(error) => Err(of_gateway(error)),
         }
     }
+
+    /// Returns a volume of this owner.
+    ///
+    /// # Errors
+    /// NOT_FOUND if there is none, and those of [`Self::find`].
+    async fn required(&self, id: &VolumeId) -> Result<Volume, Status> {
+        self.find(id).await?.ok_or_else(|| no_volume(&id.to_string()))
+    }
+
+    /// Returns the reason for which there are no snapshots of volumes: one of them is not there,
+    /// or else the refusal. Until that is known, no error is final.
+    async fn not_taken(&self, volumes: &[VolumeId], refusal: Status) -> Status {
+        for id in volumes {
+            match self.find(id).await {
+                Ok(Some(_)) => {}
+                Ok(None) => return no_volume(&id.to_string()),
+                Err(error) => return not_final(error),
+            }
+        }
+        refusal
+    }
+}
+
+/// Returns whether a refusal may be because the volume is not there, or is another's.
+fn is_of_volume(refusal: &ApiError) -> bool {
+    matches!(refusal.code, ErrorCode::NotFound | ErrorCode::Invalid | ErrorCode::Forbidden)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Snapshots of single volumes.
 
 use super::gather::{Ask, gather};
-use super::{Controller, Site};
+use super::{Controller, Site, is_of_volume};
 use crate::gateway::{Of, Page};
 use crate::limits::{MAX_PAGE_ENTRIES, MAX_REQUEST_NAME_BYTES, MAX_SEARCHED_PAGES};
 use crate::names::{GroupId, SnapshotId, VolumeId, is_of_group, snapshot_name};
@@ -26,44 +26,59 @@ impl Controller {
         let name = snapshot_name(&request.name);
         let _lock = self.locks.take(format!("snapshot {name}"))?;
         // Until it is known that an earlier request has taken none, no error is final.
-        self.find(&parsed).await.map_err(not_final)?.ok_or_else(|| no_volume(id))?;
-        let site = self.site(&parsed.gateway)?;
-        let of_volume = Of::Volume(&parsed.dataset);
-        let own = self.snapshots_of(site, of_volume, &name).await.map_err(not_final)?;
-        if own.is_empty() {
-            self.refuse_if_taken(&parsed, &name).await?;
+        let site = self.site(&parsed.gateway).map_err(not_final)?;
+        let parents: BTreeSet<&str> = parent_of(&parsed.dataset).into_iter().collect();
+        let near = self.named(site, &name, &parents).await.map_err(not_final)?;
+        let has_it = near.iter().any(|one| one.volume == parsed.dataset);
+        let volumes = std::slice::from_ref(&parsed);
+        if !has_it && let Err(error) = self.refuse_if_taken(site, &name, &near).await {
+            return Err(self.not_taken(volumes, error).await);
         }
-        let taken = site.gateway.create_snapshot(&parsed.dataset, &name, &self.owner).await;
-        let taken = taken.map_err(of_gateway);
-        let taken = if own.is_empty() { taken } else { taken.map_err(not_final) };
-        Ok(snapshot_of(site, &taken?))
+        match site.gateway.create_snapshot(&parsed.dataset, &name, &self.owner).await {
+            Ok(taken) => Ok(snapshot_of(site, &taken)),
+            Err(error) if has_it => Err(not_final(of_gateway(error))),
+            Err(refusal) if is_of_volume(&refusal) => {
+                Err(self.not_taken(volumes, of_gateway(refusal)).await)
+            }
+            Err(error) => Err(of_gateway(error)),
+        }
     }
 
-    /// Refuses a name that a snapshot of another volume has: names are unique among all
-    /// snapshots, not only among those of a volume.
-    async fn refuse_if_taken(&self, volume: &VolumeId, name: &str) -> Result<(), Status> {
-        let is_own = |site: &Site| site.settings.name == volume.gateway;
-        let parents: BTreeSet<&str> = parent_of(&volume.dataset).into_iter().collect();
+    /// Refuses a name that a snapshot of another volume has, one of those that are known at its
+    /// own gateway, or one of other gateways: names are unique among all snapshots, not only
+    /// among those of a volume.
+    async fn refuse_if_taken(
+        &self,
+        own: &Site,
+        name: &str,
+        known: &[Snapshot],
+    ) -> Result<(), Status> {
+        let taken = |other: &Snapshot| {
+            Status::already_exists(format!(
+                "snapshot {} has this name, and is of another volume",
+                other.id
+            ))
+        };
+        if let Some(other) = known.first() {
+            return Err(taken(other));
+        }
+        let others: Vec<&Site> =
+            self.sites.iter().filter(|site| site.settings.name != own.settings.name).collect();
         let no_parents = BTreeSet::new();
         let mut asks = Vec::new();
-        for site in self.sites.iter() {
-            let parents = if is_own(site) { &parents } else { &no_parents };
-            asks.push(Ask::new(site, self.named(site, name, parents)));
+        for site in others.iter().copied() {
+            asks.push(Ask::new(site, self.named(site, name, &no_parents)));
         }
-        for (site, all) in self.sites.iter().zip(gather(asks).await) {
-            let is_own = is_own(site);
+        for (site, all) in others.iter().copied().zip(gather(asks).await) {
             let all = match all {
-                Err(late) if !is_own && late.code() == Code::Unavailable => {
+                Err(late) if late.code() == Code::Unavailable => {
                     warn_of_unsearched(site, name, &late);
                     continue;
                 }
                 all => all?,
             };
-            if let Some(other) = all.iter().find(|one| !is_own || one.volume != volume.dataset) {
-                return Err(Status::already_exists(format!(
-                    "snapshot {} has this name, and is of another volume",
-                    other.id
-                )));
+            if let Some(other) = all.first() {
+                return Err(taken(other));
             }
         }
         Ok(())

@@ -1,5 +1,7 @@
 //! The controller on models of gateways: what is hidden, begun or away is not taken for absent.
 
+mod requests;
+
 use super::*;
 use crate::gateway::model::{Fault, ModelGateway};
 use crate::limits::{CREATE_SECONDS, GATHER_SECONDS, MAX_PAGE_ENTRIES};
@@ -326,11 +328,13 @@ async fn a_volume_that_may_be_in_the_making_is_asked_for_at_the_same_place() {
     assert_eq!(driver.create(&last).await.unwrap().volume_id, "x:tank/k8s/c");
 }
 
-/// The first request is refused, the second, the third.
-const REFUSALS: [&[Fault]; 3] = [
-    &[Fault::NotAdmitted],
+/// The first request is refused, the second.
+const REFUSALS: [&[Fault]; 2] = [&[Fault::NotAdmitted], &[Fault::None, Fault::NotAdmitted]];
+/// The search for a name is refused, for all snapshots and for those of the parent; the rest.
+const REFUSED_SEARCHES: [&[Fault]; 3] = [
+    &[Fault::NotAdmitted, Fault::NotAdmitted],
+    &[Fault::NotAdmitted, Fault::None, Fault::NotAdmitted],
     &[Fault::None, Fault::NotAdmitted],
-    &[Fault::None, Fault::None, Fault::NotAdmitted],
 ];
 
 /// After a final error the sidecars forget what they have asked for, also if it is there.
@@ -347,16 +351,16 @@ async fn no_error_is_final_while_an_earlier_request_may_have_made_something() {
         capacity_range: Some(CapacityRange { required_bytes: 1 << 30, limit_bytes: 0 }),
         ..asked("a", "nfs")
     };
-    for faults in REFUSALS.into_iter().take(2) {
+    for faults in REFUSALS {
         faulty(&gateway, faults);
         let refused = driver.create(&sized).await.unwrap_err();
         assert_eq!(refused.code(), Code::Unavailable);
     }
     let id = driver.create(&sized).await.unwrap().volume_id;
-    // The volume, its snapshots of this name, all of this name; then the snapshot.
-    faulty(&gateway, &[Fault::None, Fault::None, Fault::None, Fault::AnswerLost]);
+    // All of this name; then the snapshot.
+    faulty(&gateway, &[Fault::None, Fault::AnswerLost]);
     assert_eq!(snapshotted(&driver, "s", &id).await.unwrap_err().code(), Code::Unavailable);
-    for faults in REFUSALS {
+    for faults in REFUSED_SEARCHES {
         faulty(&gateway, faults);
         let refused = snapshotted(&driver, "s", &id).await.unwrap_err();
         assert_eq!(refused.code(), Code::Unavailable);
@@ -395,9 +399,7 @@ async fn initiators_learn_a_size_that_a_failed_request_has_set() {
         capacity_range: Some(CapacityRange { required_bytes: gib << 30, limit_bytes: 0 }),
         ..Default::default()
     };
-    // The second request is that for the change.
-    let mut faults = [Fault::None, Fault::NotInEffect].into_iter();
-    gateway.set_faults(move || faults.next().unwrap_or(Fault::None));
+    faulty(&gateway, &[Fault::NotInEffect]);
     let failed = driver.expand(&larger(2)).await.unwrap_err();
     assert_eq!(failed.code(), Code::Unavailable);
     assert_eq!((gateway.size_bytes("tank/k8s/b"), gateway.told_bytes("tank/k8s/b")), (2 * GIB, 0));
@@ -442,8 +444,8 @@ async fn one_request_to_each_gateway_finds_the_name_of_a_snapshot() {
     }
     let requests = [&near, &far].map(|gateway| counted(gateway));
     assert_eq!(snapshotted(&driver, "s", "near:tank/k8s/a").await.unwrap(), "near:tank/k8s/a@s");
-    // The volume, its own snapshots, all of this name, and the new one.
-    assert_eq!(requests.map(|count| count.load(Ordering::Relaxed)), [4, 1]);
+    // All of this name, and the new one.
+    assert_eq!(requests.map(|count| count.load(Ordering::Relaxed)), [2, 1]);
     let last = format!("s{MAX_PAGE_ENTRIES:04}");
     for is_older in [false, true] {
         if is_older {

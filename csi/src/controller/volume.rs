@@ -3,7 +3,7 @@
 use super::capability::Wanted;
 use super::parameters::{Parameters, mutable_properties};
 use super::place::{Place, exists, id_at, roomiest};
-use super::{Controller, Site, topology};
+use super::{Controller, Site, is_of_volume, topology};
 use crate::limits::{CREATE_SECONDS, DEFAULT_SIZE_BYTES, MAX_REQUEST_NAME_BYTES, SIZE_STEP_BYTES};
 use crate::names::{SnapshotId, VolumeId, volume_name};
 use crate::proto::volume_content_source::Type as Content;
@@ -307,22 +307,35 @@ impl Controller {
             range_of(Some(request.capacity_range.ok_or_else(|| missing("capacity_range"))?))?;
         let parsed = VolumeId::parse(id).ok_or_else(|| no_volume(id))?;
         let _lock = self.locks.take(id)?;
-        let volume = self.find(&parsed).await?.ok_or_else(|| no_volume(id))?;
         let limit = range.limit_bytes.cast_unsigned();
-        let size = rounded(range.required_bytes.cast_unsigned(), limit)?;
-        let is_large_enough = size <= volume.size_bytes;
-        if is_large_enough && limit > 0 && volume.size_bytes > limit {
-            return Err(Status::out_of_range("volumes do not shrink"));
-        }
-        let volume = if is_large_enough && volume.kind == VolumeKind::Filesystem {
-            volume
-        } else {
-            // Also for a disk that has the size: an earlier request may have failed between
-            // the growth and the message to the initiators.
-            let size = size.max(volume.size_bytes);
-            let change = ChangeVolume { size_bytes: Some(size), ..self.change() };
-            let gateway = &self.site(&parsed.gateway)?.gateway;
-            gateway.change_volume(&parsed.dataset, &change).await.map_err(of_gateway)?
+        let size = match rounded(range.required_bytes.cast_unsigned(), limit) {
+            Ok(size) => size,
+            Err(beyond) => return Err(self.required(&parsed).await.err().unwrap_or(beyond)),
+        };
+        // Also for a disk that has the size: an earlier request may have failed between the
+        // growth and the message to the initiators.
+        let gateway = &self.site(&parsed.gateway)?.gateway;
+        let change = |size| ChangeVolume { size_bytes: Some(size), ..self.change() };
+        let volume = match gateway.change_volume(&parsed.dataset, &change(size)).await {
+            Ok(volume) => volume,
+            // It may be larger.
+            Err(refusal) if is_of_volume(&refusal) || refusal.code == ErrorCode::InUse => {
+                let volume = self.required(&parsed).await?;
+                if size > volume.size_bytes {
+                    return Err(of_gateway(refusal));
+                }
+                if limit > 0 && volume.size_bytes > limit {
+                    return Err(Status::out_of_range("volumes do not shrink"));
+                }
+                match volume.kind {
+                    VolumeKind::Filesystem => volume,
+                    VolumeKind::Block => gateway
+                        .change_volume(&parsed.dataset, &change(volume.size_bytes))
+                        .await
+                        .map_err(of_gateway)?,
+                }
+            }
+            Err(failed) => return Err(of_gateway(failed)),
         };
         Ok(ControllerExpandVolumeResponse {
             capacity_bytes: volume.size_bytes.cast_signed(),
@@ -339,15 +352,19 @@ impl Controller {
         needed("volume_id", id)?;
         let parsed = VolumeId::parse(id).ok_or_else(|| no_volume(id))?;
         let _lock = self.locks.take(id)?;
-        self.find(&parsed).await?.ok_or_else(|| no_volume(id))?;
-        let properties = mutable_properties(&request.mutable_parameters)?;
-        if properties.is_empty() {
-            return Ok(());
-        }
+        let properties = match mutable_properties(&request.mutable_parameters) {
+            Ok(some) if !some.is_empty() => some,
+            // There is nothing to ask the gateway for.
+            other => return self.required(&parsed).await.and(other).map(drop),
+        };
         let change = ChangeVolume { properties, ..self.change() };
         let gateway = &self.site(&parsed.gateway)?.gateway;
-        gateway.change_volume(&parsed.dataset, &change).await.map_err(of_gateway)?;
-        Ok(())
+        match gateway.change_volume(&parsed.dataset, &change).await {
+            Err(refusal) if is_of_volume(&refusal) => {
+                Err(self.required(&parsed).await.err().unwrap_or_else(|| of_gateway(refusal)))
+            }
+            outcome => outcome.map(drop).map_err(of_gateway),
+        }
     }
 
     fn change(&self) -> ChangeVolume {

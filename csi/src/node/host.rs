@@ -2,11 +2,9 @@
 //! here waits without a bound, and no path that may be on a dead server is looked at
 //! other than by a child process.
 
+use super::places::Places;
 use super::sysfs;
-use crate::limits::{
-    FORMAT_LOOK_SECONDS, MAX_ENDINGS, MAX_OUTPUT_BYTES, MAX_PATIENCE_SECONDS, MAX_STUCK_CHILDREN,
-    REAP_SECONDS,
-};
+use crate::limits::{FORMAT_LOOK_SECONDS, MAX_OUTPUT_BYTES, MAX_PATIENCE_SECONDS, REAP_SECONDS};
 use async_trait::async_trait;
 use std::fmt;
 use std::fs;
@@ -16,12 +14,10 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::Stdio;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 use zgate_io::mountinfo::{self, MountLine};
 
@@ -62,6 +58,15 @@ pub enum HostError {
     /// cut short.
     #[error("too many other commands run, or wait for servers that do not answer")]
     Stuck,
+    /// It was not started: others of the driver for the records of open-iscsi ran all the time.
+    #[error(
+        "no turn within {} s: other commands change the records of open-iscsi, one at a time",
+        .waited.as_secs()
+    )]
+    NoTurn {
+        /// Time until it was given up.
+        waited: Duration,
+    },
 }
 
 impl HostError {
@@ -83,7 +88,7 @@ impl HostError {
         match self {
             Self::Failed { status, .. } => *status >= 0 && !NOT_STARTED.contains(status),
             Self::TimedOut { .. } => true,
-            Self::Start { .. } | Self::Stuck => false,
+            Self::Start { .. } | Self::Stuck | Self::NoTurn { .. } => false,
         }
     }
 }
@@ -224,49 +229,14 @@ pub trait Host: Send + Sync {
 pub struct System {
     /// Program and arguments that every command follows, such as `nsenter`.
     prefix: Vec<String>,
-    free: Arc<Semaphore>,
-    /// Places of commands that end what others wait for.
-    endings: Arc<Semaphore>,
-}
-
-/// Returns whether a command ends what others wait for: a session, the queue of a multipath
-/// device, a mount. Those that wait may have all other places, and keep them until it has run.
-fn is_ending(program: &str, arguments: &[&str]) -> bool {
-    match program {
-        "iscsiadm" => arguments.iter().any(|argument| ["--logout", "delete"].contains(argument)),
-        "multipath" => arguments.contains(&"-f"),
-        "multipathd" => arguments.contains(&"disablequeueing"),
-        "umount" => arguments.iter().any(|argument| ["-f", "-l"].contains(argument)),
-        _ => false,
-    }
+    places: Places,
 }
 
 impl System {
     /// Creates a host whose commands follow a prefix.
     #[must_use]
     pub fn new(prefix: Vec<String>) -> Self {
-        Self {
-            prefix,
-            free: Arc::new(Semaphore::new(MAX_STUCK_CHILDREN)),
-            endings: Arc::new(Semaphore::new(MAX_ENDINGS)),
-        }
-    }
-
-    /// Takes a place for a command, and waits for one until `end`. Returns also whether it has
-    /// waited.
-    async fn place(
-        &self,
-        (program, arguments): (&str, &[&str]),
-        end: Instant,
-    ) -> Result<(OwnedSemaphorePermit, bool), HostError> {
-        let places = if is_ending(program, arguments) { &self.endings } else { &self.free };
-        if let Ok(permit) = Arc::clone(places).try_acquire_owned() {
-            return Ok((permit, false));
-        }
-        match timeout_at(end, Arc::clone(places).acquire_owned()).await {
-            Ok(Ok(permit)) => Ok((permit, true)),
-            _ => Err(HostError::Stuck),
-        }
+        Self { prefix, places: Places::new() }
     }
 
     fn command(&self, program: &str, arguments: &[&str]) -> Command {
@@ -335,7 +305,8 @@ impl Host for System {
         let end = begun + limit;
         // Longer programs hold the lock of their volume meanwhile.
         let place_end = end.min(begun + FORMAT_LOOK_SECONDS);
-        let (permit, has_waited) = self.place((&program, arguments), place_end).await?;
+        let place = self.places.take((&program, arguments), place_end).await;
+        let (permit, has_waited) = place.ok_or(HostError::Stuck)?;
         let mut child = self
             .command(&program, arguments)
             .spawn()
@@ -467,6 +438,8 @@ fn disk(name: &str) -> Disk {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::MAX_STUCK_CHILDREN;
+    use std::sync::Arc;
     use std::time::Instant;
 
     #[test]
@@ -509,33 +482,10 @@ mod tests {
     async fn a_command_waits_for_a_place() {
         let host = System::new(Vec::new());
         let all = u32::try_from(MAX_STUCK_CHILDREN).unwrap();
-        let others = Arc::clone(&host.free).acquire_many_owned(all).await.unwrap();
+        let others = Arc::clone(&host.places.free).acquire_many_owned(all).await.unwrap();
         let run = host.run("sh", &["-c", "echo a"], Duration::from_secs(20));
         let (said, ()) = tokio::join!(run, async { drop(others) });
         assert_eq!(said.unwrap(), "a\n");
-    }
-
-    /// Nobody else ends those that hold all others.
-    #[tokio::test]
-    async fn commands_that_end_the_waits_of_others_have_places_of_their_own() {
-        let host = System::new(Vec::new());
-        let all = u32::try_from(MAX_STUCK_CHILDREN).unwrap();
-        let _others = Arc::clone(&host.free).acquire_many_owned(all).await.unwrap();
-        let commands: [(&str, &[&str], bool); 8] = [
-            ("iscsiadm", &["-m", "node", "-T", "t", "--logout"], true),
-            ("multipathd", &["disablequeueing", "map", "/dev/dm-0"], true),
-            ("multipath", &["-f", "/dev/dm-0"], true),
-            ("umount", &["-i", "-c", "-l", "/a"], true),
-            ("iscsiadm", &["-m", "node", "-T", "t", "--login"], false),
-            ("multipath", &["-v1", "/dev/sda"], false),
-            ("umount", &["-i", "-c", "/a"], false),
-            ("sync", &["-f", "/a"], false),
-        ];
-        for (program, arguments, has_place) in commands {
-            let now = tokio::time::Instant::now();
-            let place = host.place((program, arguments), now).await;
-            assert_eq!(place.is_ok(), has_place, "{program} {arguments:?}");
-        }
     }
 
     /// Otherwise its volume would stay locked for hours.
@@ -543,7 +493,7 @@ mod tests {
     async fn a_program_that_takes_hours_does_not_wait_for_hours_for_its_place() {
         let host = System::new(Vec::new());
         let all = u32::try_from(MAX_STUCK_CHILDREN).unwrap();
-        let _others = Arc::clone(&host.free).acquire_many_owned(all).await.unwrap();
+        let _others = Arc::clone(&host.places.free).acquire_many_owned(all).await.unwrap();
         let begun = tokio::time::Instant::now();
         let (limit, held) = (Duration::from_secs(3600), Box::new(()));
         let error = host.run_while("true", &[], limit, held, &mut || true).await.unwrap_err();
@@ -556,7 +506,7 @@ mod tests {
     async fn a_command_that_its_wait_cut_short_has_not_timed_out() {
         let host = System::new(Vec::new());
         let all = u32::try_from(MAX_STUCK_CHILDREN).unwrap();
-        let others = Arc::clone(&host.free).acquire_many_owned(all).await.unwrap();
+        let others = Arc::clone(&host.places.free).acquire_many_owned(all).await.unwrap();
         let limit = Duration::from_millis(200);
         let error = host.run("sleep", &["60"], limit).await.unwrap_err();
         assert!(matches!(error, HostError::Stuck), "{error}");

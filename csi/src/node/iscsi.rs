@@ -8,10 +8,10 @@ use super::probes::{NoPlace, Probes};
 use super::record::DiskRecord;
 use super::stats::Condition;
 use crate::limits::{
-    BRIEF_USE_SECONDS, COMMAND_SECONDS, DISK_SECONDS, FIND_SECONDS, FORGET_SECONDS, GROWTH_SECONDS,
-    LAST_REMOVAL_SECONDS, LOGIN_ATTEMPTS, LOGIN_PAUSE, LOGIN_SECONDS, LOGOUT_SECONDS,
-    MULTIPATH_FAIL_SECONDS, MULTIPATH_REMOVE_SECONDS, MULTIPATH_SECONDS, POLL_PAUSE,
-    RECORDS_ATTEMPTS, RECORDS_PAUSE, REMOVAL_PAUSE, STATS_SECONDS,
+    BRIEF_USE_SECONDS, COMMAND_SECONDS, DISK_SECONDS, FORGET_TURN_SECONDS, GROWTH_SECONDS,
+    LAST_REMOVAL_SECONDS, LAST_TURN_SECONDS, LOGIN_ATTEMPTS, LOGIN_PAUSE, LOGIN_SECONDS,
+    LOGOUT_SECONDS, MULTIPATH_FAIL_SECONDS, MULTIPATH_REMOVE_SECONDS, MULTIPATH_SECONDS,
+    POLL_PAUSE, REMOVAL_PAUSE, STATS_SECONDS, TURN_SECONDS,
 };
 use crate::publication::{NodePortal, Publication};
 use std::time::Duration;
@@ -19,10 +19,9 @@ use tokio::time::{Instant, sleep};
 use tonic::Status;
 use zgate_api::Transport;
 
-/// Exit statuses of `iscsiadm`: the session exists, there is none, and a record could not be read.
+/// Exit statuses of `iscsiadm`: the session exists, and there is none.
 const SESSION_EXISTS: i32 = 15;
 const NO_OBJECTS: i32 = 21;
-const DATABASE_FAILURE: i32 = 6;
 
 /// Settings of a node record. `manual`: the driver logs in, not the boot. The
 /// time after which commands fail while the gateway is away is that of open-iscsi,
@@ -52,12 +51,17 @@ pub(super) async fn attach(
         let portals = publication.portals(*transport);
         let mut sessions = 0;
         for portal in &portals {
-            match login(&*node.host, target, portal).await {
+            match login(node, target, portal).await {
                 Ok(()) => sessions += 1,
+                // These say nothing about the portal. Without it the disk would have one path less,
+                // or come over the next transport.
+                Err(error @ (HostError::NoTurn { .. } | HostError::Stuck)) => {
+                    return Err(ours("no login", &error));
+                }
                 Err(error) => {
                     tracing::warn!(target, portal = portal.authority(), %error, "no login");
                     reasons.push(format!("{}: {error}", portal.authority()));
-                    forget(&*node.host, target, portal).await;
+                    forget(node, target, portal).await;
                 }
             }
         }
@@ -112,49 +116,15 @@ async fn keeps_commands(host: &dyn Host, device: &str) -> bool {
     false
 }
 
-/// Removes the record of a portal that did not answer, so that nobody goes on trying.
-async fn forget(host: &dyn Host, target: &str, portal: &NodePortal) {
+/// Removes the record of a portal that did not answer, so that nobody goes on trying. While many
+/// others change records it stays: the next portal is not to wait for that.
+async fn forget(node: &Node, target: &str, portal: &NodePortal) {
     let (authority, interface) = (portal.authority(), interface(portal.transport));
-    let record = ["-m", "node", "-T", target, "-p", &authority, "-I", interface, "-o", "delete"];
-    if let Err(error) = records(host, &record, FORGET_SECONDS).await {
+    let record = ["-m", "node", "-T", target, "-p", &authority, "-I", interface];
+    let last_turn = Instant::now() + FORGET_TURN_SECONDS;
+    if let Err(error) = node.record_turns.delete(&*node.host, &record, last_turn).await {
         tracing::info!(target, %error, "the record of a portal stays until the unstage");
     }
-}
-
-/// Lock of open-iscsi on its records: a link, which a killed `iscsiadm` leaves behind.
-/// Nobody holds it for longer than `LEFT_BEHIND`.
-const RECORDS_LOCK: &str = "/run/lock/iscsi/lock.write";
-const LEFT_BEHIND: &str = "30 seconds ago";
-
-/// Runs an `iscsiadm` that reads or changes records. It looks at those of all targets, and fails
-/// when that of another volume is removed meanwhile.
-async fn records(
-    host: &dyn Host,
-    arguments: &[&str],
-    limit: Duration,
-) -> Result<String, HostError> {
-    let end = Instant::now() + limit;
-    let mut ended = host.run("iscsiadm", arguments, limit).await;
-    for _ in 1..RECORDS_ATTEMPTS {
-        let rest = end.saturating_duration_since(Instant::now() + RECORDS_PAUSE);
-        let is_raced = ended.as_ref().is_err_and(|one| one.status() == Some(DATABASE_FAILURE));
-        if !is_raced || rest.is_zero() {
-            break;
-        }
-        sleep(RECORDS_PAUSE).await;
-        ended = host.run("iscsiadm", arguments, rest).await;
-    }
-    if let Err(HostError::TimedOut { .. }) = &ended {
-        let remove = [RECORDS_LOCK, "!", "-newerct", LEFT_BEHIND, "-print", "-delete"];
-        match host.run("find", &remove, FIND_SECONDS).await {
-            Ok(found) if !found.trim().is_empty() => {
-                tracing::warn!("the lock of a killed iscsiadm was removed");
-            }
-            // Held by another one, or there is none.
-            _ => {}
-        }
-    }
-    ended
 }
 
 fn interface(transport: Transport) -> &'static str {
@@ -164,19 +134,25 @@ fn interface(transport: Transport) -> &'static str {
     }
 }
 
-async fn login(host: &dyn Host, target: &str, portal: &NodePortal) -> Result<(), HostError> {
+async fn login(node: &Node, target: &str, portal: &NodePortal) -> Result<(), HostError> {
+    let host = &*node.host;
     let authority = portal.authority();
     let record = ["-m", "node", "-T", target, "-p", &authority, "-I", interface(portal.transport)];
     let with = |more: &[&'static str]| [&record[..], more].concat();
-    records(host, &with(&["-o", "new"]), COMMAND_SECONDS).await?;
+    // One turn for all of them: of many stages at once, the first ones come to their end.
+    let turn = node.record_turns.take(host, Instant::now() + TURN_SECONDS).await?;
+    turn.run(&with(&["-o", "new"]), COMMAND_SECONDS).await?;
     for (name, value) in SETTINGS {
-        records(host, &with(&["-o", "update", "-n", name, "-v", value]), COMMAND_SECONDS).await?;
+        turn.run(&with(&["-o", "update", "-n", name, "-v", value]), COMMAND_SECONDS).await?;
     }
+    // A login waits for the gateway.
+    drop(turn);
     let mut attempt = 1;
     loop {
         match host.run("iscsiadm", &with(&["--login"]), LOGIN_SECONDS).await {
             Err(error) if error.status() == Some(SESSION_EXISTS) => return Ok(()),
-            // A gateway that has just started refuses for a moment (status 8, 19).
+            // A gateway that has just started refuses for a moment (status 8, 19). A record that
+            // another volume's unstage removes meanwhile makes it fail, also after the login (6).
             Err(error) if error.status().is_some() && attempt < LOGIN_ATTEMPTS => {
                 tracing::info!(target, %error, attempt, "login again");
                 attempt += 1;
@@ -422,10 +398,11 @@ async fn log_out(host: &dyn Host, target: &str) -> Result<(), Status> {
 
 /// Ends the sessions with a target, in an unstage that has begun at `begun`.
 pub(super) async fn detach(
-    host: &dyn Host,
+    node: &Node,
     (target, naa): (&str, &str),
     begun: Instant,
 ) -> Result<(), Status> {
+    let host = &*node.host;
     let map = host.left_multipath(target, naa);
     let paths = host.paths(target, naa);
     // The kernel goes on writing after an unmount, and in other mount name spaces. What was
@@ -443,12 +420,17 @@ pub(super) async fn detach(
         remove_map(host, (target, naa), map).await?;
     }
     log_out(host, target).await?;
-    let forget = ["-m", "node", "-T", target, "-o", "delete"];
-    match records(host, &forget, FORGET_SECONDS).await {
+    let all = ["-m", "node", "-T", target];
+    // The wait for a turn is not to take the time in which a multipath device can be removed.
+    let (forgotten, removed) = tokio::join!(
+        node.record_turns.delete(host, &all, begun + LAST_TURN_SECONDS),
+        remove_rest(host, (target, naa), begun + LAST_REMOVAL_SECONDS),
+    );
+    match forgotten {
         Err(error) if error.status() != Some(NO_OBJECTS) => return Err(ours("iscsiadm", &error)),
         _ => {}
     }
-    match remove_rest(host, (target, naa), begun + LAST_REMOVAL_SECONDS).await {
+    match removed {
         // Without a path nothing of it reaches the disk. A process that has it open may never
         // end, and keeps only the next stage on this machine out: see `remove_left`.
         Err(error) if !host.has_session(target) => {

@@ -5,8 +5,10 @@ mod filesystem;
 mod format;
 pub mod host;
 mod iscsi;
+mod iscsi_records;
 mod mount;
 mod nfs;
+mod places;
 mod probes;
 mod publish;
 mod record;
@@ -21,6 +23,7 @@ use crate::names;
 use crate::{GATEWAY_KEY, ZONE_KEY, proto::Topology};
 use format::Formats;
 use host::{Host, Patience};
+use iscsi_records::RecordTurns;
 use probes::Probes;
 use record::{Record, Records};
 use std::io;
@@ -58,6 +61,7 @@ pub struct Node {
     disk_reads: Probes,
     disk_figures: Probes,
     formats: Formats,
+    record_turns: RecordTurns,
     last_usage: LastUsage,
     id: names::Node,
     topology: Topology,
@@ -88,6 +92,7 @@ impl Node {
             disk_reads: Probes::new(),
             disk_figures: Probes::new(),
             formats: Formats::new(),
+            record_turns: RecordTurns::default(),
             last_usage: LastUsage::default(),
             id: settings.node,
             topology: Topology { segments: gateways.chain([zone]).collect() },

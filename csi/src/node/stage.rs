@@ -185,7 +185,7 @@ impl Node {
         };
         unmount_volume(&*self.host, &record.staging, server).await?;
         if let Some(disk) = &record.disk {
-            iscsi::detach(&*self.host, (&disk.target, &disk.naa), begun).await?;
+            iscsi::detach(self, (&disk.target, &disk.naa), begun).await?;
         }
         let removed = self.records.remove(&record.volume_id);
         removed.map_err(|error| ours("state directory", &error))

@@ -164,6 +164,26 @@ async fn a_multipath_device_that_was_in_use_at_the_logout_is_removed_after_it() 
     assert!(!machine.has_map && machine.portals.is_empty());
 }
 
+/// Its removal does not wait for the turn, or for the end, of the command for records.
+#[tokio::test(start_paused = true)]
+async fn a_multipath_device_is_removed_also_where_a_record_is_not() {
+    let fixture = Fixture::new();
+    fixture.tell(|machine| (machine.multipathd, machine.queues) = (true, true));
+    fixture.stage_at("iscsi", TWO_PORTALS).await.unwrap();
+    fixture.tell(|machine| {
+        (machine.dead, machine.locked) = (true, true);
+        machine.map_is_open = Some(Duration::from_secs(3));
+    });
+    let begun = Instant::now();
+    let refused = fixture.unstage().await.unwrap_err();
+    assert!(begun.elapsed() < UNSTAGE_SECONDS, "{:?}", begun.elapsed());
+    assert_eq!(refused.code(), Code::Unavailable);
+    assert!(refused.message().contains("iscsiadm"), "{refused}");
+    assert_eq!((fixture.machine.0.lock().unwrap().has_map, fixture.records()), (false, 1));
+    fixture.unstage().await.unwrap();
+    assert_eq!((fixture.count("-o delete"), fixture.records()), (2, 0));
+}
+
 /// A process that has it open may never end. The next stage would find what the kernel remembers
 /// of the disk from before.
 #[tokio::test(start_paused = true)]

@@ -10,6 +10,7 @@ mod places;
 mod published;
 mod records;
 mod statistics;
+mod turns;
 mod unstaged;
 
 use async_trait::async_trait;
@@ -99,6 +100,10 @@ struct Machine {
     locked: bool,
     /// Commands for records that another one's removal makes fail.
     raced_records: u32,
+    /// Time that such a command takes.
+    record_work: Duration,
+    /// Number of such commands under way, and the largest so far.
+    records_at_once: (u32, u32),
     /// Logins that end with status 19.
     refused_logins: u32,
     /// A portal that refuses all.
@@ -283,6 +288,9 @@ impl Host for Told {
         };
         if let Some(error) = withheld {
             return Err(error());
+        }
+        if program == "iscsiadm" && words.contains(&"-o") && !self.has_worked(limit).await {
+            return Err(HostError::TimedOut { program: program.to_owned(), limit });
         }
         let answer = self.answer(program, words);
         if program == "dd" && answer.is_none() {

@@ -62,6 +62,20 @@ async fn data_that_is_being_written_is_not_lost_to_a_probe_that_has_not_run() {
     }
 }
 
+/// The disk would come over TCP, and stay so until its next stage.
+#[tokio::test(start_paused = true)]
+async fn a_login_that_has_found_no_place_says_nothing_about_its_portal() {
+    let fixture = Fixture::new();
+    fixture.tell(|machine| {
+        machine.withheld.insert("iscsiadm", || HostError::Stuck);
+    });
+    assert_eq!(fixture.stage("iscsi").await.unwrap_err().code(), Code::Unavailable);
+    assert_eq!((fixture.count("-I iser"), fixture.count("-I default")), (1, 0));
+    fixture.tell(|machine| machine.withheld.clear());
+    fixture.stage("iscsi").await.unwrap();
+    assert_eq!((fixture.count("--login"), fixture.count("-I default")), (1, 0));
+}
+
 /// The path of a pod is one mount of several: force would end the writes of all of them.
 #[tokio::test(start_paused = true)]
 async fn a_slow_unmount_is_not_forced_while_the_server_answers() {

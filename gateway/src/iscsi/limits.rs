@@ -118,8 +118,12 @@ pub(crate) const FLUSH_PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const RESIZE_PATIENCE: Duration = Duration::from_secs(5);
 /// Interval at which a logical unit's device or file is checked for changes.
 pub(crate) const WATCH_INTERVAL: Duration = Duration::from_secs(5);
-/// Interval at which the space behind a thin logical unit is queried.
+/// Interval at which the space behind a thin logical unit is queried; for zvols, one query tells
+/// it for all below a dataset.
 pub(crate) const SPACE_INTERVAL: Duration = Duration::from_secs(30);
+/// Least time between two of these queries: zvols that are opened one after the other, or get a
+/// new size, share them.
+pub(crate) const SPACE_LEAST_INTERVAL: Duration = Duration::from_secs(1);
 /// Least duration of background work on a whole disk in seconds, so that
 /// initiators can follow its progress, as on a mechanical disk.
 pub(crate) const BACKGROUND_SECONDS: u64 = 10;
@@ -142,6 +146,7 @@ const _: () = assert!(
     NAME_PATIENCE.as_secs() + 2 * RELOAD_PATIENCE.as_secs() + RESIZE_PATIENCE.as_secs() < 30,
     "a reload answers before its caller gives up"
 );
+const _: () = assert!(SPACE_LEAST_INTERVAL.as_secs() < SPACE_INTERVAL.as_secs());
 const _: () = assert!(MAX_LOGINS_PER_HOST < MAX_LOGINS);
 const _: () = assert!(LOGIN_LEAST_TIME.as_millis() < LOGIN_TIMEOUT.as_millis());
 const _: () = assert!(

@@ -30,6 +30,7 @@ pub(crate) mod reconcile;
 pub(crate) mod release;
 mod retry;
 pub(crate) mod run;
+mod searches;
 pub(crate) mod serve;
 pub(crate) mod settings;
 pub(crate) mod shared;

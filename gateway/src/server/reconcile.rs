@@ -9,6 +9,7 @@ use crate::exports::plan::{Inventory, Memory, Outcome, Plan, Volume};
 use crate::exports::settings::DatasetRef;
 use crate::exports::settings::ExportSettings;
 use crate::iscsi::settings::{IscsiSettings, settings};
+use crate::server::searches::Searches;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,6 +38,8 @@ pub(crate) struct Reconciler {
     pub(super) started: Instant,
     /// Serializes changes of what is served.
     pub(super) changing: Mutex<()>,
+    /// Order of those who wait for a search.
+    pub(super) searches: Searches,
     state: Mutex<State>,
 }
 
@@ -162,6 +165,7 @@ impl Reconciler {
             answers: Mutex::default(),
             started: Instant::now(),
             changing: Mutex::default(),
+            searches: Searches::default(),
             state: Mutex::new(state),
         })
     }

@@ -1,21 +1,23 @@
 //! A thread that waits for changes and puts them into effect.
 
+mod heard;
 mod replaced;
 mod requested;
 
+use self::heard::{Changes, Heard};
 use self::replaced::{Announcer, Told, queue};
 use super::absent::Source;
 use super::reconcile::{Reconciler, Shown, ShownExport};
 use super::run::Gateway;
+use super::searches::{Asked, Scanned};
 use crate::exports::open::Opening;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use zgate_control::PoolName;
 use zgate_control::replaced::Replacement;
 use zgate_control::watch::{Change, Listener, Watch, WatchEnd};
 
@@ -44,7 +46,7 @@ impl DatasetWatcher {
     /// # Errors
     /// If no thread can be started.
     pub(crate) fn start(follow: &Arc<Reconciler>, gateway: &Arc<Gateway>) -> io::Result<Self> {
-        let (changes, happened) = channel();
+        let (changes, happened) = Changes::new(follow);
         let announcer = Arc::new(Announcer::new(gateway));
         Self::follow_changes(follow, gateway, announcer, changes, happened)
     }
@@ -58,25 +60,12 @@ impl DatasetWatcher {
         follow: &Arc<Reconciler>,
         gateway: &Arc<Gateway>,
         announcer: Arc<Announcer>,
-        changes: Sender<Change>,
-        happened: Receiver<Change>,
+        changes: Changes,
+        happened: Receiver<Heard>,
     ) -> io::Result<Self> {
-        let (stop, watch_end) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let requests = Arc::new(ReplacementRequests::new(&announcer, changes.clone()));
-        let runner = Runner {
-            follow: Arc::clone(follow),
-            gateway: Arc::clone(gateway),
-            stop: Arc::clone(&stop),
-            announcer,
-            unsettled: VecDeque::new(),
-            looked_at: None,
-            trouble: None,
-            pending: 0,
-            watch: None,
-            watch_end: Arc::clone(&watch_end),
-            asking: None,
-            changes,
-        };
+        let runner = Runner::new(follow, gateway, announcer, changes);
+        let (stop, watch_end) = (Arc::clone(&runner.stop), Arc::clone(&runner.watch_end));
         let builder = std::thread::Builder::new().name("zgate-follow".to_owned());
         builder.spawn(move || runner.run(&happened))?;
         Ok(Self { stop, watch_end, requests })
@@ -94,8 +83,7 @@ impl Drop for DatasetWatcher {
     }
 }
 
-fn listener(changes: Sender<Change>, announcer: Arc<Announcer>) -> Listener {
-    let changes = std::sync::Mutex::new(changes);
+fn listener(changes: Changes, announcer: Arc<Announcer>) -> Listener {
     Arc::new(move |change| {
         // At once: a search for datasets that runs may take long.
         if let Change::Replaced(replacement) = &change
@@ -103,9 +91,7 @@ fn listener(changes: Sender<Change>, announcer: Arc<Announcer>) -> Listener {
         {
             return;
         }
-        let changes = changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // The receiver has ended.
-        let _ = changes.send(change);
+        changes.send(change);
     })
 }
 
@@ -131,11 +117,33 @@ struct Runner {
     /// Thread that asks late pools, the last one. Nobody waits for its end.
     asking: Option<JoinHandle<()>>,
     /// Keeps the channel open while there is no watch.
-    changes: Sender<Change>,
+    changes: Changes,
 }
 
 impl Runner {
-    fn run(mut self, happened: &Receiver<Change>) {
+    fn new(
+        follow: &Arc<Reconciler>,
+        gateway: &Arc<Gateway>,
+        announcer: Arc<Announcer>,
+        changes: Changes,
+    ) -> Self {
+        Self {
+            follow: Arc::clone(follow),
+            gateway: Arc::clone(gateway),
+            stop: Arc::new(AtomicBool::new(false)),
+            announcer,
+            unsettled: VecDeque::new(),
+            looked_at: None,
+            trouble: None,
+            pending: 0,
+            watch: None,
+            watch_end: Arc::default(),
+            asking: None,
+            changes,
+        }
+    }
+
+    fn run(mut self, happened: &Receiver<Heard>) {
         self.announcer.look_at_mounts();
         self.follow.refresh(&self.gateway.shared.datasets);
         self.begin_watch();
@@ -143,16 +151,13 @@ impl Runner {
         let mut next_scan = Instant::now() + self.rescan();
         // The start has found zvols whose devices come a moment after their pool.
         let is_pending = self.follow.state().pending;
-        let mut wanted: Option<Wanted> = is_pending.then(|| Wanted::again(None));
+        let mut wanted: Option<Wanted> = is_pending.then(|| Wanted::again(None, None));
         loop {
             let now = Instant::now();
             let due = wanted.as_ref().map_or(next_look, |wanted| wanted.due().min(next_look));
             match happened.recv_timeout(due.saturating_duration_since(now)) {
-                Ok(change) if self.matters(&change) => {
-                    tracing::debug!(?change, "datasets may have changed");
-                    wanted = Some(Wanted::again(wanted));
-                }
-                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(heard) => wanted = self.hear(&heard, wanted),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             if self.stop.load(Ordering::Acquire) {
@@ -167,18 +172,16 @@ impl Runner {
                     store.look();
                 }
                 if self.look_again() || self.follow.is_due(now) || now >= next_scan {
-                    wanted.get_or_insert_with(|| Wanted::again(None));
+                    // No earlier search has seen what the time has changed.
+                    wanted.get_or_insert_with(|| Wanted::again(None, None)).since = None;
                 }
             }
-            if wanted.as_ref().is_some_and(|wanted| wanted.due() <= now) {
-                wanted = None;
+            if let Some(due) = wanted.take_if(|wanted| wanted.due() <= now) {
                 next_scan = Instant::now() + self.rescan();
-                self.scan();
+                self.scan(due.since);
                 if self.pending > 0 {
-                    wanted = Some(Wanted {
-                        last: Instant::now() + PENDING.0,
-                        first: Instant::now() + PENDING.0,
-                    });
+                    let again = Instant::now() + PENDING.0;
+                    wanted = Some(Wanted { first: again, last: again, since: None });
                 }
             }
             if wanted.is_none() {
@@ -238,8 +241,8 @@ impl Runner {
         let (follow, changes) = (Arc::clone(&self.follow), self.changes.clone());
         let ask = move || {
             if follow.ask_late_pools(now) {
-                // Its events were missed. The receiver may have ended.
-                let _ = changes.send(Change::Restarted);
+                // Its events were missed.
+                changes.send(Change::Restarted);
             }
         };
         match std::thread::Builder::new().name("zgate-late".to_owned()).spawn(ask) {
@@ -252,13 +255,22 @@ impl Runner {
         self.follow.state().plan.rescan
     }
 
+    /// Takes a change; returns the search that is wanted with it.
+    fn hear(&mut self, heard: &Heard, wanted: Option<Wanted>) -> Option<Wanted> {
+        if !self.matters(&heard.change) {
+            return wanted;
+        }
+        tracing::debug!(change = ?heard.change, "datasets may have changed");
+        Some(Wanted::again(wanted, heard.since(&self.follow.searches)))
+    }
+
     /// Returns whether a change may affect what is served.
     fn matters(&mut self, change: &Change) -> bool {
         let matters = match change {
             Change::Event(event) => {
                 let concerns = event.concerns_datasets();
                 // Mounts have other names then, and nothing else tells of it.
-                if concerns && event.operation.as_deref() == Some("rename") {
+                if concerns && event.is_rename() {
                     self.announcer.look_at_mounts();
                 }
                 concerns
@@ -278,8 +290,9 @@ impl Runner {
         matters && self.follows_datasets()
     }
 
-    fn scan(&mut self) {
-        let outcome = self.follow.scan(&self.gateway);
+    /// Puts into effect what has changed, unless a search has that began after `since`.
+    fn scan(&mut self, since: Option<Asked>) {
+        let outcome = self.follow.scan_since(&self.gateway, since);
         for told in &mut self.unsettled {
             self.announcer.tell_others(told);
         }
@@ -304,12 +317,23 @@ impl Runner {
 struct Wanted {
     first: Instant,
     last: Instant,
+    /// Place of the last change: a search by anybody that begins later is enough. None: it
+    /// begins when it is due, and no earlier one will do.
+    since: Option<Asked>,
 }
 
 impl Wanted {
-    fn again(before: Option<Self>) -> Self {
+    /// Returns the search that is wanted after a change with this place.
+    fn again(before: Option<Self>, since: Option<Asked>) -> Self {
         let now = Instant::now();
-        Self { first: before.map_or(now, |before| before.first), last: now }
+        match before {
+            Some(before) => Self {
+                first: before.first,
+                last: now,
+                since: before.since.zip(since).map(|(before, since)| before.max(since)),
+            },
+            None => Self { first: now, last: now, since },
+        }
     }
 
     fn due(&self) -> Instant {
@@ -317,44 +341,29 @@ impl Wanted {
     }
 }
 
-/// Result of a search whose changes are in effect.
-#[derive(Debug, Default)]
-pub(super) struct Scanned {
-    /// Set if a zvol has no device yet.
-    pending: bool,
-    /// Pools that did not answer in time: what they have is served as it was.
-    late: BTreeSet<PoolName>,
-    /// Reason for which zvols of patterns are not all served as they are now. All else is in
-    /// effect.
-    zvols: Option<io::Error>,
-}
-
-impl Scanned {
-    /// Requires that what a pool has now is in effect.
-    ///
-    /// # Errors
-    /// The pool has not answered in time.
-    pub(super) fn require(&self, pool: &PoolName) -> io::Result<()> {
-        if !self.late.contains(pool) {
-            return Ok(());
-        }
-        let reason = format!("pool {pool} has not listed its datasets in time; see `zpool status`");
-        Err(io::Error::new(io::ErrorKind::TimedOut, reason))
-    }
-}
-
 impl Reconciler {
-    /// Searches for datasets and puts changes into effect.
+    /// Searches for datasets and puts changes into effect. All who wait are answered by one
+    /// search, the next that begins.
     ///
     /// # Errors
     /// The reason for which nothing was searched, or exports or zvols of patterns are not all
     /// served as they are now.
-    pub(super) fn scan(&self, gateway: &Gateway) -> io::Result<Scanned> {
-        let mut scanned = self.scan_but_zvols(gateway)?;
-        match scanned.zvols.take() {
-            Some(error) => Err(error),
-            None => Ok(scanned),
-        }
+    pub(super) fn scan(&self, gateway: &Gateway) -> io::Result<Arc<Scanned>> {
+        self.scan_since(gateway, None)
+    }
+
+    /// The same; a search is enough that began after `since`, and may have ended.
+    ///
+    /// # Errors
+    /// As [`Self::scan`].
+    pub(super) fn scan_since(
+        &self,
+        gateway: &Gateway,
+        since: Option<Asked>,
+    ) -> io::Result<Arc<Scanned>> {
+        let scanned = self.searches.since(since, &self.changing, || self.search(gateway))?;
+        scanned.require_zvols()?;
+        Ok(scanned)
     }
 
     /// The same for those who do not ask for zvols of patterns: what keeps these from being
@@ -362,8 +371,12 @@ impl Reconciler {
     ///
     /// # Errors
     /// The reason for which nothing was searched, or exports are served as before.
-    pub(super) fn scan_but_zvols(&self, gateway: &Gateway) -> io::Result<Scanned> {
-        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn scan_but_zvols(&self, gateway: &Gateway) -> io::Result<Arc<Scanned>> {
+        self.searches.since(None, &self.changing, || self.search(gateway))
+    }
+
+    /// Runs one search for all who wait for it. The caller holds [`Self::changing`].
+    fn search(&self, gateway: &Gateway) -> io::Result<Scanned> {
         let (plan, block) = {
             let state = self.state();
             (Arc::clone(&state.plan), Arc::clone(&state.block))
@@ -455,5 +468,7 @@ pub(super) fn without_json(program: &str) -> zgate_control::ToolError {
     zgate_control::ToolError::Failed { command: program.to_owned(), status: Some(2), said }
 }
 
+#[cfg(test)]
+mod search_tests;
 #[cfg(test)]
 mod tests;

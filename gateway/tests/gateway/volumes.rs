@@ -18,7 +18,7 @@ const SCRIPTS: [(&str, &str); 2] = [
     (
         "zfs",
         r#"
-P={dir}/props F={dir}/fs
+P={dir}/props F={dir}/fs missing=
 if [ -e {dir}/hangs ]; then echo "cannot open: I/O error" >&2; exit 1; fi
 case "$*" in *-j*) echo "invalid option 'j'" >&2; exit 2;; esac
 command=$1; shift
@@ -35,11 +35,16 @@ while [ $# -gt 1 ]; do
     esac
     shift
 done
-name=$1
+name=$1 names=$1
+# A question has several names, and is refused if one of them is not there.
+[ "$command" != get ] || names="${properties#* all} $name"
 case $command in
     create) mkdir "$P/$name" "$F/$name" || { echo "dataset already exists" >&2; exit 1; }
         date +%s%N >"$P/$name/guid";;
-    *) [ -e "$P/${name%@*}/guid" ] || { echo "cannot open '$name': dataset does not exist" >&2; exit 1; };;
+    *) for one in $names; do
+        [ -e "$P/${one%@*}/guid" ] || { echo "cannot open '$one': dataset does not exist" >&2; missing=1; }
+    done
+    [ -z "$missing" ] || exit 1;;
 esac
 value() {
     case $2 in
@@ -64,7 +69,7 @@ case $command in
         below | while read -r one; do
             for column in $(echo "$columns" | tr , ' '); do value "$one" "$column"; done | paste -sd '\t'
         done;;
-    get) below | while read -r one; do
+    get) for name in $names; do below; done | while read -r one; do
             for property in type guid used available refquota readonly mounted mountpoint; do
                 printf '%s\t%s\t%s\t-\n' "$one" $property "$(value "$one" $property)"
             done

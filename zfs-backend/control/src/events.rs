@@ -4,6 +4,7 @@
 //! for each detail, then an empty line. Before the first event behind a gap comes a line
 //! `dropped N events`.
 
+use crate::volume::KEPT_PROPERTIES;
 use serde::Serialize;
 
 /// Longest class or value kept, in bytes; longer ones are cut.
@@ -55,17 +56,35 @@ const HARMLESS: [&str; 9] = [
 ];
 
 impl Event {
-    /// Returns whether datasets or their properties may have changed.
+    /// Returns whether datasets may have changed, or properties of them that matter for serving
+    /// them.
     #[must_use]
     pub fn concerns_datasets(&self) -> bool {
         match self.class.strip_prefix("sysevent.fs.zfs.") {
             Some("history_event") => {
                 let operation = self.operation.as_deref().unwrap_or_default();
-                !HARMLESS.contains(&operation) && !self.is_about_snapshot()
+                !HARMLESS.contains(&operation)
+                    && !self.is_about_snapshot()
+                    && !self.is_about_other_property()
             }
             Some(kind) => kind.starts_with("pool_"),
             None => false,
         }
+    }
+
+    /// Returns whether a command that is run from now on shows the change. What the history says
+    /// of a dataset comes from the transaction that changes it, behind whose lock `zfs list` waits
+    /// (`dsl_sync_task_sync`). That of a pool may come earlier, as during an import, and the event
+    /// of an export comes before the pool is gone.
+    #[must_use]
+    pub fn is_in_effect(&self) -> bool {
+        self.class == "sysevent.fs.zfs.history_event" && self.dataset.is_some()
+    }
+
+    /// Returns whether a dataset or a snapshot got another name.
+    #[must_use]
+    pub fn is_rename(&self) -> bool {
+        self.operation.as_deref() == Some("rename")
     }
 
     /// Returns number and time of the event; none if ZFS has not told both.
@@ -85,6 +104,18 @@ impl Event {
 
     fn is_about_snapshot(&self) -> bool {
         self.dataset.as_deref().is_some_and(|name| name.contains(['@', '#', '%']))
+    }
+
+    /// Returns whether a dataset got or lost a user property of another program, or one of
+    /// [`KEPT_PROPERTIES`]. The detail is `NAME=VALUE` (`dsl_prop_set_sync_impl`).
+    fn is_about_other_property(&self) -> bool {
+        let is_property = matches!(self.operation.as_deref(), Some("set" | "inherit"));
+        let Some((name, _)) = self.detail.as_deref().and_then(|detail| detail.split_once('='))
+        else {
+            return false;
+        };
+        let is_other = name.contains(':') && !name.starts_with("zgate:");
+        is_property && self.dataset.is_some() && (is_other || KEPT_PROPERTIES.contains(&name))
     }
 }
 
@@ -193,8 +224,35 @@ Nov 21 2026 10:20:31.1\tereport.fs.zfs.checksum
         assert!(rename.concerns_datasets() && !rename.concerns_pools());
         assert!(export.concerns_datasets() && export.concerns_pools());
         assert_eq!((export.pool.as_deref(), export.stamp()), (Some("lab"), None));
+        assert!(rename.is_in_effect() && !export.is_in_effect());
+        assert!(rename.is_rename() && !snapshot.is_rename());
         assert!(!snapshot.concerns_datasets());
         assert!(!checksum.concerns_datasets());
+    }
+
+    #[test]
+    fn properties_that_decide_nothing_do_not_concern_datasets() {
+        let event = |operation: &str, dataset: Option<&str>, detail: Option<&str>| Event {
+            class: "sysevent.fs.zfs.history_event".to_owned(),
+            operation: Some(operation.to_owned()),
+            dataset: dataset.map(str::to_owned),
+            detail: detail.map(str::to_owned),
+            ..Event::default()
+        };
+        let property = |detail| event("set", Some("lab/a"), Some(detail)).concerns_datasets();
+        for other in ["org.example:a=b", "com.sun:auto-snapshot=zgate:owner=a", "zgate:source=a"] {
+            assert!(!property(other), "{other}");
+        }
+        for ours in ["zgate:access:n1=x", "zgate:owner=a:b", "readonly=1", "quota=5", "org.a:b"] {
+            assert!(property(ours), "{ours}");
+        }
+        let confirmed = event("inherit", Some("lab/a"), Some("zgate:unconfirmed="));
+        assert!(!confirmed.concerns_datasets() && confirmed.is_in_effect());
+        // Of a pool, of a dataset that is renamed, and without detail.
+        let of_pool = event("set", None, Some("org.example:a=b"));
+        assert!(of_pool.concerns_datasets() && !of_pool.is_in_effect());
+        assert!(event("rename", Some("lab/a"), Some("org.example:a=b")).concerns_datasets());
+        assert!(event("inherit", Some("lab/a"), None).concerns_datasets());
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! Execution of `zfs`, `zpool` and similar programs.
 
 use crate::left_behind::{LEFT_BEHIND, storage_of};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -185,7 +188,30 @@ fn drain<R: Read + Send + 'static>(pipe: Option<R>) -> thread::JoinHandle<Vec<u8
     })
 }
 
-fn wait_until(child: &mut Child, limit: Instant) -> io::Result<Option<std::process::ExitStatus>> {
+/// Waits until a program has ended; `None`: it runs at the limit.
+fn wait_until(child: &mut Child, limit: Instant) -> io::Result<Option<ExitStatus>> {
+    // Kernels before Linux 5.3 have no pidfd: there, the program is only looked at.
+    if let Ok(end) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) {
+        await_end(&end, limit);
+    }
+    look_until(child, limit)
+}
+
+/// Waits until the process of a pidfd has ended, at most until the limit: it is readable then
+/// (pidfd_open(2)).
+fn await_end(end: &OwnedFd, limit: Instant) {
+    loop {
+        let left = limit.saturating_duration_since(Instant::now());
+        let Ok(left) = Timespec::try_from(left) else { return };
+        match poll(&mut [PollFd::new(end, PollFlags::IN)], Some(&left)) {
+            Err(rustix::io::Errno::INTR) => {}
+            _ => return,
+        }
+    }
+}
+
+/// Looks again and again whether a program has ended; `None`: it runs at the limit.
+fn look_until(child: &mut Child, limit: Instant) -> io::Result<Option<ExitStatus>> {
     let mut pause = Duration::from_millis(1);
     loop {
         if let Some(status) = child.try_wait()? {
@@ -295,6 +321,24 @@ mod tests {
         let error = tool.run("sleep", &["20"]).unwrap_err();
         assert!(matches!(error, ToolError::TimedOut { .. }), "{error}");
         assert!(began.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn the_end_of_a_program_is_told_and_where_it_is_not_it_is_looked_for() {
+        let far = Instant::now() + Duration::from_secs(3600);
+        let mut told = Command::new("true").spawn().unwrap();
+        if let Ok(end) = pidfd_open(Pid::from_child(&told), PidfdFlags::empty()) {
+            await_end(&end, far);
+            assert!(told.try_wait().unwrap().is_some(), "it has ended by then");
+        }
+        told.wait().unwrap();
+        let mut ends = Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap();
+        assert_eq!(look_until(&mut ends, far).unwrap().unwrap().code(), Some(3));
+        let mut stays = Command::new("sleep").arg("600").spawn().unwrap();
+        assert!(wait_until(&mut stays, Instant::now()).unwrap().is_none());
+        assert!(look_until(&mut stays, Instant::now()).unwrap().is_none());
+        stays.kill().unwrap();
+        assert!(!wait_until(&mut stays, far).unwrap().unwrap().success());
     }
 
     #[test]

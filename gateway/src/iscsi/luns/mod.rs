@@ -11,3 +11,4 @@ pub(crate) mod reservations;
 pub(crate) mod unit;
 pub(crate) mod volumes;
 mod watch;
+mod zvol_spaces;

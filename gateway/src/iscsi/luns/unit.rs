@@ -4,6 +4,7 @@ use super::geometry::{GeometryRecord, last_geometry};
 use super::late_flush::LateFlush;
 use super::reservations::DirReservations;
 use super::watch::watch;
+use super::zvol_spaces::ZvolSpaces;
 use crate::exports::absent::Fault;
 use crate::exports::stores::in_time;
 use crate::iscsi::limits::{BACKGROUND_BYTES_PER_SECOND, BACKGROUND_SECONDS};
@@ -52,6 +53,7 @@ pub(crate) struct UnitHome {
     geometry_writer: Arc<StateWriter>,
     pub groups: Arc<PortGroups>,
     pub thin_warning_percent: u8,
+    zvol_spaces: Arc<ZvolSpaces>,
     pub token_secret: [u8; 16],
 }
 
@@ -67,6 +69,8 @@ pub(crate) struct Unit {
     /// Flush of the volume that has not ended in time.
     pub late_flush: Arc<LateFlush>,
     pub thin_warning_percent: u8,
+    /// Space behind the zvols of all units.
+    pub(super) zvol_spaces: Arc<ZvolSpaces>,
     /// Record of what initiators are told while its storage is absent after a restart.
     geometry: GeometryRecord,
     closed: watch::Sender<bool>,
@@ -88,6 +92,7 @@ impl UnitHome {
             geometry_writer: Arc::new(StateWriter::start("zgate-sizes")?),
             groups: Arc::new(PortGroups::new(settings, is_local)),
             thin_warning_percent: settings.thin_warning_percent,
+            zvol_spaces: Arc::new(ZvolSpaces::new()),
             token_secret: random_bytes()?,
         })
     }
@@ -175,6 +180,7 @@ impl UnitHome {
             stats: UnitStats::default(),
             late_flush: before.map(|unit| Arc::clone(&unit.late_flush)).unwrap_or_default(),
             thin_warning_percent: self.thin_warning_percent,
+            zvol_spaces: Arc::clone(&self.zvol_spaces),
             geometry: GeometryRecord::new(
                 Arc::clone(&self.state_dir),
                 Arc::clone(&self.geometry_writer),

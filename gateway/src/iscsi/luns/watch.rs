@@ -3,15 +3,11 @@
 
 use super::unit::Unit;
 use crate::iscsi::limits::{SPACE_INTERVAL, WATCH_INTERVAL};
-use std::path::Path;
 use tokio::time::Instant;
 use zgate_block::{BackingKind, SpaceBelow};
-use zgate_control::{DatasetName, SystemTool, Tool, ToolError};
+use zgate_control::DatasetName;
 use zgate_scsi::ThinSpace;
 use zgate_store::BlockStore;
-
-/// Time limit of a `zfs` query for the space of a volume, in seconds.
-const ZFS_SECONDS: u64 = 10;
 
 /// Reports already made for a unit.
 #[derive(Debug, Default)]
@@ -23,13 +19,19 @@ struct Said {
 /// Checks a unit at intervals; never returns.
 pub(crate) async fn watch(unit: &Unit) {
     let mut said = Said::default();
-    let mut space_due = Instant::now();
+    let (mut capacity_bytes, mut asked) = (None, Instant::now());
     loop {
         follow_size(unit).await;
         tell_orphan(unit, &mut said).await;
-        if space_due <= Instant::now() {
-            follow_space(unit, &mut said).await;
-            space_due = Instant::now() + SPACE_INTERVAL;
+        // Of a unit that was just opened, or has another size, earlier answers tell nothing.
+        let capacity_now = unit.volume.geometry().capacity_bytes;
+        let is_new = capacity_bytes.replace(capacity_now) != Some(capacity_now);
+        let now = Instant::now();
+        if is_new {
+            asked = follow_space(unit, &mut said, now).await;
+        } else if asked + SPACE_INTERVAL <= now {
+            let newer_than = now.checked_sub(SPACE_INTERVAL).unwrap_or(asked);
+            asked = follow_space(unit, &mut said, newer_than).await;
         }
         tokio::time::sleep(WATCH_INTERVAL).await;
     }
@@ -71,24 +73,31 @@ async fn tell_orphan(unit: &Unit, said: &mut Said) {
     said.orphaned = orphaned;
 }
 
-/// Informs initiators of the space behind a thin unit, and when it runs short.
-async fn follow_space(unit: &Unit, said: &mut Said) {
+/// Informs initiators of the space behind a thin unit, and when it runs short, by an answer to a
+/// question later than `newer_than`. Returns the time of the question.
+async fn follow_space(unit: &Unit, said: &mut Said, newer_than: Instant) -> Instant {
+    let mut asked = Instant::now();
     if !unit.config.thin {
-        return;
+        return asked;
     }
     let space = match unit.volume.kind() {
         BackingKind::File => unit.volume.space_below().await.ok().flatten(),
-        BackingKind::Zvol => match zvol_space(&unit.config.path).await {
-            Ok(space) => space,
-            Err(error) => {
-                if !std::mem::replace(&mut said.unknown_space, true) {
-                    tracing::warn!(
-                        %error, target_name = %unit.target, lun = unit.config.number,
-                        "cannot determine the space behind a LUN; initiators will not be warned"
-                    );
-                }
-                None
+        // Its path may not name its dataset.
+        BackingKind::Zvol => match DatasetName::of_device(&unit.config.path) {
+            Some(dataset) => {
+                let told = unit.zvol_spaces.of(&dataset, newer_than).await;
+                asked = told.asked;
+                told.space.unwrap_or_else(|error| {
+                    if !std::mem::replace(&mut said.unknown_space, true) {
+                        tracing::warn!(
+                            %error, target_name = %unit.target, lun = unit.config.number,
+                            "cannot determine the space behind a LUN; initiators will not be warned"
+                        );
+                    }
+                    None
+                })
             }
+            None => None,
         },
         BackingKind::Loop | BackingKind::Device => None,
     };
@@ -100,6 +109,7 @@ async fn follow_space(unit: &Unit, said: &mut Said) {
             "the space behind a LUN runs short; initiators are warned"
         );
     }
+    asked
 }
 
 fn thin_space(space: &SpaceBelow, percent: u8) -> ThinSpace {
@@ -110,64 +120,17 @@ fn thin_space(space: &SpaceBelow, percent: u8) -> ThinSpace {
     }
 }
 
-/// Returns the space of a zvol; `None` if its path does not name its dataset,
-/// or all of its space is reserved.
-async fn zvol_space(path: &Path) -> Result<Option<SpaceBelow>, ToolError> {
-    let Some(dataset) = DatasetName::of_device(path) else { return Ok(None) };
-    let asked = tokio::task::spawn_blocking(move || {
-        ask_zfs(&SystemTool { limit_seconds: ZFS_SECONDS }, &dataset)
-    });
-    asked.await.unwrap_or(Ok(None))
-}
-
-const PROPERTIES: &str = "available,used,usedbydataset,volsize,refreservation";
-
-fn ask_zfs(tool: &dyn Tool, dataset: &DatasetName) -> Result<Option<SpaceBelow>, ToolError> {
-    let name = dataset.to_string();
-    let pool = name.split('/').next().unwrap_or(&name);
-    let said =
-        tool.run("zfs", &["get", "-Hp", "-o", "name,property,value", PROPERTIES, &name, pool])?;
-    let value = |of: &str, property: &str| -> Option<u64> {
-        let line = said.lines().find(|line| line.starts_with(&format!("{of}\t{property}\t")))?;
-        line.rsplit('\t').next()?.parse().ok()
-    };
-    let reserved = value(&name, "refreservation").zip(value(&name, "volsize"));
-    if reserved.is_some_and(|(reserved, size)| reserved >= size) {
-        return Ok(None);
-    }
-    let space = || {
-        Some(SpaceBelow {
-            available_bytes: value(&name, "available")?,
-            total_bytes: value(pool, "available")?.saturating_add(value(pool, "used")?),
-            used_bytes: value(&name, "usedbydataset")?,
-        })
-    };
-    Ok(space())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zgate_control::tool::Recorded;
 
     #[test]
-    fn the_space_of_a_zvol_is_its_pools() {
-        let command = format!("zfs get -Hp -o name,property,value {PROPERTIES} tank/vm/disk0 tank");
-        let answer = |reserved: u64| {
-            format!(
-                "tank/vm/disk0\tavailable\t500\ntank/vm/disk0\tused\t80\n\
-                 tank/vm/disk0\tusedbydataset\t70\ntank/vm/disk0\tvolsize\t1000\n\
-                 tank/vm/disk0\trefreservation\t{reserved}\n\
-                 tank\tavailable\t500\ntank\tused\t4500\ntank\tusedbydataset\t1\n\
-                 tank\tvolsize\t-\ntank\trefreservation\t0\n"
-            )
+    fn space_runs_short_below_its_part_of_the_pool() {
+        let thin = |available_bytes| {
+            let space = SpaceBelow { available_bytes, total_bytes: 5000, used_bytes: 70 };
+            thin_space(&space, 10)
         };
-        let dataset = "tank/vm/disk0".parse().unwrap();
-        let tool = Recorded::default().then(&command, &answer(0)).then(&command, &answer(1000));
-        let space = ask_zfs(&tool, &dataset).unwrap().unwrap();
-        assert_eq!((space.available_bytes, space.total_bytes, space.used_bytes), (500, 5000, 70));
-        let thin = thin_space(&space, 10);
-        assert_eq!((thin.threshold_bytes, thin.is_short()), (500, true));
-        assert_eq!(ask_zfs(&tool, &dataset).unwrap(), None, "nothing can run short");
+        assert_eq!((thin(500).threshold_bytes, thin(500).is_short()), (500, true));
+        assert!(!thin(501).is_short());
     }
 }

@@ -5,7 +5,7 @@ use crate::exports::granted::ParentPlan;
 use crate::server::limits::{DEVICE_ATTEMPTS, DEVICE_PAUSE};
 use zgate_api::access::Portal;
 use zgate_api::{Access, ApiError, ErrorCode, GrantAccess, Reach, Transport};
-use zgate_control::volume::{self, Grant, VolumeKind, VolumeRecord};
+use zgate_control::volume::{self, Fault, Grant, VolumeKind, VolumeRecord};
 
 impl VolumeService {
     /// Gives a node access; it replaces what the node had.
@@ -95,11 +95,20 @@ impl VolumeService {
         let (dataset, _) = self.parent_of(id)?;
         let lock = self.locks.lock_volume(&dataset)?;
         let Some(volume) = self.owned(&dataset, owner)? else { return Ok(()) };
-        volume::withdraw(self.tool(), &volume, node).map_err(error)?;
+        self.end_access(&volume, node)?;
         drop(lock);
         // Also if the property is gone already: an earlier request may have
         // ended in between.
         self.serving.apply(&dataset).map_err(|error| not_served(&error))
+    }
+
+    /// Ends the access of a node in the record of a volume. One that is gone has no access; one
+    /// whose pool has just been exported comes back with it.
+    pub(super) fn end_access(&self, volume: &VolumeRecord, node: &str) -> Answer<()> {
+        match volume::withdraw(self.tool(), volume, node) {
+            Err(gone) if gone.fault == Fault::NotFound => self.require_parent(&volume.dataset),
+            outcome => outcome.map_err(error),
+        }
     }
 }
 

@@ -89,7 +89,6 @@ impl VolumeService {
         let _one = self.locks.lock_volume(&dataset)?;
         let found = self.owned(&dataset, owner)?.ok_or_else(|| absent(&dataset))?;
         volume::confirm(self.tool(), &found).map_err(error)?;
-        let found = self.owned(&dataset, owner)?.ok_or_else(|| absent(&dataset))?;
         Ok(self.view(&parent, found))
     }
 }

@@ -1,12 +1,12 @@
 //! Pages of volumes and snapshots, and capacity.
 
 use super::confirm::now_unix_seconds;
-use super::{Answer, VolumeService, absent, away, error, outside, view};
+use super::{Answer, VolumeService, absent, error, of_parent, outside, view};
 use crate::exports::granted::ParentPlan;
 use zgate_api::volume::MAX_PAGE_ITEMS;
 use zgate_api::{ApiError, Capacity, ErrorCode, SnapshotPage, Volume, VolumePage};
 use zgate_control::DatasetName;
-use zgate_control::volume::{self, Fault, VolumeError};
+use zgate_control::volume;
 
 /// Selection of a page.
 #[derive(Clone, Debug, Default)]
@@ -57,11 +57,6 @@ fn cut<T>(items: &mut Vec<T>, limit: usize, id: impl Fn(&T) -> &str) -> Option<S
     items.last().filter(|_| more).map(|last| id(last).to_owned())
 }
 
-/// Translates an error of a question about a parent.
-fn of_parent(parent: &DatasetName, failed: VolumeError) -> ApiError {
-    if failed.fault == Fault::NotFound { away(parent) } else { error(failed) }
-}
-
 impl VolumeService {
     fn parents(&self, wanted: Option<&str>) -> Answer<Vec<ParentPlan>> {
         let mut parents = self.serving.parents();
@@ -98,7 +93,7 @@ impl VolumeService {
     /// Returns one volume.
     pub(crate) fn get(&self, id: &str) -> Answer<Volume> {
         let (dataset, parent) = self.parent_of(id)?;
-        let found = self.read(&dataset)?;
+        let found = volume::read(self.tool(), &dataset).map_err(error)?;
         Ok(self.view(&parent, found.ok_or_else(|| absent(&dataset))?))
     }
 

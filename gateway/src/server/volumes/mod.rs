@@ -24,7 +24,8 @@ use std::sync::Arc;
 use std::time::Instant;
 use zgate_api::{ApiError, ChangeVolume, CreateVolume, ErrorCode, Source, Volume};
 use zgate_control::volume::{
-    self, Change, Fault, NewVolume, Origin, RateLimits, VolumeError, VolumeKind, VolumeRecord,
+    self, Change, Fault, Found, NewVolume, Origin, RateLimits, VolumeError, VolumeKind,
+    VolumeRecord,
 };
 use zgate_control::{DatasetName, DatasetPattern, SnapshotName, Tool};
 
@@ -60,11 +61,9 @@ fn absent(id: &DatasetName) -> ApiError {
     ApiError::new(ErrorCode::NotFound, format!("there is no volume {id}"), "check its id")
 }
 
-/// Error of a parent that is not there: nobody can tell what is below it.
-fn away(parent: &DatasetName) -> ApiError {
-    let message = format!("dataset {parent} is not there; its pool may not be imported");
-    let next = "import the pool, then send the same request again";
-    ApiError::new(ErrorCode::Storage, message, next)
+/// Translates an error of a question about a parent.
+fn of_parent(parent: &DatasetName, failed: VolumeError) -> ApiError {
+    error(if failed.fault == Fault::NotFound { volume::away(parent) } else { failed })
 }
 
 impl VolumeService {
@@ -90,20 +89,25 @@ impl VolumeService {
 
     /// Reads a volume of this owner.
     fn owned(&self, id: &DatasetName, owner: &str) -> Answer<Option<VolumeRecord>> {
-        let found = self.read(id)?;
+        let found = volume::read(self.tool(), id).map_err(error)?;
         if let Some(volume) = &found {
             volume.check_owner(owner).map_err(error)?;
         }
         Ok(found)
     }
 
-    /// Reads a volume; none if there is none in a pool that is imported.
-    fn read(&self, id: &DatasetName) -> Answer<Option<VolumeRecord>> {
-        let found = volume::read(self.tool(), id).map_err(error)?;
-        if found.is_none() {
-            self.require_parent(id)?;
-        }
-        Ok(found)
+    /// Reads volumes of this owner, by as few commands as if they were one.
+    fn all_owned(&self, ids: &[DatasetName], owner: &str) -> Answer<Vec<VolumeRecord>> {
+        let volumes = match volume::read_all(self.tool(), ids) {
+            // One of them is not there, or its pool is not.
+            Err(absent_one) if absent_one.fault == Fault::NotFound => {
+                let one = |id| self.owned(id, owner)?.ok_or_else(|| absent(id));
+                return ids.iter().map(one).collect();
+            }
+            found => found.map_err(error)?,
+        };
+        volumes.iter().try_for_each(|one| one.check_owner(owner)).map_err(error)?;
+        Ok(volumes)
     }
 
     /// Refuses to say that something is not there while its parent is not, either: the
@@ -111,12 +115,8 @@ impl VolumeService {
     /// afterwards, because of a pool that is just being exported.
     fn require_parent(&self, id: &DatasetName) -> Answer<()> {
         let (_, parent) = self.parent_of(id.as_str())?;
-        match volume::read(self.tool(), &parent.dataset) {
-            Ok(None) => Err(away(&parent.dataset)),
-            // It is no volume itself.
-            Err(found) if found.fault == Fault::Forbidden => Ok(()),
-            found => found.map(|_| ()).map_err(error),
-        }
+        let space = volume::capacity(self.tool(), &parent.dataset);
+        space.map(drop).map_err(|failed| of_parent(&parent.dataset, failed))
     }
 
     fn flush(&self, dataset: &DatasetName) -> Result<(), VolumeError> {
@@ -160,8 +160,11 @@ impl VolumeService {
         if let Some(until) = unconfirmed_until {
             self.is_due_at(&parent, until);
         }
+        let found = volume::look(self.tool(), &dataset).map_err(error)?;
+        let is_there = matches!(found, Found::Volume(_));
         let new = NewVolume {
-            origin: self.origin(asked, &dataset, &parent)?,
+            origin: self.origin(asked, &dataset, &parent, is_there)?,
+            is_origin_own: !matches!(asked.source, Some(Source::Dataset(_))),
             source: asked.source.as_ref().map(view::source_text),
             name: asked.name.clone(),
             owner: asked.owner.clone(),
@@ -173,7 +176,7 @@ impl VolumeService {
             thin: parent.config.thin,
             dataset,
         };
-        let made = volume::create(self.tool(), &new, &mut |origin| self.flush(origin));
+        let made = volume::create(self.tool(), &new, found, &mut |origin| self.flush(origin));
         let made = made.map_err(error)?;
         if unconfirmed_until.is_none() {
             volume::confirm(self.tool(), &made.volume).map_err(error)?;
@@ -181,12 +184,13 @@ impl VolumeService {
         Ok((self.view(&parent, made.volume), !made.existed))
     }
 
-    /// Checks the source of a volume.
+    /// Checks where the source of a volume is. Volumes and snapshots are read when it is made.
     fn origin(
         &self,
         asked: &CreateVolume,
         dataset: &DatasetName,
         parent: &ParentPlan,
+        is_there: bool,
     ) -> Answer<Option<Origin>> {
         let Some(source) = &asked.source else { return Ok(None) };
         let (text, made_here) = match source {
@@ -209,17 +213,12 @@ impl VolumeService {
             let next = "choose a parent of the pool of the source";
             return Err(ApiError::new(ErrorCode::Invalid, message, next));
         }
-        // A repeated request finds its volume, also when the source is gone.
-        // What is no volume yet is looked at when it is made.
-        let exists = match volume::read(self.tool(), dataset) {
-            Err(unmarked) if unmarked.fault == Fault::Forbidden => None,
-            found => found.map_err(error)?,
-        };
-        if exists.is_some_and(|volume| volume.owner == asked.owner) {
+        // A repeated request finds its volume, also when the source is not allowed any more.
+        if is_there {
             return Ok(Some(origin));
         }
         if made_here {
-            self.check_own_source(&origin, &from, &asked.owner)?;
+            self.parent_of(from.as_str())?;
         } else if !parent.config.sources.iter().any(|text| matches(text, &from)) {
             let message = format!("source {text} is not allowed");
             let next = format!("add it to `sources` of parent {}", parent.dataset);
@@ -228,30 +227,16 @@ impl VolumeService {
         Ok(Some(origin))
     }
 
-    fn check_own_source(&self, origin: &Origin, from: &DatasetName, owner: &str) -> Answer<()> {
-        self.parent_of(from.as_str())?;
-        let gone = || {
-            let message = match origin {
-                Origin::Snapshot(snapshot) => format!("there is no snapshot {snapshot}"),
-                Origin::Dataset(dataset) => format!("there is no volume {dataset}"),
-            };
-            ApiError::new(ErrorCode::NotFound, message, "check the source")
-        };
-        self.owned(from, owner)?.ok_or_else(gone)?;
-        let Origin::Snapshot(snapshot) = origin else { return Ok(()) };
-        let all = volume::snapshots_of(self.tool(), from).map_err(error)?;
-        let found = all.iter().any(|one| one.listed && one.snapshot == *snapshot);
-        if found { Ok(()) } else { Err(gone()) }
-    }
-
     /// Changes size and properties of a volume.
     pub(crate) fn change(&self, id: &str, asked: &ChangeVolume) -> Answer<Volume> {
         let (dataset, parent) = self.parent_of(id)?;
         let lock = self.locks.lock_volume(&dataset)?;
-        let volume = self.owned(&dataset, &asked.owner)?.ok_or_else(|| absent(&dataset))?;
+        let mut volume = self.owned(&dataset, &asked.owner)?.ok_or_else(|| absent(&dataset))?;
         let wanted = Change { size_bytes: asked.size_bytes, properties: asked.properties.clone() };
-        volume::change(self.tool(), &volume, &wanted).map_err(error)?;
-        let volume = self.owned(&dataset, &asked.owner)?.ok_or_else(|| absent(&dataset))?;
+        if volume::change(self.tool(), &volume, &wanted).map_err(error)? {
+            // ZFS has its own form of values, and tells the space that is left.
+            volume = self.owned(&dataset, &asked.owner)?.ok_or_else(|| absent(&dataset))?;
+        }
         drop(lock);
         if RateLimits::are_among(&asked.properties) {
             self.serving.apply(&dataset).map_err(|error| not_served(&error))?;
@@ -273,28 +258,30 @@ impl VolumeService {
         let lock = self.locks.lock_volume(&dataset)?;
         let Some(volume) = self.owned(&dataset, owner)? else { return Ok(()) };
         self.refuse_if_used(&parent, &volume)?;
-        let snapshots = volume::refuse_if_snapshots(self.tool(), &volume).map_err(error)?;
-        if volume.grants.is_empty() && snapshots == 0 {
-            return self.destroy(volume, owner);
-        }
-        for grant in &volume.grants {
-            volume::withdraw(self.tool(), &volume, &grant.node).map_err(error)?;
-        }
-        drop(lock);
-        if !volume.grants.is_empty() {
+        if volume.grants.is_empty() {
+            if self.destroy(volume.clone(), owner, false)? {
+                return Ok(());
+            }
+            drop(lock);
+        } else {
+            volume::refuse_if_snapshots(self.tool(), &volume).map_err(error)?;
+            for grant in &volume.grants {
+                self.end_access(&volume, &grant.node)?;
+            }
+            drop(lock);
             self.serving.apply(&dataset).map_err(|error| not_served(&error))?;
         }
         // Clones of its snapshots are promoted.
         let _alone = self.locks.lock(&dataset.pool())?;
         // It may be another volume by now.
         match self.owned(&dataset, owner)? {
-            Some(now) if now.guid == volume.guid => self.destroy(now, owner),
+            Some(now) if now.guid == volume.guid => self.destroy(now, owner, true).map(drop),
             _ => Ok(()),
         }
     }
 
-    /// Destroys a volume that is not served.
-    fn destroy(&self, volume: VolumeRecord, owner: &str) -> Answer<()> {
+    /// Destroys a volume that is not served. False: its clones would have to be promoted first.
+    fn destroy(&self, volume: VolumeRecord, owner: &str, may_promote: bool) -> Answer<bool> {
         // Files and devices of ended requests are closed a moment later.
         let deadline = Instant::now() + BUSY_PATIENCE;
         let (mut now, mut pause) = (volume, BUSY_PAUSE);
@@ -302,7 +289,7 @@ impl VolumeService {
             if now.kind == VolumeKind::Filesystem {
                 self.serving.release();
             }
-            let busy = match volume::delete(self.tool(), &now) {
+            let busy = match volume::delete(self.tool(), &now, may_promote) {
                 Err(busy) if busy.fault == Fault::InUse && busy.message.contains("busy") => busy,
                 outcome => return outcome.map_err(error),
             };
@@ -314,7 +301,7 @@ impl VolumeService {
             pause *= 2;
             match self.owned(&now.dataset, owner)? {
                 Some(again) if again.guid == now.guid => now = again,
-                _ => return Ok(()),
+                _ => return Ok(true),
             }
         }
     }

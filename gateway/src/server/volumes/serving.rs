@@ -3,13 +3,10 @@
 use crate::exports::granted::ParentPlan;
 use crate::server::reconcile::Reconciler;
 use crate::server::run::Gateway;
-use crate::server::watch::Scanned;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use zgate_api::Transport;
 use zgate_api::access::Portal;
 use zgate_control::DatasetName;
@@ -63,26 +60,11 @@ pub(crate) trait Serving: Send + Sync {
 pub(crate) struct LiveServing {
     gateway: Arc<Gateway>,
     reconciler: Arc<Reconciler>,
-    asked: AtomicU64,
-    applied: Mutex<Applied>,
-}
-
-/// Last search whose changes are in effect.
-#[derive(Default)]
-struct Applied {
-    /// Number of the last request that it covers.
-    covers: u64,
-    result: Scanned,
 }
 
 impl LiveServing {
     pub(crate) fn new(gateway: &Arc<Gateway>, reconciler: &Arc<Reconciler>) -> Self {
-        Self {
-            gateway: Arc::clone(gateway),
-            reconciler: Arc::clone(reconciler),
-            asked: AtomicU64::new(0),
-            applied: Mutex::default(),
-        }
+        Self { gateway: Arc::clone(gateway), reconciler: Arc::clone(reconciler) }
     }
 }
 
@@ -91,17 +73,10 @@ impl Serving for LiveServing {
         self.reconciler.state().plan.parents().to_vec()
     }
 
-    /// One search is enough for all requests that waited for the one before.
     fn apply(&self, changed: &DatasetName) -> io::Result<()> {
-        let mine = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
-        let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
-        if applied.covers < mine {
-            let covers = self.asked.load(Ordering::Acquire);
-            let result = self.reconciler.scan_but_zvols(&self.gateway)?;
-            *applied = Applied { covers, result };
-        }
+        let scanned = self.reconciler.scan_but_zvols(&self.gateway)?;
         // A pool that is late is served as it was: access that was withdrawn there goes on.
-        applied.result.require(&changed.pool())
+        scanned.require(&changed.pool())
     }
 
     fn exports_to(&self, pseudo_path: &str, address: IpAddr) -> bool {
@@ -185,7 +160,7 @@ mod tests {
     use crate::server::volumes::VolumeService;
     use crate::server::volumes::tests::{PARENT, asked};
     use std::path::Path;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use zgate_api::ErrorCode;
     use zgate_control::volume::model::Model;
     use zgate_control::volume::{self, Grant};

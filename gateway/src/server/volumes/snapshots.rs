@@ -84,29 +84,20 @@ impl VolumeService {
             [one] => self.locks.lock_volume(one)?,
             _ => self.locks.lock(&names[0].pool())?,
         };
-        let mut volumes = Vec::new();
-        for name in &names {
-            volumes.push(self.owned(name, &asked.owner)?.ok_or_else(|| absent(name))?);
-        }
-        let mut is_new = false;
-        for one in &volumes {
-            let all = volume::snapshots_of(self.tool(), &one.dataset).map_err(error)?;
-            is_new |= !all.iter().any(|known| known.snapshot.name() == asked.name);
-        }
-        if is_new {
-            for one in volumes.iter().filter(|one| one.kind == VolumeKind::Block) {
-                self.flush(&one.dataset).map_err(error)?;
-            }
-        }
-        let taken = volume::group_snapshot(self.tool(), &volumes, &asked.name).map_err(error)?;
-        Ok((GroupSnapshot { items: taken.into_iter().map(view::snapshot).collect() }, is_new))
+        let volumes = self.all_owned(&names, &asked.owner)?;
+        let mut disks = volumes.iter().filter(|one| one.kind == VolumeKind::Block);
+        let flush = || disks.try_for_each(|one| self.flush(&one.dataset));
+        let taken = volume::group_snapshot(self.tool(), &volumes, &asked.name, flush);
+        let taken = taken.map_err(error)?;
+        let items = taken.snapshots.into_iter().map(view::snapshot).collect();
+        Ok((GroupSnapshot { items }, taken.is_new))
     }
 
     /// Deletes a snapshot; nothing if there is none.
     pub(crate) fn delete_snapshot(&self, id: &str, name: &str, owner: &str) -> Answer<()> {
         let (dataset, _) = self.parent_of(id)?;
         let _one = self.locks.lock_volume(&dataset)?;
-        volume::delete_snapshot(self.tool(), &dataset, name, owner).map_err(error)?;
-        self.require_parent(&dataset)
+        let was_there = volume::delete_snapshot(self.tool(), &dataset, name, owner);
+        if was_there.map_err(error)? { Ok(()) } else { self.require_parent(&dataset) }
     }
 }

@@ -1,5 +1,7 @@
 //! Requests on the model of ZFS and of what is served.
 
+mod away;
+mod commands;
 mod rollback;
 
 use super::serving::Serving;
@@ -108,6 +110,13 @@ impl Serving for Served {
 
 /// Returns the service on a model.
 pub(crate) fn service() -> (VolumeService, Arc<Model>, Arc<Served>) {
+    service_through(|model| model)
+}
+
+/// The same, with a tool between the two.
+fn service_through(
+    tool: impl FnOnce(Arc<Model>) -> Arc<dyn Tool>,
+) -> (VolumeService, Arc<Model>, Arc<Served>) {
     let model =
         Arc::new(Model::with(&["tank", PARENT, "tank/models", "tank/models/a", "tank/other"]));
     let text = "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[volumes.parent]]\ndataset = \"tank/k8s\"\n\
@@ -123,9 +132,8 @@ pub(crate) fn service() -> (VolumeService, Arc<Model>, Arc<Served>) {
         replaced: Mutex::default(),
         flushed: Mutex::default(),
     });
-    let tool: Arc<dyn Tool> = Arc::<Model>::clone(&model);
     let serving: Arc<dyn Serving> = Arc::<Served>::clone(&served);
-    (VolumeService::new(tool, serving), model, served)
+    (VolumeService::new(tool(Arc::clone(&model)), serving), model, served)
 }
 
 pub(crate) fn asked(name: &str, kind: zgate_api::VolumeKind) -> CreateVolume {
@@ -165,6 +173,8 @@ fn nothing_is_said_to_be_gone_while_its_pool_is_elsewhere() {
     model.set_exported(true);
     let told = [
         service.get(&id("a")).map(drop),
+        service.create(&asked("a", zgate_api::VolumeKind::Filesystem)).map(drop),
+        service.snapshot(&id("a"), "s", "csi").map(drop),
         service.withdraw(&id("a"), "n1", "csi"),
         service.delete_snapshot(&id("a"), "s", "csi"),
         service.delete(&id("a"), "csi"),
@@ -464,11 +474,13 @@ fn a_group_is_one_transaction() {
     assert_eq!(service.group_snapshot(&group(&["a", "a"])).unwrap_err().code, ErrorCode::Invalid);
     assert_eq!(service.group_snapshot(&group(&["a", "x"])).unwrap_err().code, ErrorCode::NotFound);
     for is_new in [true, false] {
+        let before = model.commands().len();
         assert_eq!(service.group_snapshot(&group(&["a", "b"])).unwrap().1, is_new);
+        let commands = model.commands().split_off(before);
+        let [_, taken, _] = &commands[..] else { panic!("{commands:?}") };
+        assert!(taken.starts_with("zfs snapshot") && taken.contains("a@g"), "{taken}");
+        assert!(taken.contains("b@g"), "{taken}");
     }
-    let commands = model.commands();
-    let taken: Vec<_> = commands.iter().filter(|one| one.starts_with("zfs snapshot")).collect();
-    assert!(taken.len() == 1 && taken[0].contains("a@g") && taken[0].contains("b@g"), "{taken:?}");
 }
 
 /// Numbers that look random and are the same in each run (splitmix64).
@@ -515,7 +527,9 @@ fn one_request(
         0 | 1 => {
             let is_clone = numbers.below(2) == 0 && !expected.contains_key(&name);
             let source = is_clone.then(|| Source::Volume(id(&other)));
-            let wanted = CreateVolume { source, ..asked(&name, kind) };
+            // A clone grows, unless it is one of a clone.
+            let size_bytes = if is_clone { 2 * GIB } else { GIB };
+            let wanted = CreateVolume { source, size_bytes, ..asked(&name, kind) };
             if repeated(model, || service.create(&wanted)).is_ok() {
                 expected.entry(name).or_default();
             }

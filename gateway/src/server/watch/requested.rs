@@ -4,12 +4,12 @@
 //! Where the gateway reads them as well, it tells clients twice. They then write again once more
 //! what they have not committed; a delegation that is being recalled is not recalled again.
 
+use super::heard::Changes;
 use super::replaced::Announcer;
 use crate::observe::audit::{self, Asker};
 use serde::Serialize;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use zgate_control::DatasetName;
 use zgate_control::replaced::Replacement;
 use zgate_control::watch::Change;
@@ -28,12 +28,11 @@ pub(crate) struct Replaced {
 /// Tells clients of replaced content on request.
 pub(crate) struct ReplacementRequests {
     announcer: Arc<Announcer>,
-    /// Changes that the thread that follows datasets hears of.
-    changes: Sender<Change>,
+    changes: Changes,
 }
 
 impl ReplacementRequests {
-    pub(super) fn new(announcer: &Arc<Announcer>, changes: Sender<Change>) -> Self {
+    pub(super) fn new(announcer: &Arc<Announcer>, changes: Changes) -> Self {
         Self { announcer: Arc::clone(announcer), changes }
     }
 
@@ -57,8 +56,7 @@ impl ReplacementRequests {
         let told = self.announcer.tell(&replacement);
         let (exports, luns) = (told.exports, told.luns);
         if told.is_queued {
-            // The receiver ends with the gateway.
-            let _ = self.changes.send(Change::Replaced(replacement));
+            self.changes.send(Change::Replaced(replacement));
         }
         if exports + luns > 0 {
             audit::change(by, &what, Ok(&format!("done, exports: {exports}, LUNs: {luns}")));

@@ -14,6 +14,7 @@ use crate::server::limits::MAX_WAITING_REPLACEMENTS;
 use crate::server::mount_table::MountTable;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::mpsc::{Sender, channel};
 use tracing::Level;
 use zgate_config::Config;
 use zgate_control::{Discovery, Tool, ToolError};
@@ -234,7 +235,7 @@ fn start(
     follow: &Arc<Reconciler>,
     gateway: &Arc<Gateway>,
     announcer: Announcer,
-    (changes, happened): (&Sender<Change>, Receiver<Change>),
+    (changes, happened): (&Changes, Receiver<Heard>),
 ) -> (DatasetWatcher, Arc<Announcer>) {
     let (announcer, changes) = (Arc::new(announcer), changes.clone());
     let known = Arc::clone(&announcer);
@@ -279,12 +280,12 @@ fn a_late_pool_that_is_asked_delays_neither_another_one_nor_the_stop() {
     let ((begins, has_begun), (end, ends)) = (channel(), channel());
     *tool.waits.lock().unwrap() = Some((begins, ends));
     end_pause(&follow);
-    let (changes, happened) = channel();
+    let (changes, happened) = Changes::new(&follow);
     let announcer = Announcer::new(&gateway);
     let (watcher, _) = start(&follow, &gateway, announcer, (&changes, happened));
     has_begun.recv_timeout(PATIENCE).unwrap();
     tool.names.lock().unwrap().push("b");
-    changes.send(Change::Restarted).unwrap();
+    changes.send(Change::Restarted);
     let is_in_effect = || gateway.followed().len() == 2;
     eventually("the change of the other pool is in effect", is_in_effect);
     drop(watcher);
@@ -297,10 +298,10 @@ fn a_search_that_hangs_does_not_delay_the_stop() {
     let (tool, follow, gateway) = serve_two_pools(dir.path());
     let ((begins, has_begun), (end, ends)) = (channel(), channel());
     *tool.waits.lock().unwrap() = Some((begins, ends));
-    let (changes, happened) = channel();
+    let (changes, happened) = Changes::new(&follow);
     let announcer = Announcer::new(&gateway);
     let (watcher, _) = start(&follow, &gateway, announcer, (&changes, happened));
-    changes.send(Change::Restarted).unwrap();
+    changes.send(Change::Restarted);
     has_begun.recv_timeout(PATIENCE).unwrap();
     let (told, dropped) = channel();
     std::thread::spawn(move || {
@@ -314,8 +315,8 @@ fn a_search_that_hangs_does_not_delay_the_stop() {
 #[test]
 fn clients_are_told_of_a_rollback_by_hand_while_exports_are_being_replaced() {
     let dir = tempfile::tempdir().unwrap();
-    let (_, _, gateway) = serve_two_pools(dir.path());
-    let (changes, happened) = channel();
+    let (_, follow, gateway) = serve_two_pools(dir.path());
+    let (changes, happened) = Changes::new(&follow);
     let listener = listener(changes, Arc::new(Announcer::new(&gateway)));
     let of = |name: &str| Change::Replaced(Replacement::Of(name.parse().unwrap()));
     // The storage of another export may hang then.
@@ -369,8 +370,8 @@ fn clients_are_told_of_a_rollback_that_comes_before_a_new_name_is_known() {
 #[test]
 fn clients_are_told_of_a_rollback_by_request_as_by_an_event() {
     let dir = tempfile::tempdir().unwrap();
-    let (_, _, gateway) = serve_two_pools(dir.path());
-    let (changes, happened) = channel();
+    let (_, follow, gateway) = serve_two_pools(dir.path());
+    let (changes, happened) = Changes::new(&follow);
     let requests = ReplacementRequests::new(&Arc::new(Announcer::new(&gateway)), changes);
     let ask = |name: &str| logged(Level::INFO, || requests.tell(&Asker::Unknown, name));
     // The storage of another export may hang then.
@@ -408,9 +409,9 @@ fn clients_are_told_of_a_rollback_by_request_as_by_an_event() {
 #[test]
 fn rollbacks_that_nobody_takes_fill_no_memory_and_are_not_forgotten() {
     let dir = tempfile::tempdir().unwrap();
-    let (_, _, gateway) = serve_two_pools(dir.path());
+    let (_, follow, gateway) = serve_two_pools(dir.path());
     let announcer = Arc::new(Announcer::new(&gateway));
-    let (changes, happened) = channel();
+    let (changes, happened) = Changes::new(&follow);
     let requests = ReplacementRequests::new(&announcer, changes);
     for number in 0..MAX_WAITING_REPLACEMENTS + 7 {
         requests.tell(&Asker::Unknown, &format!("tank/m/new{number}")).unwrap();
@@ -432,7 +433,7 @@ fn a_mount_table_that_is_not_read_in_time_keeps_nobody_from_following() {
     let (tool, follow, gateway) = serve_two_pools(dir.path());
     let (table, begun, end) = hanging_table();
     let announcer = Announcer::reading(&gateway, table);
-    let (changes, happened) = channel();
+    let (changes, happened) = Changes::new(&follow);
     let before = losses(&gateway);
     let (watcher, announcer) = start(&follow, &gateway, announcer, (&changes, happened));
     let tell = listener(changes.clone(), announcer);
@@ -440,7 +441,7 @@ fn a_mount_table_that_is_not_read_in_time_keeps_nobody_from_following() {
     tell(Change::Replaced(Replacement::Of("other/b".parse().unwrap())));
     eventually("its export may show it", || losses(&gateway)[0] > before[0]);
     tool.names.lock().unwrap().push("b");
-    changes.send(Change::Restarted).unwrap();
+    changes.send(Change::Restarted);
     eventually("the new dataset is served", || gateway.followed().len() == 2);
     assert!(begun.try_recv().is_err(), "one read waits");
     drop(watcher);
@@ -486,9 +487,10 @@ fn mounts_that_were_missed_are_looked_at_again_once_they_can_be_read() {
     };
     // A read that is late for another reason is repeated.
     let table = Arc::new(MountTable::with(Arc::new(reader), Duration::from_millis(100)));
-    let (changes, happened) = channel();
+    let follow = with_one_zvol();
+    let (changes, happened) = Changes::new(&follow);
     let announcer = Announcer::reading(&gateway, table);
-    let (watcher, announcer) = start(&with_one_zvol(), &gateway, announcer, (&changes, happened));
+    let (watcher, announcer) = start(&follow, &gateway, announcer, (&changes, happened));
     eventually("the first look is not in time", || announcer.has_missed_mounts());
     assert!(announcer.mounts().is_empty());
     drop(end);

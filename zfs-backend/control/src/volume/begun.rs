@@ -3,10 +3,11 @@
 //! earlier requests may be between the two, and a power failure may have ended one
 //! there.
 
-use super::create::{NewVolume, Origin, rounded, run, settings};
+use super::create::{NewVolume, rounded, run, settings};
 use super::fault::{Fault, VolumeError};
 use super::kind::VolumeKind;
 use super::limits::{IN_THE_MAKING_SECONDS, MAX_EMPTY_BYTES};
+use super::origin::Origin;
 use super::properties::zfs_name;
 use super::record::{BLOCK_SIZE, Properties, bytes, foreign};
 use super::snapshot::snapshots_of;

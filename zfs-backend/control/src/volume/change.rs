@@ -17,11 +17,15 @@ pub struct Change {
 }
 
 /// Changes a volume. What it has already is not set again. All is set by one
-/// command, so that none or all of it takes effect.
+/// command, so that none or all of it takes effect. False: it had all of it.
 ///
 /// # Errors
 /// [`Fault::InUse`] for a smaller size; others see [`Fault`].
-pub fn change(tool: &dyn Tool, volume: &VolumeRecord, wanted: &Change) -> Result<(), VolumeError> {
+pub fn change(
+    tool: &dyn Tool,
+    volume: &VolumeRecord,
+    wanted: &Change,
+) -> Result<bool, VolumeError> {
     let properties = wanted.properties.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     check_properties(properties, volume.kind, false)?;
     let mut settings: Vec<String> = wanted
@@ -34,13 +38,13 @@ pub fn change(tool: &dyn Tool, volume: &VolumeRecord, wanted: &Change) -> Result
         settings.extend(growth(volume, size)?);
     }
     if settings.is_empty() {
-        return Ok(());
+        return Ok(false);
     }
     let mut arguments = vec!["set"];
     arguments.extend(settings.iter().map(String::as_str));
     arguments.push(volume.dataset.as_str());
     tool.run("zfs", &arguments)?;
-    Ok(())
+    Ok(true)
 }
 
 fn growth(volume: &VolumeRecord, size_bytes: u64) -> Result<Option<String>, VolumeError> {

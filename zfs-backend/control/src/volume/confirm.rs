@@ -32,8 +32,8 @@ pub fn destroy_unconfirmed(
     for volume in list(tool, parent)? {
         let Some(until) = volume.unconfirmed_until else { continue };
         if volume.is_abandoned(now_unix_seconds) {
-            match delete(tool, &volume) {
-                Ok(()) => continue,
+            match delete(tool, &volume, true) {
+                Ok(_) => continue,
                 // Somebody has taken a snapshot, or opened the device for a moment.
                 Err(error) if error.fault == Fault::InUse => {}
                 Err(error) => return Err(error),

@@ -3,24 +3,15 @@
 use super::begun::finish;
 use super::fault::{Fault, VolumeError};
 use super::kind::{VolumeKind, check_name};
+use super::origin::{Origin, least_bytes};
 use super::properties::{check_properties, zfs_name};
 use super::record::{
-    Found, OWNER, PENDING, SOURCE, UNCONFIRMED, VOLUME, VolumeRecord, capacity, look, read,
+    Found, OWNER, PENDING, SOURCE, UNCONFIRMED, VOLUME, VolumeRecord, capacity, read,
 };
-use super::snapshot::{SIZE, TEMPORARY, clone_snapshot_name, drop_clone_snapshots};
+use super::snapshot::{TEMPORARY, clone_snapshot_name, drop_clone_snapshots};
 use crate::name::{DatasetName, SnapshotName};
 use crate::tool::{Tool, ToolError};
 use std::collections::BTreeMap;
-use std::fmt;
-
-/// Origin of a clone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// The present content of a file system or zvol.
-    Dataset(DatasetName),
-    /// A snapshot.
-    Snapshot(SnapshotName),
-}
 
 /// A volume to be made.
 #[derive(Clone, Debug)]
@@ -39,6 +30,8 @@ pub struct NewVolume {
     pub properties: BTreeMap<String, String>,
     /// Content; none: empty.
     pub origin: Option<Origin>,
+    /// Set if the origin is a volume of this owner, or a snapshot of one that is listed.
+    pub is_origin_own: bool,
     /// The origin in the words of the request.
     pub source: Option<String>,
     /// Refuses every modification.
@@ -59,14 +52,15 @@ pub struct Made {
     pub existed: bool,
 }
 
-/// Makes a volume, or finds it as it was asked for. `flush` brings acknowledged
-/// writes of an origin to its pool.
+/// Makes a volume, or takes what [`look`](super::look) has found under its name as it was asked
+/// for. `flush` brings acknowledged writes of an origin to its pool.
 ///
 /// # Errors
 /// [`Fault::Exists`] if it exists with other parameters; others see [`Fault`].
 pub fn create(
     tool: &dyn Tool,
     new: &NewVolume,
+    found: Found,
     flush: &mut dyn FnMut(&DatasetName) -> Result<(), VolumeError>,
 ) -> Result<Made, VolumeError> {
     check_name("volume", &new.name)?;
@@ -79,22 +73,18 @@ pub fn create(
             "ask for 1 byte or more",
         ));
     }
-    let mut existed = false;
-    match look(tool, &new.dataset)? {
+    let (volume, existed) = match found {
+        // Also when its origin is gone.
         Found::Volume(volume) => {
-            existed = volume.pending_bytes.is_none();
             check_same(new, &volume)?;
+            let is_complete = volume.pending_bytes.is_none();
+            (*volume, is_complete)
         }
-        Found::Unmarked(properties) => finish(tool, new, &properties)?,
-        Found::Nothing => {
-            refuse_beyond_capacity(tool, new)?;
-            match &new.origin {
-                None => make_empty(tool, new)?,
-                Some(origin) => make_clone(tool, new, origin, flush)?,
-            }
+        unmade => {
+            make(tool, new, unmade, flush)?;
+            (read_made(tool, new)?, false)
         }
-    }
-    let volume = found(tool, new)?;
+    };
     if let Some(Origin::Dataset(origin)) = &new.origin {
         // Also those of earlier requests, which a crash has left.
         drop_clone_snapshots(tool, origin, &new.dataset)?;
@@ -103,13 +93,33 @@ pub fn create(
         None => volume,
         Some(bytes) => {
             complete(tool, &volume, bytes)?;
-            found(tool, new)?
+            read_made(tool, new)?
         }
     };
     Ok(Made { volume, existed })
 }
 
-fn found(tool: &dyn Tool, new: &NewVolume) -> Result<VolumeRecord, VolumeError> {
+/// Makes a volume that does not exist, or finishes one that was only begun.
+fn make(
+    tool: &dyn Tool,
+    new: &NewVolume,
+    found: Found,
+    flush: &mut dyn FnMut(&DatasetName) -> Result<(), VolumeError>,
+) -> Result<(), VolumeError> {
+    let owner = new.is_origin_own.then_some(new.owner.as_str());
+    let least = |origin| least_bytes(tool, origin, owner, new.kind);
+    let least = new.origin.as_ref().map(least).transpose()?;
+    if let Found::Unmarked(properties) = found {
+        return finish(tool, new, &properties);
+    }
+    refuse_beyond_capacity(tool, new)?;
+    match (&new.origin, least) {
+        (Some(origin), Some(least)) => make_clone(tool, new, (origin, least), flush),
+        _ => make_empty(tool, new),
+    }
+}
+
+fn read_made(tool: &dyn Tool, new: &NewVolume) -> Result<VolumeRecord, VolumeError> {
     read(tool, &new.dataset)?.ok_or_else(|| {
         VolumeError::new(
             Fault::Storage,
@@ -190,8 +200,8 @@ pub(super) fn settings(new: &NewVolume) -> Vec<String> {
     settings
 }
 
-fn options(new: &NewVolume) -> impl Iterator<Item = String> {
-    settings(new).into_iter().flat_map(|setting| ["-o".to_owned(), setting])
+fn options(settings: Vec<String>) -> impl Iterator<Item = String> {
+    settings.into_iter().flat_map(|setting| ["-o".to_owned(), setting])
 }
 
 pub(super) fn run(tool: &dyn Tool, arguments: &[String]) -> Result<(), ToolError> {
@@ -206,7 +216,7 @@ fn make_empty(tool: &dyn Tool, new: &NewVolume) -> Result<(), VolumeError> {
         // ZFS rounds it up to whole blocks.
         arguments.extend(["-V".to_owned(), new.size_bytes.to_string()]);
     }
-    arguments.extend(options(new));
+    arguments.extend(options(settings(new)));
     arguments.push(new.dataset.to_string());
     unless_made(tool, new, run(tool, &arguments))
 }
@@ -228,100 +238,34 @@ fn unless_made(
 fn make_clone(
     tool: &dyn Tool,
     new: &NewVolume,
-    origin: &Origin,
+    (origin, least): (&Origin, u64),
     flush: &mut dyn FnMut(&DatasetName) -> Result<(), VolumeError>,
 ) -> Result<(), VolumeError> {
-    let (snapshot, is_temporary) = match origin {
-        Origin::Snapshot(snapshot) => (snapshot.clone(), false),
-        Origin::Dataset(dataset) => (clone_snapshot_name(dataset)?, true),
-    };
-    let least = match origin {
-        Origin::Snapshot(snapshot) => snapshot_size(tool, snapshot, new.kind)?,
-        Origin::Dataset(dataset) => dataset_size(tool, dataset, new.kind)?,
-    };
     if new.size_bytes < least {
         return Err(VolumeError::invalid(
             format!("volume {}: its source has {least} bytes, more than it", new.dataset),
             "ask for at least the size of the source",
         ));
     }
-    if is_temporary {
-        flush(&snapshot.dataset())?;
-        take_temporary(tool, &snapshot, new)?;
+    let snapshot = match origin {
+        Origin::Snapshot(snapshot) => snapshot.clone(),
+        Origin::Dataset(dataset) => {
+            let snapshot = clone_snapshot_name(dataset)?;
+            flush(dataset)?;
+            take_temporary(tool, &snapshot, new)?;
+            snapshot
+        }
+    };
+    let mut settings = settings(new);
+    if new.size_bytes == least {
+        // It begins with this size.
+        let pending = format!("{PENDING}=");
+        settings.retain(|setting| !setting.starts_with(&pending));
     }
     let mut arguments = vec!["clone".to_owned()];
-    arguments.extend(options(new));
+    arguments.extend(options(settings));
     arguments.extend([snapshot.to_string(), new.dataset.to_string()]);
     unless_made(tool, new, run(tool, &arguments))
-}
-
-/// Returns the least size of a clone of the present content, in bytes, and checks that the
-/// dataset is of this kind.
-fn dataset_size(
-    tool: &dyn Tool,
-    origin: &DatasetName,
-    kind: VolumeKind,
-) -> Result<u64, VolumeError> {
-    let arguments = ["list", "-Hp", "-o", "type,refquota,volsize", origin.as_str()];
-    let text = source_line(tool, &arguments, origin)?;
-    let fields: Vec<_> = text.trim_end().split('\t').collect();
-    match (fields[0], kind) {
-        ("filesystem", VolumeKind::Filesystem) => Ok(number(&fields, 1)),
-        ("volume", VolumeKind::Block) => Ok(number(&fields, 2)),
-        (found, _) => Err(other_kind(origin, found)),
-    }
-}
-
-/// Returns the least size of a clone of a snapshot, in bytes, and checks that the snapshot
-/// is of this kind. Its dataset may have grown since: that size says nothing of the clone.
-fn snapshot_size(
-    tool: &dyn Tool,
-    origin: &SnapshotName,
-    kind: VolumeKind,
-) -> Result<u64, VolumeError> {
-    let columns = format!("volsize,{SIZE},referenced");
-    let arguments = ["list", "-Hp", "-t", "snapshot", "-o", columns.as_str(), origin.as_str()];
-    let text = source_line(tool, &arguments, origin)?;
-    let fields: Vec<_> = text.trim_end().split('\t').collect();
-    match (fields[0], kind) {
-        // Only that of a zvol has a size in ZFS.
-        ("-", VolumeKind::Filesystem) => Ok(match number(&fields, 1) {
-            // Nobody has recorded the quota of that time. ZFS takes none below the content.
-            0 => number(&fields, 2),
-            recorded => recorded,
-        }),
-        ("-", VolumeKind::Block) => Err(other_kind(origin, "snapshot of a filesystem")),
-        (_, VolumeKind::Block) => Ok(number(&fields, 0)),
-        (_, VolumeKind::Filesystem) => Err(other_kind(origin, "snapshot of a volume")),
-    }
-}
-
-/// Asks ZFS about the source of a clone.
-fn source_line(
-    tool: &dyn Tool,
-    arguments: &[&str],
-    origin: &dyn fmt::Display,
-) -> Result<String, VolumeError> {
-    match tool.run("zfs", arguments) {
-        Err(error) if error.is_absent() => Err(VolumeError::new(
-            Fault::NotFound,
-            format!("there is no source {origin}"),
-            "check its name",
-        )),
-        text => Ok(text?),
-    }
-}
-
-/// Reads a field that is a number; 0 if it is none.
-fn number(fields: &[&str], index: usize) -> u64 {
-    fields.get(index).and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
-fn other_kind(origin: &dyn fmt::Display, found: &str) -> VolumeError {
-    VolumeError::invalid(
-        format!("source {origin} is a {found}, and the volume is to be another kind"),
-        "ask for the kind of the source",
-    )
 }
 
 /// Takes the snapshot that a clone of the present content begins from.

@@ -4,20 +4,23 @@ use super::fault::{Fault, VolumeError};
 use super::in_use::refuse_if_open;
 use super::kind::VolumeKind;
 use super::limits::{MAX_DESTROYED_AT_ONCE, MAX_PROMOTIONS};
-use super::record::VolumeRecord;
+use super::record::{Found, VolumeRecord, look};
 use super::snapshot::{VolumeSnapshot, snapshots_of};
 use crate::name::DatasetName;
 use crate::snapshot::OurName;
-use crate::tool::Tool;
+use crate::tool::{Tool, ToolError};
+
+/// Words of `zfs destroy` about a dataset with snapshots, or with datasets below it.
+const HAS_CHILDREN: &str = "has children";
 
 /// Refuses the deletion of a volume with snapshots that its owner still lists,
 /// or that somebody else took or holds; and of one with snapshots and datasets below
-/// it. Returns the number of snapshots that go with it.
+/// it.
 ///
 /// # Errors
 /// [`Fault::InUse`], with the snapshots or the dataset.
-pub fn refuse_if_snapshots(tool: &dyn Tool, volume: &VolumeRecord) -> Result<usize, VolumeError> {
-    snapshots_that_may_go(tool, volume).map(|all| all.len())
+pub fn refuse_if_snapshots(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
+    snapshots_that_may_go(tool, volume).map(drop)
 }
 
 /// Returns the snapshots of a volume; all go with it. They go first, so what ZFS would
@@ -73,24 +76,40 @@ pub(super) fn is_scheduled(snapshot: &VolumeSnapshot) -> bool {
 }
 
 /// Deletes a volume that nobody uses. One that somebody uses, or of which somebody uses a
-/// snapshot, keeps its snapshots.
+/// snapshot, keeps its snapshots. False: nothing is done, because its clones would have to be
+/// promoted, and must not be.
 ///
 /// # Errors
 /// As [`refuse_if_snapshots`], and the error of `zfs`.
-pub fn delete(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
-    if snapshots_that_may_go(tool, volume)?.is_empty() {
-        return destroy(tool, volume);
+pub fn delete(
+    tool: &dyn Tool,
+    volume: &VolumeRecord,
+    may_promote: bool,
+) -> Result<bool, VolumeError> {
+    // Most have no snapshots. One with snapshots, or with datasets below it, is refused before
+    // anything of it changes (zfs_do_destroy in cmd/zfs/zfs_main.c of OpenZFS).
+    match destroy(tool, volume) {
+        Err(refused) if is_because_of_children(&refused) => {}
+        outcome => return outcome.map(|()| true),
+    }
+    let all = snapshots_that_may_go(tool, volume)?;
+    if all.is_empty() {
+        // The snapshots have gone meanwhile, or ZFS names the datasets below it.
+        return destroy(tool, volume).map(|()| true);
+    }
+    if !may_promote && all.iter().any(|one| !one.clones.is_empty()) {
+        return Ok(false);
     }
     let is_unmounted = unmount(tool, volume)?;
     // `zfs destroy` unmounts one with the mount point `legacy` itself.
     let is_still_mounted = volume.mounted_at.is_some() && !is_unmounted;
     let free = if is_still_mounted { Ok(()) } else { refuse_if_open(tool, volume) };
-    let outcome = free.and_then(|()| destroy_with_snapshots(tool, volume));
+    let outcome = free.and_then(|()| destroy_with_snapshots(tool, volume, all));
     if is_unmounted && outcome.is_err() {
         // It stays for now. If this fails, too, the next grant of access mounts it.
         let _ = tool.run("zfs", &["mount", volume.dataset.as_str()]);
     }
-    outcome
+    outcome.map(|()| true)
 }
 
 /// Unmounts a file system, which fails while a process uses it. Returns whether it was
@@ -104,15 +123,29 @@ fn unmount(tool: &dyn Tool, volume: &VolumeRecord) -> Result<bool, VolumeError> 
     Ok(is_mounted)
 }
 
-fn destroy_with_snapshots(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
-    destroy_unused(tool, volume)?;
+/// Destroys a volume that has these snapshots. One that somebody takes meanwhile keeps it, unless
+/// that is a schedule.
+fn destroy_with_snapshots(
+    tool: &dyn Tool,
+    volume: &VolumeRecord,
+    mut all: Vec<VolumeSnapshot>,
+) -> Result<(), VolumeError> {
+    destroy_unused(tool, volume, &all)?;
     for _ in 0..MAX_PROMOTIONS {
-        let all = snapshots_of(tool, &volume.dataset)?;
         let Some(clone) = clone_to_promote(&all)? else { break };
         tool.run("zfs", &["promote", clone.as_str()])?;
+        // Those that have not moved to the clone.
+        all = snapshots_of(tool, &volume.dataset)?;
+        destroy_unused(tool, volume, &all)?;
     }
-    destroy_unused(tool, volume)?;
-    destroy(tool, volume)
+    match destroy(tool, volume) {
+        Err(refused) if is_because_of_children(&refused) => {
+            let late = snapshots_that_may_go(tool, volume)?;
+            destroy_unused(tool, volume, &late)?;
+            destroy(tool, volume)
+        }
+        outcome => outcome,
+    }
 }
 
 /// Returns a clone of the last snapshot that has one: promoting it moves all earlier
@@ -130,17 +163,41 @@ fn clone_to_promote(all: &[VolumeSnapshot]) -> Result<Option<DatasetName>, Volum
     })
 }
 
+/// Destroys a volume without snapshots and datasets below it; nothing if there is none any more.
 fn destroy(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
-    match tool.run("zfs", &["destroy", volume.dataset.as_str()]) {
-        Err(error) if !error.is_absent() => Err(error.into()),
-        _ => Ok(()),
+    let dataset = &volume.dataset;
+    let Err(failed) = tool.run("zfs", &["destroy", dataset.as_str()]) else { return Ok(()) };
+    // First: `zfs` may have complained before that a clone does not exist, which is just being
+    // destroyed (zfs_iter_clones in lib/libzfs/libzfs_dataset.c and libzfs_iter.c of OpenZFS).
+    if matches!(&failed, ToolError::Failed { said, .. } if said.contains(HAS_CHILDREN)) {
+        let next = "destroy what is below it first";
+        return Err(VolumeError::new(Fault::InUse, failed.to_string(), next));
     }
+    if !failed.is_absent() {
+        return Err(failed.into());
+    }
+    // Its pool may have been exported meanwhile, and comes back with it.
+    match look(tool, dataset)? {
+        Found::Nothing => Ok(()),
+        _ => {
+            let next = "send the same request again";
+            Err(VolumeError::new(Fault::Storage, failed.to_string(), next))
+        }
+    }
+}
+
+/// Returns whether ZFS has refused to destroy a volume because of what is below it.
+fn is_because_of_children(refused: &VolumeError) -> bool {
+    refused.fault == Fault::InUse && refused.message.contains(HAS_CHILDREN)
 }
 
 /// Destroys snapshots without clones: their names could be those of snapshots
 /// of a clone, which then could not be promoted.
-fn destroy_unused(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
-    let all = snapshots_of(tool, &volume.dataset)?;
+fn destroy_unused(
+    tool: &dyn Tool,
+    volume: &VolumeRecord,
+    all: &[VolumeSnapshot],
+) -> Result<(), VolumeError> {
     let unused: Vec<&str> = all
         .iter()
         .filter(|one| one.clones.is_empty() && may_go(one))

@@ -27,6 +27,8 @@ pub(super) const MAX_EMPTY_BYTES: u64 = 256 << 10;
 pub(super) const MAX_VALUE_BYTES: usize = 32;
 /// Most snapshots in one `zfs destroy`.
 pub(super) const MAX_DESTROYED_AT_ONCE: usize = 64;
+/// Most datasets or snapshots in one question to `zfs`.
+pub(super) const MAX_ASKED_AT_ONCE: usize = 64;
 /// Most clones that are promoted when a volume is deleted.
 pub(super) const MAX_PROMOTIONS: usize = 64;
 /// Beginning of the name of a property with a node's access; the node's name

@@ -18,6 +18,7 @@ mod in_use;
 mod kind;
 mod limits;
 pub mod model;
+mod origin;
 mod properties;
 mod record;
 mod rollback;
@@ -27,7 +28,7 @@ mod tests;
 
 pub use change::{Change, change};
 pub use confirm::{confirm, destroy_unconfirmed};
-pub use create::{Made, NewVolume, Origin, create};
+pub use create::{Made, NewVolume, create};
 pub use delete::{delete, refuse_if_snapshots};
 pub use fault::{Fault, VolumeError};
 pub use grant::{Grant, grant, withdraw};
@@ -36,9 +37,21 @@ pub use limits::{
     MAX_BYTES_PER_SECOND, MAX_IOPS, MAX_NAME_BYTES, MAX_NODE_ADDRESSES, MAX_NODE_BYTES,
     MAX_NODES_PER_VOLUME, MIN_BYTES_PER_SECOND, MIN_IOPS,
 };
+pub use origin::Origin;
 pub use properties::{RateLimits, check_properties};
-pub use record::{VolumeRecord, VolumeSpace, capacity, list, read};
+pub use record::{Found, VolumeRecord, VolumeSpace, away, capacity, list, look, read, read_all};
 pub use rollback::roll_back;
 pub use snapshot::{
-    VolumeSnapshot, delete_snapshot, group_snapshot, snapshot, snapshots, snapshots_of,
+    Taken, VolumeSnapshot, delete_snapshot, group_snapshot, snapshots, snapshots_of,
 };
+
+/// User properties of volumes and snapshots that only requests read: they decide neither what is
+/// served nor to whom.
+pub(crate) const KEPT_PROPERTIES: [&str; 6] = [
+    record::PENDING,
+    record::SOURCE,
+    record::UNCONFIRMED,
+    snapshot::SIZE,
+    snapshot::SNAPSHOT,
+    snapshot::TEMPORARY,
+];

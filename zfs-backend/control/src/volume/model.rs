@@ -177,8 +177,10 @@ impl Tool for Model {
             return Err(lost());
         }
         let said = match program {
-            _ if state.is_exported => Err("cannot open 'tank': dataset does not exist".to_owned()),
+            "zpool" if state.is_exported => Err("no such pool".to_owned()),
             "zpool" => Ok("tank\n".to_owned()),
+            // Nothing of it is there.
+            _ if state.is_exported => State::default().zfs(arguments),
             _ => state.zfs(arguments),
         };
         if fate == Fate::LostAfter {
@@ -445,8 +447,23 @@ impl State {
         Ok(String::new())
     }
 
-    fn below(&self, parsed: &Parsed<'_>) -> Result<Vec<String>, String> {
-        let root = parsed.operands.last().copied().unwrap_or("tank");
+    /// Returns all that a question is about. If one of the names is not there, all complaints
+    /// are the answer, in their order.
+    fn asked(&self, parsed: &Parsed<'_>, names: &[&str]) -> Result<Vec<String>, String> {
+        let (mut found, mut complaints) = (Vec::new(), Vec::new());
+        for name in names {
+            match self.snapshots.contains_key(*name) {
+                true => found.push((*name).to_owned()),
+                false => match self.below(parsed, name) {
+                    Ok(below) => found.extend(below),
+                    Err(said) => complaints.push(said),
+                },
+            }
+        }
+        if complaints.is_empty() { Ok(found) } else { Err(complaints.join("\n")) }
+    }
+
+    fn below(&self, parsed: &Parsed<'_>, root: &str) -> Result<Vec<String>, String> {
         if !self.datasets.contains_key(root) {
             return Err(format!("cannot open '{root}': dataset does not exist"));
         }
@@ -479,11 +496,9 @@ impl State {
             let values: Vec<String> = columns.iter().map(|one| self.value(&name, one)).collect();
             values.join("\t") + "\n"
         };
-        let names = match parsed.operands.last() {
-            Some(name) if self.snapshots.contains_key(*name) => vec![(*name).to_owned()],
-            _ => self.below(parsed)?,
-        };
-        Ok(names.into_iter().map(line).collect())
+        let all = ["tank"];
+        let names = if parsed.operands.is_empty() { &all[..] } else { &parsed.operands[..] };
+        Ok(self.asked(parsed, names)?.into_iter().map(line).collect())
     }
 
     fn get(&self, parsed: &Parsed<'_>) -> Said {
@@ -504,7 +519,8 @@ impl State {
             "mountpoint",
         ];
         let mut text = String::new();
-        for name in self.below(parsed)? {
+        let names = parsed.operands.get(1..).unwrap_or_default();
+        for name in self.asked(parsed, names)? {
             let local = &self.datasets[&name].properties;
             for (property, value) in local {
                 text += &format!("{name}\t{property}\t{value}\tlocal\n");

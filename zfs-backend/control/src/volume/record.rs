@@ -3,6 +3,7 @@
 use super::fault::{Fault, VolumeError};
 use super::grant::Grant;
 use super::kind::VolumeKind;
+use super::limits::MAX_ASKED_AT_ONCE;
 use super::properties::{RateLimits, request_name};
 use crate::name::DatasetName;
 use crate::tool::{Tool, ToolError, command_line};
@@ -108,7 +109,7 @@ pub struct VolumeSpace {
 
 /// Properties of a dataset.
 #[derive(Debug, Default)]
-pub(super) struct Properties {
+pub struct Properties {
     pub(super) all: BTreeMap<String, String>,
     /// Those that were set on the dataset itself.
     pub(super) local: BTreeMap<String, String>,
@@ -135,8 +136,11 @@ impl Properties {
 }
 
 /// Dataset under the name of a volume.
-pub(super) enum Found {
+#[derive(Debug)]
+pub enum Found {
+    /// None, and its parent is there.
     Nothing,
+    /// A volume.
     Volume(Box<VolumeRecord>),
     /// A dataset without the mark of a volume.
     Unmarked(Properties),
@@ -146,9 +150,9 @@ pub(super) enum Found {
 fn properties(
     tool: &dyn Tool,
     depth: &str,
-    dataset: &DatasetName,
+    datasets: &[&str],
 ) -> Result<BTreeMap<String, Properties>, ToolError> {
-    let arguments = [
+    let mut arguments = vec![
         "get",
         "-Hp",
         "-d",
@@ -158,8 +162,8 @@ fn properties(
         "-o",
         "name,property,value,source",
         "all",
-        dataset.as_str(),
     ];
+    arguments.extend(datasets);
     let text = tool.run("zfs", &arguments)?;
     let mut found = BTreeMap::<String, Properties>::new();
     for line in text.lines() {
@@ -239,7 +243,7 @@ fn record(name: &str, properties: &Properties) -> Option<VolumeRecord> {
 /// # Errors
 /// The error of `zfs`.
 pub fn list(tool: &dyn Tool, parent: &DatasetName) -> Result<Vec<VolumeRecord>, ToolError> {
-    let found = properties(tool, "1", parent)?;
+    let found = properties(tool, "1", &[parent.as_str()])?;
     let below = found.into_iter().filter(|(name, _)| name != parent.as_str());
     let mut records: Vec<_> =
         below.filter_map(|(name, properties)| record(&name, &properties)).collect();
@@ -247,10 +251,10 @@ pub fn list(tool: &dyn Tool, parent: &DatasetName) -> Result<Vec<VolumeRecord>, 
     Ok(records)
 }
 
-/// Reads one volume; none if there is no such dataset.
+/// Reads one volume; none if there is no such dataset, and its parent is there.
 ///
 /// # Errors
-/// [`Fault::Forbidden`] if the dataset is no volume; the error of `zfs`.
+/// [`Fault::Forbidden`] if the dataset is no volume; others see [`look`].
 pub fn read(tool: &dyn Tool, dataset: &DatasetName) -> Result<Option<VolumeRecord>, VolumeError> {
     match look(tool, dataset)? {
         Found::Nothing => Ok(None),
@@ -259,17 +263,88 @@ pub fn read(tool: &dyn Tool, dataset: &DatasetName) -> Result<Option<VolumeRecor
     }
 }
 
-/// Returns what has the name of a volume.
-pub(super) fn look(tool: &dyn Tool, dataset: &DatasetName) -> Result<Found, VolumeError> {
-    let mut found = match properties(tool, "0", dataset) {
-        Err(error) if error.is_absent() => return Ok(Found::Nothing),
-        found => found?,
+/// Reads volumes, in the order of their names here.
+///
+/// # Errors
+/// [`Fault::NotFound`] if one of the datasets does not exist, [`Fault::Forbidden`] if one is
+/// no volume; the error of `zfs`.
+pub fn read_all(
+    tool: &dyn Tool,
+    datasets: &[DatasetName],
+) -> Result<Vec<VolumeRecord>, VolumeError> {
+    let mut all = Vec::new();
+    for some in datasets.chunks(MAX_ASKED_AT_ONCE) {
+        let names: Vec<&str> = some.iter().map(DatasetName::as_str).collect();
+        let found = properties(tool, "0", &names)?;
+        for dataset in some {
+            let properties = found.get(dataset.as_str());
+            let volume = properties.and_then(|properties| record(dataset.as_str(), properties));
+            all.push(volume.ok_or_else(|| foreign(dataset))?);
+        }
+    }
+    Ok(all)
+}
+
+/// Returns what has the name of a volume. The same command asks for its parent: without it the
+/// pool is elsewhere, and comes back with the volume and its access.
+///
+/// # Errors
+/// [`Fault::Storage`] if neither is there; the error of `zfs`, which never says that there is
+/// no such thing.
+pub fn look(tool: &dyn Tool, dataset: &DatasetName) -> Result<Found, VolumeError> {
+    let parent = dataset.parent();
+    // The parent is asked for behind the volume, because of a pool that is just being exported:
+    // `zfs get` opens them in this order (zfs_for_each in cmd/zfs/zfs_iter.c of OpenZFS), goes
+    // on behind one that is not there, complains of each, and fails at the end.
+    let names = [Some(dataset), parent.as_ref()].into_iter().flatten().map(DatasetName::as_str);
+    let mut found = match properties(tool, "0", &names.collect::<Vec<_>>()) {
+        Err(error) => return complained(error, dataset, parent.as_ref()),
+        Ok(found) => found,
     };
     let Some(properties) = found.remove(dataset.as_str()) else { return Ok(Found::Nothing) };
     Ok(match record(dataset.as_str(), &properties) {
         Some(record) => Found::Volume(Box::new(record)),
         None => Found::Unmarked(properties),
     })
+}
+
+/// Reads the complaints of [`look`]: only one of the volume alone says that there is none.
+fn complained(
+    error: ToolError,
+    dataset: &DatasetName,
+    parent: Option<&DatasetName>,
+) -> Result<Found, VolumeError> {
+    let (command, status, said) = match error {
+        ToolError::Failed { command, status, said } => (command, status, said),
+        error => return Err(error.into()),
+    };
+    let complaint = |name: &DatasetName| format!("cannot open '{name}': dataset does not exist");
+    let (own, of_parent) = (complaint(dataset), parent.map(complaint));
+    let is_of_parent = |line: &str| of_parent.as_deref() == Some(line);
+    let (absent, others): (Vec<&str>, Vec<&str>) =
+        said.lines().partition(|line| *line == own || is_of_parent(line));
+    if absent.is_empty() || !others.is_empty() {
+        let mut failed: VolumeError =
+            ToolError::Failed { command, status, said: others.join("\n") }.into();
+        if failed.fault == Fault::NotFound {
+            failed.fault = Fault::Storage;
+        }
+        return Err(failed);
+    }
+    match parent {
+        Some(parent) if absent.iter().any(|line| is_of_parent(line)) => Err(away(parent)),
+        _ => Ok(Found::Nothing),
+    }
+}
+
+/// The parent of a volume is not there: nobody can tell what is below it.
+#[must_use]
+pub fn away(parent: &DatasetName) -> VolumeError {
+    VolumeError::new(
+        Fault::Storage,
+        format!("dataset {parent} is not there; its pool may not be imported"),
+        "import the pool, then send the same request again",
+    )
 }
 
 /// The dataset is not one of those that are made here.
@@ -298,5 +373,37 @@ pub fn capacity(tool: &dyn Tool, dataset: &DatasetName) -> Result<VolumeSpace, V
             reason: format!("{text:?} cannot be parsed"),
         }
         .into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tool::Recorded;
+
+    #[test]
+    fn only_a_complaint_of_the_volume_alone_says_that_there_is_none() {
+        const LOOK: &str = "zfs get -Hp -d 0 -t filesystem,volume -o name,property,value,source \
+            all tank/k8s/v tank/k8s";
+        const ABSENT: &str = "cannot open 'tank/k8s/v': dataset does not exist";
+        const AWAY: &str = "cannot open 'tank/k8s': dataset does not exist";
+        let looked = |lines: &[&str]| {
+            let tool = Recorded::default().then_fail(LOOK, 1, &lines.join("\n"));
+            read(&tool, &"tank/k8s/v".parse().unwrap()).map_err(|error| error.fault)
+        };
+        assert_eq!(looked(&[ABSENT]), Ok(None));
+        for lines in [
+            &[ABSENT, AWAY][..],
+            &[AWAY],
+            &[ABSENT, "cannot open 'tank/k8s': I/O error"],
+            &["cannot open 'tank/k8s/v': I/O error", AWAY],
+            &[ABSENT, "internal error: out of memory"],
+            &["the module does not exist"],
+            &[],
+        ] {
+            assert_eq!(looked(lines), Err(Fault::Storage), "{lines:?}");
+        }
+        let long = "cannot open 'tank/k8s/v': name is too long";
+        assert_eq!(looked(&[long, AWAY]), Err(Fault::Invalid));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::fault::{Fault, VolumeError};
 use super::kind::check_name;
+use super::limits::MAX_ASKED_AT_ONCE;
 use super::record::{OWNER, VolumeRecord};
 use crate::name::{DatasetName, SnapshotName};
 use crate::tool::{Tool, ToolError, command_line};
@@ -96,7 +97,7 @@ pub(super) fn drop_clone_snapshots(
 ) -> Result<(), VolumeError> {
     let all = snapshots_of(tool, origin)?;
     let mut taken = all.iter().filter(|one| one.made_for.as_deref() == Some(clone.as_str()));
-    taken.try_for_each(|one| destroy_deferred(tool, &one.snapshot))
+    taken.try_for_each(|one| destroy_deferred(tool, &one.snapshot).map(drop))
 }
 
 fn named(dataset: &DatasetName, name: &str) -> Result<SnapshotName, VolumeError> {
@@ -108,11 +109,11 @@ fn named(dataset: &DatasetName, name: &str) -> Result<SnapshotName, VolumeError>
 fn listing(
     tool: &dyn Tool,
     depth: &[&str],
-    dataset: &DatasetName,
+    names: &[&str],
 ) -> Result<Vec<VolumeSnapshot>, ToolError> {
     let mut arguments = vec!["list", "-Hp", "-t", "snapshot", "-o", COLUMNS];
     arguments.extend(depth);
-    arguments.push(dataset.as_str());
+    arguments.extend(names);
     let text = tool.run("zfs", &arguments)?;
     let wrong = |line: &str| ToolError::Answer {
         command: command_line("zfs", &arguments),
@@ -155,7 +156,7 @@ pub fn snapshots(
     tool: &dyn Tool,
     parent: &DatasetName,
 ) -> Result<Vec<VolumeSnapshot>, VolumeError> {
-    Ok(listing(tool, &["-d", "2"], parent)?)
+    Ok(listing(tool, &["-d", "2"], &[parent.as_str()])?)
 }
 
 /// Lists the snapshots of a volume; nothing if there is no such dataset.
@@ -166,38 +167,33 @@ pub fn snapshots_of(
     tool: &dyn Tool,
     volume: &DatasetName,
 ) -> Result<Vec<VolumeSnapshot>, VolumeError> {
-    match listing(tool, &["-d", "1"], volume) {
+    match listing(tool, &["-d", "1"], &[volume.as_str()]) {
         Err(error) if error.is_absent() => Ok(Vec::new()),
         found => Ok(found?),
     }
 }
 
-/// Takes a snapshot of a volume, or finds it.
-///
-/// # Errors
-/// [`Fault::Exists`] if another owner has one of this name.
-pub fn snapshot(
-    tool: &dyn Tool,
-    volume: &VolumeRecord,
-    name: &str,
-) -> Result<VolumeSnapshot, VolumeError> {
-    let mut taken = group_snapshot(tool, std::slice::from_ref(volume), name)?;
-    taken.pop().ok_or_else(|| {
-        VolumeError::new(Fault::Storage, "the snapshot has vanished", "send the request again")
-    })
+/// Snapshots of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// One of each volume, in the order of the volumes.
+    pub snapshots: Vec<VolumeSnapshot>,
+    /// Set if they did not exist before.
+    pub is_new: bool,
 }
 
 /// Takes a snapshot of each volume, all in one transaction of their pool, or
-/// finds them.
+/// finds them. `flush` brings acknowledged writes of the volumes to their pool before.
 ///
 /// # Errors
 /// [`Fault::Exists`] if only some have a snapshot of this name, or another
-/// owner's.
+/// owner's; the error of `flush`, if there are none.
 pub fn group_snapshot(
     tool: &dyn Tool,
     volumes: &[VolumeRecord],
     name: &str,
-) -> Result<Vec<VolumeSnapshot>, VolumeError> {
+    flush: impl FnOnce() -> Result<(), VolumeError>,
+) -> Result<Taken, VolumeError> {
     check_name("snapshot", name)?;
     let Some(first) = volumes.first() else {
         return Err(VolumeError::invalid("a group of no volumes", "name at least one"));
@@ -208,19 +204,8 @@ pub fn group_snapshot(
             "take a snapshot in each pool",
         ));
     }
-    let before = present(tool, volumes, name)?;
-    if before.len() < volumes.len() {
-        if let Some(one) = before.first() {
-            return Err(VolumeError::new(
-                Fault::Exists,
-                format!("snapshot {} exists, and others of the group do not", one.snapshot),
-                "choose another name",
-            ));
-        }
-        take(tool, volumes, name)?;
-    }
-    let mut taken = present(tool, volumes, name)?;
-    for (one, volume) in taken.iter_mut().zip(volumes) {
+    let mut taken = take_or_find(tool, volumes, name, flush)?;
+    for (one, volume) in taken.snapshots.iter_mut().zip(volumes) {
         one.check_owner(&volume.owner)?;
         if !one.listed {
             return Err(VolumeError::new(
@@ -235,50 +220,89 @@ pub fn group_snapshot(
             one.size_bytes = volume.size_bytes;
         }
     }
-    if taken.len() == volumes.len() {
-        return Ok(taken);
-    }
-    Err(VolumeError::new(
-        Fault::Storage,
-        format!("a snapshot {name} has vanished"),
-        "send the request again",
-    ))
+    Ok(taken)
 }
 
-fn present(
+/// Takes the snapshots of a group, without asking before: ZFS takes all of them or none, and
+/// none where there is one of this name. That may be of a command which timed out, and has
+/// waited for the pool since.
+fn take_or_find(
     tool: &dyn Tool,
     volumes: &[VolumeRecord],
     name: &str,
-) -> Result<Vec<VolumeSnapshot>, VolumeError> {
-    let mut found = Vec::new();
-    for volume in volumes {
-        let wanted = named(&volume.dataset, name)?;
-        let all = snapshots_of(tool, &volume.dataset)?;
-        found.extend(all.into_iter().find(|one| one.snapshot == wanted));
+    flush: impl FnOnce() -> Result<(), VolumeError>,
+) -> Result<Taken, VolumeError> {
+    let wanted = volumes.iter().map(|one| named(&one.dataset, name));
+    let wanted = wanted.collect::<Result<Vec<_>, _>>()?;
+    let names: Vec<&str> = wanted.iter().map(SnapshotName::as_str).collect();
+    let made = match flush() {
+        Ok(()) => match take(tool, volumes, name, &names) {
+            Err(late) if late.is_late() => return Err(late.into()),
+            made => made.map_err(VolumeError::from),
+        },
+        failed => failed,
+    };
+    let found = match &made {
+        Ok(()) => listed_all(tool, &[], &names)?,
+        Err(_) => {
+            let datasets: Vec<&str> = volumes.iter().map(|one| one.dataset.as_str()).collect();
+            listed_all(tool, &["-d", "1"], &datasets)?
+        }
+    };
+    let of_name = |name: &SnapshotName| found.iter().find(|one| one.snapshot == *name).cloned();
+    let snapshots: Vec<_> = wanted.iter().filter_map(of_name).collect();
+    if snapshots.len() == wanted.len() {
+        return Ok(Taken { snapshots, is_new: made.is_ok() });
     }
-    Ok(found)
+    Err(match (made, snapshots.first()) {
+        (Ok(()), _) => VolumeError::new(
+            Fault::Storage,
+            format!("a snapshot {name} has vanished"),
+            "send the request again",
+        ),
+        (Err(_), Some(one)) => VolumeError::new(
+            Fault::Exists,
+            format!("snapshot {} exists, and others of the group do not", one.snapshot),
+            "choose another name",
+        ),
+        (Err(failed), None) => failed,
+    })
 }
 
-fn take(tool: &dyn Tool, volumes: &[VolumeRecord], name: &str) -> Result<(), VolumeError> {
+/// Lists snapshots by their names, or those of datasets; none if one of these is gone.
+fn listed_all(
+    tool: &dyn Tool,
+    depth: &[&str],
+    names: &[&str],
+) -> Result<Vec<VolumeSnapshot>, VolumeError> {
+    let mut all = Vec::new();
+    for some in names.chunks(MAX_ASKED_AT_ONCE) {
+        match listing(tool, depth, some) {
+            Err(error) if error.is_absent() => return Ok(Vec::new()),
+            found => all.extend(found?),
+        }
+    }
+    Ok(all)
+}
+
+fn take(
+    tool: &dyn Tool,
+    volumes: &[VolumeRecord],
+    name: &str,
+    names: &[&str],
+) -> Result<(), ToolError> {
     // A command gives all its snapshots the same properties.
     let same_size = volumes.iter().all(|volume| volume.size_bytes == volumes[0].size_bytes);
-    let mut arguments = vec!["snapshot".to_owned()];
-    let mut option = |text: String| arguments.extend(["-o".to_owned(), text]);
-    option(format!("{OWNER}={}", volumes[0].owner));
-    option(format!("{SNAPSHOT}={name}"));
-    if same_size {
-        option(format!("{SIZE}={}", volumes[0].size_bytes));
-    }
-    for volume in volumes {
-        arguments.push(named(&volume.dataset, name)?.to_string());
-    }
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    tool.run("zfs", &arguments)?;
-    Ok(())
+    let mut options = vec![format!("{OWNER}={}", volumes[0].owner), format!("{SNAPSHOT}={name}")];
+    options.extend(same_size.then(|| format!("{SIZE}={}", volumes[0].size_bytes)));
+    let mut arguments = vec!["snapshot"];
+    arguments.extend(options.iter().flat_map(|option| ["-o", option.as_str()]));
+    arguments.extend(names);
+    tool.run("zfs", &arguments).map(drop)
 }
 
-/// Deletes a snapshot; nothing if there is none. One that clones need becomes
-/// invisible and goes with the last clone.
+/// Deletes a snapshot. One that clones need becomes invisible and goes with the last clone.
+/// False: there was none, or its pool is elsewhere.
 ///
 /// # Errors
 /// [`Fault::Forbidden`] if it is another owner's; [`Fault::InUse`] if somebody holds it:
@@ -288,11 +312,11 @@ pub fn delete_snapshot(
     volume: &DatasetName,
     name: &str,
     owner: &str,
-) -> Result<(), VolumeError> {
+) -> Result<bool, VolumeError> {
     check_name("snapshot", name)?;
     let wanted = named(volume, name)?;
     let all = snapshots_of(tool, volume)?;
-    let Some(found) = all.into_iter().find(|one| one.snapshot == wanted) else { return Ok(()) };
+    let Some(found) = all.into_iter().find(|one| one.snapshot == wanted) else { return Ok(false) };
     found.check_owner(owner)?;
     found.refuse_if_held()?;
     if found.clones.is_empty() {
@@ -300,23 +324,25 @@ pub fn delete_snapshot(
     }
     // First: from here on it is not listed, whatever happens.
     let mark = format!("{TEMPORARY}=deleted");
-    tool.run("zfs", &["set", &mark, wanted.as_str()])?;
+    if !was_there(tool.run("zfs", &["set", &mark, wanted.as_str()]))? {
+        return Ok(false);
+    }
     // Under its name, under which a repeated request finds it: what is renamed, nobody
     // would destroy any more.
     destroy_deferred(tool, &wanted)?;
     // The name is free for another snapshot. Without its clones it is gone already.
     let hidden = named(volume, &format!("{DELETED_PREFIX}{:016x}", found.guid))?;
-    unless_absent(tool.run("zfs", &["rename", wanted.as_str(), hidden.as_str()]))
+    was_there(tool.run("zfs", &["rename", wanted.as_str(), hidden.as_str()]))
 }
 
-/// Destroys a snapshot: at once, or with the last clone that needs it.
-fn destroy_deferred(tool: &dyn Tool, snapshot: &SnapshotName) -> Result<(), VolumeError> {
-    unless_absent(tool.run("zfs", &["destroy", "-d", snapshot.as_str()]))
+/// Destroys a snapshot: at once, or with the last clone that needs it. False: there was none.
+fn destroy_deferred(tool: &dyn Tool, snapshot: &SnapshotName) -> Result<bool, VolumeError> {
+    was_there(tool.run("zfs", &["destroy", "-d", snapshot.as_str()]))
 }
 
-fn unless_absent(outcome: Result<String, ToolError>) -> Result<(), VolumeError> {
+fn was_there(outcome: Result<String, ToolError>) -> Result<bool, VolumeError> {
     match outcome {
-        Err(error) if !error.is_absent() => Err(error.into()),
-        _ => Ok(()),
+        Err(error) if error.is_absent() => Ok(false),
+        outcome => Ok(outcome.map(|_| true)?),
     }
 }

@@ -23,6 +23,7 @@ fn new(name: &str, kind: VolumeKind) -> NewVolume {
         size_bytes: GIB,
         properties: BTreeMap::new(),
         origin: None,
+        is_origin_own: false,
         source: None,
         read_only: false,
         unconfirmed_until: None,
@@ -42,7 +43,21 @@ fn model() -> Model {
 }
 
 fn make(model: &Model, new: &NewVolume) -> Result<Made, VolumeError> {
-    create(model, new, &mut |_| Ok(()))
+    create(model, new, look(model, &new.dataset)?, &mut |_| Ok(()))
+}
+
+fn snapshot(
+    model: &Model,
+    volume: &VolumeRecord,
+    name: &str,
+) -> Result<VolumeSnapshot, VolumeError> {
+    let mut taken = group_snapshot(model, std::slice::from_ref(volume), name, || Ok(()))?;
+    Ok(taken.snapshots.pop().unwrap())
+}
+
+/// Deletes a volume as one that has its pool alone.
+fn delete(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
+    super::delete(tool, volume, true).map(|is_done| assert!(is_done))
 }
 
 fn the(model: &Model, name: &str) -> VolumeRecord {
@@ -167,8 +182,8 @@ fn volumes_grow_and_never_shrink() {
             let wanted = Change { size_bytes: Some(bytes), ..Change::default() };
             change(&model, &the(&model, name), &wanted)
         };
-        grow(2 * GIB).unwrap();
-        grow(2 * GIB).unwrap();
+        assert!(grow(2 * GIB).unwrap());
+        assert!(!grow(2 * GIB).unwrap());
         assert_eq!(the(&model, name).size_bytes, 2 * GIB);
         assert_eq!(grow(GIB).unwrap_err().fault, Fault::InUse);
         assert_eq!(grow(u64::MAX).unwrap_err().fault, Fault::Invalid);
@@ -288,12 +303,14 @@ fn snapshots_are_listed_until_they_are_deleted() {
     make(&model, &new("a", VolumeKind::Filesystem)).unwrap();
     make(&model, &NewVolume { size_bytes: 2 * GIB, ..new("b", VolumeKind::Filesystem) }).unwrap();
     let both = [the(&model, "a"), the(&model, "b")];
-    let group = group_snapshot(&model, &both, "g").unwrap();
-    assert_eq!(group_snapshot(&model, &both, "g").unwrap(), group);
+    let take = |name: &str| group_snapshot(&model, &both, name, || Ok(()));
+    let taken = take("g").unwrap();
+    assert_eq!(take("g").unwrap(), Taken { is_new: false, ..taken.clone() });
+    assert!(taken.is_new);
+    let group = taken.snapshots;
     assert_eq!(group.iter().map(|one| one.size_bytes).collect::<Vec<_>>(), [GIB, 2 * GIB]);
     snapshot(&model, &both[0], "s").unwrap();
-    let partly = group_snapshot(&model, &both, "s").unwrap_err();
-    assert_eq!(partly.fault, Fault::Exists);
+    assert_eq!(take("s").unwrap_err().fault, Fault::Exists);
     let listed = || {
         let all = snapshots(&model, &PARENT.parse().unwrap()).unwrap();
         all.into_iter().filter(|one| one.listed).count()
@@ -307,8 +324,10 @@ fn snapshots_are_listed_until_they_are_deleted() {
         delete_snapshot(&model, &dataset(volume), name, owner)
     };
     assert_eq!(remove("a", "g", "other").unwrap_err().fault, Fault::Forbidden);
-    for (volume, name) in [("a", "g"), ("a", "s"), ("b", "g"), ("a", "g")] {
-        remove(volume, name, "csi").unwrap();
+    for (volume, name, was_there) in
+        [("a", "g", true), ("a", "s", true), ("b", "g", true), ("a", "g", false)]
+    {
+        assert_eq!(remove(volume, name, "csi"), Ok(was_there), "{volume}@{name}");
     }
     assert_eq!(listed(), 0);
     // The clone still needs the data, and the name is free.
@@ -357,9 +376,10 @@ fn a_deletion_that_is_refused_destroys_no_snapshot() {
     run(&["create", "tank/k8s/f/child"]);
     is_refused("f/child");
     run(&["destroy", "tank/k8s/f/child"]);
-    // What fails later leaves it mounted.
-    model.set_fates(Some(Box::new(|command| match command {
-        "zfs destroy tank/k8s/f" => Fate::LostBefore,
+    // What fails later leaves it mounted: the first command is refused because of the snapshot.
+    let mut fates = [Fate::Runs, Fate::LostBefore].into_iter();
+    model.set_fates(Some(Box::new(move |command| match command {
+        "zfs destroy tank/k8s/f" => fates.next().unwrap_or(Fate::Runs),
         _ => Fate::Runs,
     })));
     assert_eq!(delete(&model, &the(&model, "f")).unwrap_err().fault, Fault::Storage);
@@ -462,7 +482,11 @@ fn request(model: &Model, numbers: &mut Numbers, expected: &mut BTreeMap<String,
         let outcome = match choice {
             0 | 1 => {
                 let wanted = match is_clone {
-                    true => clone_of(&name, &other, VolumeKind::Block),
+                    // It grows, unless its origin is a clone, too.
+                    true => NewVolume {
+                        size_bytes: 2 * GIB,
+                        ..clone_of(&name, &other, VolumeKind::Block)
+                    },
                     false => new(&name, VolumeKind::Block),
                 };
                 make(model, &wanted).map(|_| Some(()))
@@ -475,7 +499,7 @@ fn request(model: &Model, numbers: &mut Numbers, expected: &mut BTreeMap<String,
                 Some(volume) => snapshot(model, &volume, "s").map(|_| None),
                 None => Ok(None),
             }),
-            _ => delete_snapshot(model, &dataset(&name), "s", "csi").map(|()| None),
+            _ => delete_snapshot(model, &dataset(&name), "s", "csi").map(|_| None),
         };
         match outcome {
             Err(error) if error.fault == Fault::Storage => continue,

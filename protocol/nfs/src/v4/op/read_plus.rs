@@ -1,4 +1,4 @@
-//! READ_PLUS (RFC 7862 §15.10): data and holes.
+//! READ_PLUS (RFC 7862 §15.10): data and holes. Linux clients of NFSv4.2 read files by it.
 
 use super::Rule;
 use super::read::kind_first;
@@ -9,8 +9,8 @@ use crate::v4::state::shares::IoAccess;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::ReadPlus;
 use zgate_nfs_wire::v4::op::read_plus::{Args, Content, Res};
-use zgate_store::StoreError;
-use zgate_store::file_store::{ReadHow, SeekWhat};
+use zgate_store::file_store::{FileStore, OpenFile, ReadHow, SeekWhat};
+use zgate_store::{Payload, StoreError, StoreResult};
 
 /// Most segments of one answer.
 const MAX_SEGMENTS: usize = 8;
@@ -25,35 +25,76 @@ impl Rule for ReadPlus {
             Err(status) => return Err(kind_first(cx, &object, status).await.into()),
         };
         let store = &object.export.store;
-        let size = store.getattr(&object.node).await?.size;
         let room = cx.reply_room.saturating_sub(FRAME_BYTES * (MAX_SEGMENTS + 1));
-        let count = u64::from(args.count.min(object.export.max_transfer_bytes)).min(room as u64);
-        let end = args.offset.saturating_add(count).min(size);
+        let count = (args.count.min(object.export.max_transfer_bytes) as usize).min(room);
         let how = ReadHow { span_allowed: cx.span_allowed() };
-        let mut res = Res { eof: args.offset >= size, contents: Vec::new() };
-        let mut at = args.offset;
-        while at < end && res.contents.len() < MAX_SEGMENTS {
-            let data = match store.seek(&file, at, SeekWhat::Data).await {
-                Ok(data) => data.min(end),
-                Err(StoreError::BeyondEnd) => end,
-                Err(error) => return Err(error.into()),
-            };
-            if data > at {
-                res.contents.push(Content::Hole(at, data - at));
-                at = data;
-                continue;
+        if store.traits().seeks_at_once {
+            let attr = store.getattr(&object.node).await?;
+            if attr.used_bytes < attr.size {
+                let range = (args.offset, count as u64, attr.size);
+                return Ok(with_holes(&**store, &file, range, how).await?);
             }
-            let hole = store.seek(&file, at, SeekWhat::Hole).await.unwrap_or(end).min(end);
-            let len = hole.saturating_sub(at).max(1) as usize;
-            let read = store.read(&file, at, len, how).await?;
-            let got = read.data.len() as u64;
-            if got == 0 {
-                break;
-            }
-            res.contents.push(Content::Data(at, read.data));
-            at += got;
         }
-        res.eof = at >= size;
-        Ok(res)
+        Ok(in_one(&**store, &file, (args.offset, count), how).await?)
     }
+}
+
+/// Reads a range of a file that has no holes, or whose holes cannot be asked for without a wait:
+/// one segment. Zeros alone are told as a hole: ZFS stores none if it compresses, and clients read
+/// a hole as zeros.
+async fn in_one(
+    store: &dyn FileStore,
+    file: &OpenFile,
+    (offset, count): (u64, usize),
+    how: ReadHow,
+) -> StoreResult<Res> {
+    let read = store.read(file, offset, count, how).await?;
+    let contents = match read.data {
+        data if data.is_empty() => Vec::new(),
+        Payload::Bytes(bytes) if are_zeros(&bytes) => {
+            vec![Content::Hole(offset, bytes.len() as u64)]
+        }
+        data => vec![Content::Data(offset, data)],
+    };
+    Ok(Res { eof: read.eof, contents })
+}
+
+/// Returns whether there is no other byte than 0. Looks at a little of most data.
+fn are_zeros(bytes: &[u8]) -> bool {
+    bytes.chunks(256).all(|some| some.iter().fold(0, |all, byte| all | byte) == 0)
+}
+
+/// Reads a range of a file of this size, and asks for each hole in it.
+async fn with_holes(
+    store: &dyn FileStore,
+    file: &OpenFile,
+    (offset, count, size): (u64, u64, u64),
+    how: ReadHow,
+) -> StoreResult<Res> {
+    let end = offset.saturating_add(count).min(size);
+    let mut res = Res { eof: offset >= size, contents: Vec::new() };
+    let mut at = offset;
+    while at < end && res.contents.len() < MAX_SEGMENTS {
+        let data = match store.seek(file, at, SeekWhat::Data).await {
+            Ok(data) => data.min(end),
+            Err(StoreError::BeyondEnd) => end,
+            Err(error) => return Err(error),
+        };
+        if data > at {
+            res.contents.push(Content::Hole(at, data - at));
+            at = data;
+            continue;
+        }
+        let hole = store.seek(file, at, SeekWhat::Hole).await.unwrap_or(end).min(end);
+        let len = hole.saturating_sub(at).max(1) as usize;
+        let read = store.read(file, at, len, how).await?;
+        let got = read.data.len() as u64;
+        if got == 0 {
+            break;
+        }
+        res.contents.push(Content::Data(at, read.data));
+        at += got;
+    }
+    res.eof = at >= size;
+    Ok(res)
 }

@@ -67,7 +67,14 @@ pub(crate) const CALLS: &[(FileOp, &str, Act)] = &[
     (FileOp::ReadDir, "READDIR", |s| list(s, &[1])),
     (FileOp::Read, "READ", |s| Ops::new().at(&s.file).read(ANY, 0, 1)),
     (FileOp::Read, "READ_PLUS", |s| read_plus_op(s)),
-    (FileOp::Seek, "READ_PLUS", |s| read_plus_op(s)),
+    (FileOp::GetAttr, "READ_PLUS", |s| read_plus_op(s)),
+    (FileOp::Seek, "READ_PLUS", |s| {
+        // Only a file with a hole is asked for it.
+        let holey = s.c.create("holey");
+        s.c.truncate(&holey.fh, holey.stateid, 20_000).unwrap();
+        let args = read_plus::Args { stateid: ANY, offset: 0, count: 9 };
+        Ops::new().at(&holey.fh).op::<ReadPlus>(&args)
+    }),
     (FileOp::Seek, "SEEK", |s| {
         let args = seek::Args { stateid: ANY, offset: 0, what: 0 };
         Ops::new().at(&s.file).op::<Seek>(&args)

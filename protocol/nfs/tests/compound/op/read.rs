@@ -9,8 +9,11 @@ use zgate_nfs_wire::v4::op::ReadPlus;
 use zgate_nfs_wire::v4::op::read_plus::{Content, self};
 use zgate_nfs_wire::v4::op::Seek;
 use zgate_nfs_wire::v4::op::seek;
-use zgate_nfs_wire::v4::{Bitmap, LockType, StableHow, Stateid, Status};
-use zgate_store::Payload;
+use zgate_nfs_wire::v4::{Bitmap, Fh, LockType, StableHow, Stateid, Status};
+use std::sync::Arc;
+use zgate_memory::{FileOp, MemoryStore};
+use zgate_store::file_store::StoreTraits;
+use zgate_store::{FileStore, Payload};
 
 #[test]
 fn every_kind_of_stateid_reads() {
@@ -201,6 +204,65 @@ fn read_plus_tells_data_from_holes() {
             if offset == 0 && count == 30_000 {
                 assert!(res.contents.iter().any(|c| matches!(c, Content::Hole(..))));
             }
+        }
+    });
+}
+
+/// A store whose answers about holes may wait.
+struct SlowSeeks(MemoryStore);
+
+impl FileStore for SlowSeeks {
+    zgate_store::forward_files! {
+        self => self.0;
+        root identity fsid getattr lookup lookup_parent access setattr readlink create_file
+        create_node open remove rename link readdir read write losses commit sync_objects sync_names
+        allocate deallocate seek copy_range clone_range advise statfs get_xattr set_xattr
+        list_xattrs remove_xattr get_acl set_acl
+    }
+
+    fn traits(&self) -> StoreTraits {
+        StoreTraits { seeks_at_once: false, ..self.0.traits() }
+    }
+}
+
+/// Linux reads by READ_PLUS: it asks storage for no more than READ does.
+#[test]
+fn read_plus_reads_once_where_a_seek_may_wait_and_where_there_is_no_hole() {
+    // Attributes, seeks and reads; the end of the file; bytes of each hole (true) and of data.
+    let read = |s: &Fixture, fh: &Fh, (offset, count): (u64, u32)| {
+        let faults = s.harness.store.faults();
+        let asked = || [FileOp::GetAttr, FileOp::Seek, FileOp::Read].map(|call| faults.calls(call));
+        let before = asked();
+        let args = read_plus::Args { stateid: Stateid::ANONYMOUS, offset, count };
+        let res = s.c.run(Ops::new().at(fh).op::<ReadPlus>(&args)).ok().get::<ReadPlus>();
+        let calls = [0, 1, 2].map(|call| asked()[call] - before[call]);
+        let mut segments = Vec::new();
+        for content in &res.contents {
+            let (start, is_hole, bytes) = match content {
+                Content::Hole(start, bytes) => (start, true, *bytes),
+                Content::Data(start, data) => (start, false, data.len() as u64),
+            };
+            assert_eq!(*start, offset);
+            segments.push((is_hole, bytes));
+        }
+        (calls, res.eof, segments)
+    };
+    each([2], |s| {
+        assert_eq!(read(s, &s.file, (0, 9)), ([1, 0, 1], true, vec![(false, 7)]));
+        let holey = holey(s).fh;
+        s.harness.serve_through("/export", Arc::new(SlowSeeks(s.harness.store.clone())));
+        for (range, eof, segment) in [
+            ((0, 4096), false, Some((false, 4096))),
+            ((4096, 4096), false, Some((true, 4096))),
+            ((4096, 4097), false, Some((false, 4097))),
+            ((9000, 50_000), true, Some((true, 11_000))),
+            ((0, 0), false, None),
+            ((30_000, 9), true, None),
+            ((u64::MAX, 1), true, None),
+        ] {
+            let (calls, is_end, segments) = read(s, &holey, range);
+            assert_eq!(calls, [0, 0, 1], "{range:?}");
+            assert_eq!((is_end, segments), (eof, segment.into_iter().collect()), "{range:?}");
         }
     });
 }

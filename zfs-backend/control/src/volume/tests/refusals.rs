@@ -69,6 +69,81 @@ fn a_deleted_snapshot_is_never_found_again_under_its_name() {
     assert_eq!(left(&model), ["a"]);
 }
 
+/// Repeating a request finds what the first one has made.
+#[test]
+fn a_snapshot_that_is_there_is_found_whatever_keeps_another_from_being_taken() {
+    let model = model();
+    make(&model, &new("a", VolumeKind::Block)).unwrap();
+    let volume = the(&model, "a");
+    // The command waits for the pool, and takes effect with it.
+    model.set_fates(Some(Box::new(|command: &str| match command.starts_with("zfs snapshot") {
+        true => Fate::LostLater,
+        false => Fate::Runs,
+    })));
+    assert_eq!(snapshot(&model, &volume, "s").unwrap_err().fault, Fault::Storage);
+    model.set_fates(None);
+    snapshot(&model, &volume, "s").unwrap();
+    let without_flush = |name: &str| {
+        let broken = || Err(VolumeError::new(Fault::Storage, "the disk is broken", "replace it"));
+        group_snapshot(&model, std::slice::from_ref(&volume), name, broken)
+    };
+    assert!(!without_flush("s").unwrap().is_new);
+    assert_eq!(without_flush("t").unwrap_err().message, "the disk is broken");
+    assert_eq!(left(&model), ["a", "a@s"]);
+}
+
+#[test]
+fn an_own_source_is_of_the_same_owner_and_listed() {
+    let model = model();
+    make(&model, &new("a", VolumeKind::Block)).unwrap();
+    snapshot(&model, &the(&model, "a"), "s").unwrap();
+    model.foreign_snapshot("tank/k8s/a@by-hand");
+    let clone = |from: &str, owner: &str| {
+        let origin = match from.contains('@') {
+            true => Origin::Snapshot(format!("{PARENT}/{from}").parse().unwrap()),
+            false => Origin::Dataset(dataset(from)),
+        };
+        let owner = owner.to_owned();
+        let new = new("c", VolumeKind::Block);
+        let wanted = NewVolume { origin: Some(origin), is_origin_own: true, owner, ..new };
+        make(&model, &wanted).map(|made| made.existed).map_err(|error| error.fault)
+    };
+    for (from, owner, fault) in [
+        ("a", "x", Fault::Forbidden),
+        ("a@s", "x", Fault::Forbidden),
+        ("a@none", "x", Fault::Forbidden),
+        ("a@none", "csi", Fault::NotFound),
+        ("a@by-hand", "csi", Fault::NotFound),
+        ("foreign", "csi", Fault::Forbidden),
+        ("none", "csi", Fault::NotFound),
+        ("none@s", "csi", Fault::NotFound),
+    ] {
+        assert_eq!(clone(from, owner), Err(fault), "{from} of {owner}");
+    }
+    // As after a rename of the dataset.
+    model.run("zfs", &["set", "zgate:volume=other", "tank/k8s/a"]).unwrap();
+    for existed in [false, true] {
+        assert_eq!(clone("a@s", "csi"), Ok(existed));
+    }
+    assert_eq!(the(&model, "c").pending_bytes, None);
+}
+
+#[test]
+fn without_the_right_to_promote_a_volume_with_clones_stays_as_it_is() {
+    let model = model();
+    make(&model, &new("a", VolumeKind::Filesystem)).unwrap();
+    make(&model, &clone_of("c", "a", VolumeKind::Filesystem)).unwrap();
+    model.foreign_snapshot("tank/k8s/a@zgate_2026-11-21_10:00:00_hourly");
+    let names = model.names();
+    let delete = |name: &str| crate::volume::delete(&model, &the(&model, name), false);
+    assert_eq!(delete("a"), Ok(false));
+    assert_eq!((model.names(), the(&model, "a").mounted_at.is_some()), (names, true));
+    for name in ["c", "a"] {
+        assert_eq!(delete(name), Ok(true));
+    }
+    assert_eq!(left(&model), Vec::<String>::new());
+}
+
 #[test]
 fn a_receive_under_way_hides_no_snapshot_and_keeps_what_it_needs() {
     let model = model();
@@ -219,4 +294,65 @@ fn a_file_system_that_zfs_destroy_unmounts_is_not_kept_by_its_mount() {
     assert_eq!(delete(&mounted, &elsewhere).unwrap_err().fault, Fault::InUse);
     delete(&mounted, &VolumeRecord { mounted_at: Some("legacy".into()), ..volume }).unwrap();
     assert_eq!(left(&mounted.0), Vec::<String>::new());
+}
+
+/// ZFS with which something happens before each command of this name.
+struct Meanwhile {
+    model: Model,
+    before: &'static str,
+    happens: fn(&Model),
+}
+
+impl Tool for Meanwhile {
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
+        if arguments[0] == self.before {
+            (self.happens)(&self.model);
+        }
+        self.model.run(program, arguments)
+    }
+}
+
+#[test]
+fn a_snapshot_of_a_schedule_that_is_taken_meanwhile_goes_with_its_volume() {
+    let takes: [fn(&Model); 2] = [
+        |model| model.foreign_snapshot("tank/k8s/b@zgate_2026-11-21_11:00:00_hourly"),
+        |model| model.foreign_snapshot("tank/k8s/b@by-hand"),
+    ];
+    for (happens, expected) in takes.into_iter().zip([Ok(()), Err(Fault::InUse)]) {
+        let meanwhile = Meanwhile { model: model(), before: "program", happens };
+        let model = &meanwhile.model;
+        make(model, &new("b", VolumeKind::Block)).unwrap();
+        model.foreign_snapshot("tank/k8s/b@zgate_2026-11-21_10:00:00_hourly");
+        let outcome = delete(&meanwhile, &the(model, "b"));
+        assert_eq!(left(model).is_empty(), outcome.is_ok(), "{outcome:?}");
+        assert!(outcome.as_ref().err().is_none_or(|error| error.message.contains("by-hand")));
+        assert_eq!(outcome.map_err(|error| error.fault), expected);
+    }
+}
+
+/// ZFS that looks for the clones of a volume's snapshots while one of them is being destroyed.
+struct ClonesGo(Model);
+
+impl Tool for ClonesGo {
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
+        self.0.run(program, arguments).map_err(|error| match error {
+            ToolError::Failed { command, status, said } if said.contains("has children") => {
+                let said = format!("cannot open 'tank/k8s/c': dataset does not exist\n{said}");
+                ToolError::Failed { command, status, said }
+            }
+            other => other,
+        })
+    }
+}
+
+#[test]
+fn a_volume_whose_clone_is_just_being_destroyed_is_not_taken_for_gone() {
+    let going = ClonesGo(model());
+    make(&going.0, &new("b", VolumeKind::Block)).unwrap();
+    going.0.foreign_snapshot("tank/k8s/b@by-hand");
+    assert_eq!(delete(&going, &the(&going.0, "b")).unwrap_err().fault, Fault::InUse);
+    going.0.run("zfs", &["destroy", "tank/k8s/b@by-hand"]).unwrap();
+    going.0.foreign_snapshot("tank/k8s/b@zgate_2026-11-21_10:00:00_hourly");
+    delete(&going, &the(&going.0, "b")).unwrap();
+    assert_eq!(left(&going.0), Vec::<String>::new());
 }

@@ -1,0 +1,99 @@
+//! Requests of each call, and the errors of calls that ask for no volume before they change it.
+
+use super::*;
+use crate::proto::ControllerModifyVolumeRequest;
+
+fn expansion(id: &str, range: CapacityRange) -> ControllerExpandVolumeRequest {
+    ControllerExpandVolumeRequest {
+        volume_id: id.to_owned(),
+        capacity_range: Some(range),
+        ..Default::default()
+    }
+}
+
+fn modification(id: &str, parameter: &str) -> ControllerModifyVolumeRequest {
+    ControllerModifyVolumeRequest {
+        volume_id: id.to_owned(),
+        mutable_parameters: [(parameter.to_owned(), "500".to_owned())].into(),
+        ..Default::default()
+    }
+}
+
+fn group(ids: &[&str]) -> CreateVolumeGroupSnapshotRequest {
+    CreateVolumeGroupSnapshotRequest {
+        name: "group".to_owned(),
+        source_volume_ids: ids.iter().map(|id| (*id).to_owned()).collect(),
+        ..Default::default()
+    }
+}
+
+const LARGER: CapacityRange = CapacityRange { required_bytes: 1 << 42, limit_bytes: 0 };
+/// No size is a multiple of the steps within it.
+const NARROW: CapacityRange = CapacityRange { required_bytes: 1, limit_bytes: 1 };
+
+/// Each request is several processes at the gateway.
+#[tokio::test]
+async fn no_call_asks_for_what_its_next_request_tells() {
+    let gateway = Arc::new(ModelGateway::new(PLACES));
+    let driver = driver(&gateway, "c", "g");
+    let requests = counted(&gateway);
+    let took = || requests.swap(0, Ordering::Relaxed);
+    let ids = [made(&driver).await, driver.create(&asked("b", "nfs")).await.unwrap().volume_id];
+    let id = ids[0].as_str();
+    // Its places are searched first.
+    assert_eq!(took(), 4, "two volumes");
+    for _ in 0..2 {
+        driver.expand(&expansion(id, LARGER)).await.unwrap();
+        assert_eq!(took(), 1, "growth");
+        driver.modify(&modification(id, "iops_max")).await.unwrap();
+        assert_eq!(took(), 1, "a change of attributes");
+        // The names of all snapshots are searched first.
+        snapshotted(&driver, "s", id).await.unwrap();
+        assert_eq!(took(), 2, "a snapshot");
+        driver.take_group(&group(&[id, &ids[1]])).await.unwrap();
+        assert_eq!(took(), 2, "a group");
+    }
+    // Others may have access.
+    attached(&driver, id, NODE, Mode::SingleNodeWriter).await.unwrap();
+    assert_eq!(took(), 2, "an attachment");
+    driver.unpublish(id, NODE).await.unwrap();
+    assert_eq!(took(), 2, "a detachment");
+}
+
+#[tokio::test]
+async fn a_volume_that_is_absent_or_of_others_has_the_same_errors_in_all_calls() {
+    let gateway = Arc::new(ModelGateway::new(PLACES));
+    let (right, other) = (driver(&gateway, "c", "g"), driver(&gateway, "other", "g"));
+    let id = made(&right).await;
+    snapshotted(&right, "taken", &id).await.unwrap();
+    for (driver, id, changed, taken) in [
+        (&right, "g:tank/k8s/never", Code::NotFound, Code::NotFound),
+        (&right, "g:tank/elsewhere/a", Code::FailedPrecondition, Code::Unavailable),
+        (&right, "renamed:tank/k8s/a", Code::FailedPrecondition, Code::Unavailable),
+        (&other, id.as_str(), Code::FailedPrecondition, Code::Unavailable),
+    ] {
+        for range in [LARGER, NARROW] {
+            let refused = driver.expand(&expansion(id, range)).await.unwrap_err();
+            assert_eq!(refused.code(), changed, "{id}: {refused}");
+        }
+        for parameter in ["iops_max", "nothing"] {
+            let refused = driver.modify(&modification(id, parameter)).await.unwrap_err();
+            assert_eq!(refused.code(), changed, "{id}: {refused}");
+        }
+        let refused = driver.take_group(&group(&[id])).await.unwrap_err();
+        assert_eq!(refused.code(), taken, "{id}: {refused}");
+        for name in ["s", "taken"] {
+            let refused = snapshotted(driver, name, id).await.unwrap_err();
+            assert_eq!(refused.code(), taken, "{id}: {refused}");
+        }
+    }
+    // What is there has the errors of the request.
+    let narrow = right.expand(&expansion(&id, NARROW)).await.unwrap_err();
+    assert_eq!(narrow.code(), Code::OutOfRange);
+    let unknown = right.modify(&modification(&id, "nothing")).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::InvalidArgument);
+    let small = CapacityRange { required_bytes: 1, limit_bytes: 1 << 20 };
+    let shrunk = right.expand(&expansion(&id, small)).await.unwrap_err();
+    assert_eq!(shrunk.code(), Code::OutOfRange);
+    right.expand(&expansion(&id, CapacityRange { limit_bytes: 0, ..small })).await.unwrap();
+}
