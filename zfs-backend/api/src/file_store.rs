@@ -305,7 +305,7 @@ pub struct StoreTraits {
     /// Set if [`FileStore::identity`] is certain, also of what is mounted twice or was
     /// unmounted in between.
     pub tells_files_apart: bool,
-    /// Set if [`FileStore::seek`] answers from memory. Otherwise it may wait: ZFS writes a
+    /// Set if [`FileStore::seek`] waits for no writing, and for no network. ZFS writes a
     /// transaction group first if the file has changed (`zfs_dmu_offset_next_sync`).
     pub seeks_at_once: bool,
 }

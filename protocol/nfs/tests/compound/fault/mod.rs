@@ -68,13 +68,8 @@ pub(crate) const CALLS: &[(FileOp, &str, Act)] = &[
     (FileOp::Read, "READ", |s| Ops::new().at(&s.file).read(ANY, 0, 1)),
     (FileOp::Read, "READ_PLUS", |s| read_plus_op(s)),
     (FileOp::GetAttr, "READ_PLUS", |s| read_plus_op(s)),
-    (FileOp::Seek, "READ_PLUS", |s| {
-        // Only a file with a hole is asked for it.
-        let holey = s.c.create("holey");
-        s.c.truncate(&holey.fh, holey.stateid, 20_000).unwrap();
-        let args = read_plus::Args { stateid: ANY, offset: 0, count: 9 };
-        Ops::new().at(&holey.fh).op::<ReadPlus>(&args)
-    }),
+    (FileOp::Seek, "READ_PLUS", |s| read_plus_with_holes(s)),
+    (FileOp::Read, "READ_PLUS", |s| read_plus_with_holes(s)),
     (FileOp::Seek, "SEEK", |s| {
         let args = seek::Args { stateid: ANY, offset: 0, what: 0 };
         Ops::new().at(&s.file).op::<Seek>(&args)
@@ -155,6 +150,15 @@ fn copy_op(s: &Fixture) -> Ops {
 fn read_plus_op(s: &Fixture) -> Ops {
     let args = read_plus::Args { stateid: ANY, offset: 0, count: 9 };
     Ops::new().at(&s.file).op::<ReadPlus>(&args)
+}
+
+/// Only a file with a hole is asked for it.
+fn read_plus_with_holes(s: &Fixture) -> Ops {
+    let holey = s.c.create("holey");
+    s.c.write(&holey.fh, holey.stateid, 0, b"data").unwrap();
+    s.c.truncate(&holey.fh, holey.stateid, 20_000).unwrap();
+    let args = read_plus::Args { stateid: ANY, offset: 0, count: 9 };
+    Ops::new().at(&holey.fh).op::<ReadPlus>(&args)
 }
 
 #[test]

@@ -208,6 +208,28 @@ fn read_plus_tells_data_from_holes() {
     });
 }
 
+/// Linux receives an answer into room for one segment with all that it asked for, and fails the
+/// read if the answer is longer, or has nothing and is not the end.
+#[test]
+fn an_answer_of_read_plus_fits_into_the_room_of_one_segment() {
+    each([2], |s| {
+        let opened = holey(s);
+        for offset in [4086, 4092, 4095, 8180, 8191, 8290, 8291, 19_999] {
+            for count in [1, 5, 9, 13, 17, 40, 4096, 8192] {
+                let args = read_plus::Args { stateid: opened.stateid, offset, count };
+                let ops = Ops::new().at(&opened.fh).op::<ReadPlus>(&args);
+                let res = s.c.run(ops).ok().get::<ReadPlus>();
+                let bytes = res.contents.iter().map(|content| match content {
+                    Content::Hole(..) => 20,
+                    Content::Data(_, data) => 16 + data.len().next_multiple_of(4),
+                });
+                assert!(bytes.sum::<usize>() <= count as usize + 20, "{offset} {count}");
+                assert!(!res.contents.is_empty(), "{offset} {count}");
+            }
+        }
+    });
+}
+
 /// A store whose answers about holes may wait.
 struct SlowSeeks(MemoryStore);
 
