@@ -148,7 +148,7 @@ fn copy_op(s: &Fixture) -> Ops {
 }
 
 fn read_plus_op(s: &Fixture) -> Ops {
-    let args = read_plus::Args { stateid: ANY, offset: 0, count: 9 };
+    let args = read_plus::Args { stateid: ANY, offset: 0, count: 4096 };
     Ops::new().at(&s.file).op::<ReadPlus>(&args)
 }
 
@@ -157,7 +157,7 @@ fn read_plus_with_holes(s: &Fixture) -> Ops {
     let holey = s.c.create("holey");
     s.c.write(&holey.fh, holey.stateid, 0, b"data").unwrap();
     s.c.truncate(&holey.fh, holey.stateid, 20_000).unwrap();
-    let args = read_plus::Args { stateid: ANY, offset: 0, count: 9 };
+    let args = read_plus::Args { stateid: ANY, offset: 0, count: 4096 };
     Ops::new().at(&holey.fh).op::<ReadPlus>(&args)
 }
 
