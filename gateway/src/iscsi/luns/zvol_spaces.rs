@@ -15,11 +15,12 @@ const COLUMNS: &str = "name,available,used,usedbydataset,volsize,refreservation"
 /// Values of all but the name, in this order; none for what a dataset does not have.
 type Values = [Option<u64>; 5];
 
-/// Space of the zvols directly below a dataset, by their names; `None` if all of a zvol's space is reserved.
+/// Space of the zvols directly below a dataset, by their names; `None` if all of a zvol's space
+/// is reserved.
 type Spaces = BTreeMap<String, Option<SpaceBelow>>;
 
-/// Last answer about a parent; none before the first. Who finds it too old asks, while the others wait
-/// for the lock, in their order.
+/// Last answer about a parent; none before the first. Who finds it too old asks, while the others
+/// wait for the lock, in their order.
 type LastAnswer = Arc<Mutex<Option<Answer>>>;
 
 /// Space behind thin zvols, as ZFS told it last.

@@ -3,8 +3,11 @@
 //! before or after they take effect, or take effect late.
 
 mod late;
+mod meanwhile;
 mod mounts;
 mod rollback;
+
+pub use meanwhile::Meanwhile;
 
 use crate::tool::{Tool, ToolError, command_line};
 use std::collections::BTreeMap;

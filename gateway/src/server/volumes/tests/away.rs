@@ -1,23 +1,7 @@
 //! A pool that is exported while a request is carried out: what it has comes back with it.
 
 use super::*;
-use zgate_control::ToolError;
-
-/// The model, with which something happens before each command of this name.
-struct Meanwhile {
-    model: Arc<Model>,
-    before: &'static str,
-    happens: fn(&Model),
-}
-
-impl Tool for Meanwhile {
-    fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
-        if arguments[0] == self.before {
-            (self.happens)(&self.model);
-        }
-        self.model.run(program, arguments)
-    }
-}
+use zgate_control::volume::model::Meanwhile;
 
 fn service_with(before: &'static str, happens: fn(&Model)) -> (VolumeService, Arc<Model>) {
     let (service, model, _) =

@@ -4,6 +4,8 @@ use super::*;
 use crate::tool::ToolError;
 use crate::volume::in_use::HAS_USERS;
 use crate::volume::limits::MAX_DESTROYED_AT_ONCE;
+use crate::volume::model::Meanwhile;
+use std::sync::Arc;
 
 /// Takes scheduled snapshots of volume `a`: without one of them there are still more than a
 /// command destroys.
@@ -296,22 +298,6 @@ fn a_file_system_that_zfs_destroy_unmounts_is_not_kept_by_its_mount() {
     assert_eq!(left(&mounted.0), Vec::<String>::new());
 }
 
-/// ZFS with which something happens before each command of this name.
-struct Meanwhile {
-    model: Model,
-    before: &'static str,
-    happens: fn(&Model),
-}
-
-impl Tool for Meanwhile {
-    fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
-        if arguments[0] == self.before {
-            (self.happens)(&self.model);
-        }
-        self.model.run(program, arguments)
-    }
-}
-
 #[test]
 fn a_snapshot_of_a_schedule_that_is_taken_meanwhile_goes_with_its_volume() {
     let takes: [fn(&Model); 2] = [
@@ -319,7 +305,7 @@ fn a_snapshot_of_a_schedule_that_is_taken_meanwhile_goes_with_its_volume() {
         |model| model.foreign_snapshot("tank/k8s/b@by-hand"),
     ];
     for (happens, expected) in takes.into_iter().zip([Ok(()), Err(Fault::InUse)]) {
-        let meanwhile = Meanwhile { model: model(), before: "program", happens };
+        let meanwhile = Meanwhile { model: Arc::new(model()), before: "program", happens };
         let model = &meanwhile.model;
         make(model, &new("b", VolumeKind::Block)).unwrap();
         model.foreign_snapshot("tank/k8s/b@zgate_2026-11-21_10:00:00_hourly");
