@@ -47,8 +47,13 @@ impl FileStore for LimitedFiles {
         how: ReadHow,
     ) -> StoreFuture<'a, ReadData> {
         Box::pin(async move {
-            self.limiter.admit(len as u64).await;
-            self.store.read(file, offset, len, how).await
+            let admitted = self.limiter.admit(len as u64).await;
+            let read = self.store.read(file, offset, len, how).await?;
+            if read.size_with_holes.is_some() {
+                // The holes are asked for now, and what is between them is read.
+                self.limiter.give_back(admitted);
+            }
+            Ok(read)
         })
     }
 
@@ -113,8 +118,34 @@ mod tests {
         // The first passed at once.
         assert!(begun.elapsed() >= Duration::from_millis(1700), "{:?}", begun.elapsed());
         let written = begun.elapsed();
-        let how = ReadHow { span_allowed: false };
+        let how = ReadHow { span_allowed: false, tells_holes: false };
         store.read(&file, 0, 4, how).await.unwrap();
         assert!(begun.elapsed() > written);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_that_gives_way_to_holes_costs_nothing() {
+        let rates = Rates { iops_max: Some(10), bytes_per_second_max: Some(1 << 20) };
+        let limiter = Arc::new(Limiter::new(rates));
+        let store = limited_files(Arc::new(MemoryStore::new()), limiter);
+        let (root, who) = (store.root(), Caller::root());
+        let attrs = SetAttr { size: Some(1 << 30), ..SetAttr::default() };
+        let made = store.create_file(&who, &root, b"a", CreateMode::Guarded, &attrs);
+        let made = made.await.unwrap();
+        let size = made.node.attr.size;
+        let file = made.open.unwrap();
+        let begun = Instant::now();
+        let read = async |tells_holes| {
+            let how = ReadHow { span_allowed: false, tells_holes };
+            let read = store.read(&file, 0, 1 << 20, how).await.unwrap();
+            (read.data.len(), read.size_with_holes)
+        };
+        for _ in 0..100 {
+            assert_eq!(read(true).await, (0, Some(size)));
+        }
+        assert_eq!(read(false).await, (1 << 20, None));
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        read(true).await;
+        assert!(begun.elapsed() >= Duration::from_millis(700), "{:?}", begun.elapsed());
     }
 }

@@ -1,7 +1,8 @@
 //! READ, READ_PLUS, SEEK and IO_ADVISE (RFC 8881 §18.22, RFC 7862 §15.5,
 //! §15.10, §15.11).
 
-use zgate_test_harness::nfs::{Ops, Fixture, OpenRequest, each, every_minor, mode};
+use zgate_test_harness::nfs::{Client, Ops, Fixture, OpenRequest, each, every_minor, mode};
+use zgate_test_harness::nfs::sessions;
 use zgate_nfs_wire::v4::op::IoAdvise;
 use zgate_nfs_wire::v4::op::io_advise;
 use zgate_nfs_wire::v4::op::Read;
@@ -11,9 +12,10 @@ use zgate_nfs_wire::v4::op::Seek;
 use zgate_nfs_wire::v4::op::seek;
 use zgate_nfs_wire::v4::{Bitmap, Fh, LockType, StableHow, Stateid, Status};
 use std::sync::Arc;
+use zgate_nfs::limits::MIN_CHANNEL_BYTES;
 use zgate_memory::{FileOp, MemoryStore};
-use zgate_store::file_store::StoreTraits;
-use zgate_store::{FileStore, Payload};
+use zgate_store::file_store::{OpenFile, ReadData, ReadHow, SeekWhat};
+use zgate_store::{Caller, FileStore, Payload, SetAttr, StoreFuture};
 
 #[test]
 fn every_kind_of_stateid_reads() {
@@ -238,14 +240,20 @@ struct SlowSeeks(MemoryStore);
 impl FileStore for SlowSeeks {
     zgate_store::forward_files! {
         self => self.0;
-        root identity fsid getattr lookup lookup_parent access setattr readlink create_file
-        create_node open remove rename link readdir read write losses commit sync_objects sync_names
+        root traits identity fsid getattr lookup lookup_parent access setattr readlink create_file
+        create_node open remove rename link readdir write losses commit sync_objects sync_names
         allocate deallocate seek copy_range clone_range advise statfs get_xattr set_xattr
         list_xattrs remove_xattr get_acl set_acl
     }
 
-    fn traits(&self) -> StoreTraits {
-        StoreTraits { seeks_at_once: false, ..self.0.traits() }
+    fn read<'a>(
+        &'a self,
+        file: &'a OpenFile,
+        offset: u64,
+        len: usize,
+        how: ReadHow,
+    ) -> StoreFuture<'a, ReadData> {
+        self.0.read(file, offset, len, ReadHow { tells_holes: false, ..how })
     }
 }
 
@@ -272,8 +280,13 @@ fn read_plus_reads_once_where_a_seek_may_wait_and_where_there_is_no_hole() {
         (calls, res.eof, segments)
     };
     each([2], |s| {
-        assert_eq!(read(s, &s.file, (0, 4096)), ([1, 0, 1], true, vec![(false, 7)]));
+        assert_eq!(read(s, &s.file, (0, 4096)), ([0, 0, 1], true, vec![(false, 7)]));
         let holey = holey(s).fh;
+        // Of a file with holes it asks for the size, and again where no data follows.
+        assert_eq!(read(s, &holey, (0, 4096)), ([0, 2, 2], false, vec![(false, 4096)]));
+        assert_eq!(read(s, &holey, (4096, 4096)), ([0, 1, 1], false, vec![(true, 4096)]));
+        assert_eq!(read(s, &holey, (12_288, 50_000)), ([0, 1, 2], true, vec![(true, 7712)]));
+        assert_eq!(read(s, &holey, (30_000, 100)), ([0, 0, 1], true, vec![]));
         s.harness.serve_through("/export", Arc::new(SlowSeeks(s.harness.store.clone())));
         for (range, eof, segment) in [
             ((0, 4096), false, Some((false, 4096))),
@@ -287,6 +300,121 @@ fn read_plus_reads_once_where_a_seek_may_wait_and_where_there_is_no_hole() {
             let (calls, is_end, segments) = read(s, &holey, range);
             assert_eq!(calls, [0, 0, 1], "{range:?}");
             assert_eq!((is_end, segments), (eof, segment.into_iter().collect()), "{range:?}");
+        }
+    });
+}
+
+/// A store in which the file `cut` gets this size as soon as anybody looks for holes.
+struct Truncating {
+    store: MemoryStore,
+    size: u64,
+}
+
+impl FileStore for Truncating {
+    zgate_store::forward_files! {
+        self => self.store;
+        root traits identity fsid getattr lookup lookup_parent access setattr readlink create_file
+        create_node open remove rename link readdir read write losses commit sync_objects sync_names
+        allocate deallocate copy_range clone_range advise statfs get_xattr set_xattr list_xattrs
+        remove_xattr get_acl set_acl
+    }
+
+    fn seek<'a>(&'a self, file: &'a OpenFile, offset: u64, what: SeekWhat) -> StoreFuture<'a, u64> {
+        Box::pin(async move {
+            let (who, top) = (Caller::root(), self.store.root());
+            let node = self.store.lookup(&who, &top, b"cut").await?;
+            let changes = SetAttr { size: Some(self.size), ..SetAttr::default() };
+            self.store.setattr(&who, &node.handle, &changes, None).await?;
+            self.store.seek(file, offset, what).await
+        })
+    }
+}
+
+#[test]
+fn the_last_hole_ends_where_the_file_ends_by_now() {
+    // Of a file with data up to 4096, whose size was 20000: its size by now, its hole.
+    let cases = [(20_000, Some((4096, 15_904))), (14_000, Some((4096, 9904))), (4096, None)];
+    for (size, hole) in cases {
+        each([2], |s| {
+            let opened = s.c.create("cut");
+            s.c.write(&opened.fh, opened.stateid, 0, &[1; 4096]).unwrap();
+            s.c.truncate(&opened.fh, opened.stateid, 20_000).unwrap();
+            let truncating = Truncating { store: s.harness.store.clone(), size };
+            s.harness.serve_through("/export", Arc::new(truncating));
+            let stateid = Stateid::ANONYMOUS;
+            let args = read_plus::Args { stateid, offset: 4096, count: 1 << 20 };
+            let ops = Ops::new().at(&opened.fh).op::<ReadPlus>(&args);
+            let res = s.c.run(ops).ok().get::<ReadPlus>();
+            let holes = res.contents.iter().map(|content| match content {
+                Content::Hole(start, bytes) => (*start, *bytes),
+                Content::Data(..) => panic!("there is none"),
+            });
+            let holes: Vec<(u64, u64)> = holes.collect();
+            assert_eq!((res.eof, holes), (true, hole.into_iter().collect()), "{size}");
+        });
+    }
+}
+
+/// A client with room for so many bytes of answers that are kept, or that are not.
+fn with_room(s: &Fixture, name: &str, kept: u32, others: u32) -> Client {
+    let client = s.harness.stranger(name, s.c.minor);
+    let made = client.exchange_id().unwrap();
+    let mut args = client.session_args(made.sequenceid, false);
+    args.fore.max_cached_bytes = kept;
+    args.fore.max_response_bytes = others;
+    client.create_session_with(&args).unwrap();
+    client.reclaim_complete().unwrap();
+    client
+}
+
+/// Asks for a kilobyte at an offset: its bytes, and the end of the file.
+type Ask = fn(&Client, &Fh, u64) -> Result<(usize, bool), Status>;
+
+fn ask_read(client: &Client, fh: &Fh, offset: u64) -> Result<(usize, bool), Status> {
+    let ops = Ops::new().at(fh).read(Stateid::ANONYMOUS, offset, 1024);
+    let res = client.run(ops).result()?.get::<Read>();
+    Ok((res.data.len(), res.eof))
+}
+
+fn ask_read_plus(client: &Client, fh: &Fh, offset: u64) -> Result<(usize, bool), Status> {
+    let args = read_plus::Args { stateid: Stateid::ANONYMOUS, offset, count: 1024 };
+    let res = client.run(Ops::new().at(fh).op::<ReadPlus>(&args)).result()?.get::<ReadPlus>();
+    let bytes = res.contents.iter().map(|content| match content {
+        Content::Data(_, data) => data.len(),
+        Content::Hole(_, bytes) => *bytes as usize,
+    });
+    Ok((bytes.sum(), res.eof))
+}
+
+/// A client asks for the rest of a short read: without any progress it would do so for ever.
+#[test]
+fn a_read_without_room_for_any_data_is_refused() {
+    sessions(|s| {
+        let file = s.c.file(&s.root, "kilobyte", &[5; 1024]);
+        let asks: [Ask; 2] = [ask_read, ask_read_plus];
+        for (number, ask) in asks[..usize::from(s.c.minor)].iter().enumerate() {
+            let (mut answered, mut refused, mut ends) = (0, 0, 0);
+            for kept in (120..=240).step_by(4) {
+                let client = with_room(s, &format!("{number}/{kept}"), kept, 4096);
+                client.cache.set(true);
+                match ask(&client, &file, 0) {
+                    Ok((bytes, eof)) => {
+                        assert!(bytes > 0 && !eof, "{kept}");
+                        answered += 1;
+                    }
+                    Err(status) => {
+                        assert_eq!(status, Status::RepTooBigToCache, "{kept}");
+                        refused += 1;
+                        // The end of the file needs no room.
+                        ends += usize::from(ask(&client, &file, 5000) == Ok((0, true)));
+                    }
+                }
+            }
+            assert!(answered > 0 && refused > ends && ends > 0, "{answered} {refused} {ends}");
+            // The smallest session has room for some data.
+            let tiny = with_room(s, &format!("tiny{number}"), 4096, MIN_CHANNEL_BYTES);
+            let (bytes, eof) = ask(&tiny, &file, 0).unwrap();
+            assert!(bytes > 64 && !eof, "{bytes}");
         }
     });
 }
