@@ -110,7 +110,8 @@ async fn with_holes(
         if len == 0 {
             break;
         }
-        let read = store.read(file, at, len as usize, ReadHow { tells_holes: false, ..how }).await?;
+        let read =
+            store.read(file, at, len as usize, ReadHow { tells_holes: false, ..how }).await?;
         let got = read.data.len() as u64;
         if got > 0 {
             room = room.saturating_sub(DATA_BYTES + got.next_multiple_of(4));
