@@ -19,28 +19,13 @@ impl Bucket {
 
     /// Takes units. Returns the time until they may be used: as long as what others
     /// took before needs, at most [`MAX_WAIT`].
-    pub(super) fn take(&mut self, now: Duration, units: u64) -> Taken {
+    pub(super) fn take(&mut self, now: Duration, units: u64) -> Duration {
         let begin = self.paid_at.max(now.saturating_sub(BURST));
         let seconds = units as f64 / self.units_per_second.max(1) as f64;
         let cost = Duration::from_secs_f64(seconds.min(MAX_WAIT.as_secs_f64()));
         self.paid_at = (begin + cost).min(now + MAX_WAIT);
-        let cost = self.paid_at.saturating_sub(begin);
-        Taken { wait: begin.saturating_sub(now), cost }
+        begin.saturating_sub(now)
     }
-
-    /// Takes units back that are not used.
-    pub(super) fn give_back(&mut self, Taken { cost, .. }: Taken) {
-        self.paid_at = self.paid_at.saturating_sub(cost);
-    }
-}
-
-/// Units that were taken.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Taken {
-    /// Time until they may be used.
-    pub(super) wait: Duration,
-    /// Time for which those who come later wait for them.
-    cost: Duration,
 }
 
 #[cfg(test)]
@@ -54,11 +39,11 @@ mod tests {
     #[test]
     fn units_pass_at_the_rate_and_idle_time_is_saved_within_a_bound() {
         let mut bucket = Bucket::new(100, ms(0));
-        assert_eq!(bucket.take(ms(0), 1).wait, ms(0));
-        assert_eq!(bucket.take(ms(0), 1).wait, ms(10));
-        assert_eq!(bucket.take(ms(0), 1).wait, ms(20));
+        assert_eq!(bucket.take(ms(0), 1), ms(0));
+        assert_eq!(bucket.take(ms(0), 1), ms(10));
+        assert_eq!(bucket.take(ms(0), 1), ms(20));
         // After an hour no more than 25 units pass at once.
-        let waits: Vec<_> = (0..28).map(|_| bucket.take(ms(3_600_000), 1).wait).collect();
+        let waits: Vec<_> = (0..28).map(|_| bucket.take(ms(3_600_000), 1)).collect();
         assert!(waits[..26].iter().all(|wait| wait.is_zero()), "{waits:?}");
         assert_eq!(waits[26..], [ms(10), ms(20)]);
     }
@@ -66,21 +51,8 @@ mod tests {
     #[test]
     fn no_wait_is_longer_than_the_bound_and_the_debt_ends_with_it() {
         let mut bucket = Bucket::new(10, ms(0));
-        let longest = (0..100_000).map(|_| bucket.take(ms(0), u64::MAX).wait).max();
+        let longest = (0..100_000).map(|_| bucket.take(ms(0), u64::MAX)).max();
         assert_eq!(longest, Some(MAX_WAIT));
-        assert_eq!(bucket.take(MAX_WAIT, 1).wait, ms(0));
-    }
-
-    #[test]
-    fn units_that_are_given_back_cost_nothing_and_pay_for_no_others() {
-        let mut bucket = Bucket::new(10, ms(0));
-        let unused = bucket.take(ms(0), 50);
-        bucket.give_back(unused);
-        assert_eq!(bucket.take(ms(0), 1).wait, ms(0));
-        assert_eq!(bucket.take(ms(0), u64::MAX).wait, ms(100));
-        // Beyond the bound nothing was taken.
-        let unused = bucket.take(ms(0), 50);
-        bucket.give_back(unused);
-        assert_eq!(bucket.take(ms(0), 0).wait, MAX_WAIT);
+        assert_eq!(bucket.take(MAX_WAIT, 1), ms(0));
     }
 }

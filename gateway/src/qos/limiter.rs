@@ -1,6 +1,6 @@
 //! The rates of one export or logical unit.
 
-use super::bucket::{Bucket, Taken};
+use super::bucket::Bucket;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -33,20 +33,6 @@ pub(crate) struct Limiter {
     buckets: Mutex<Buckets>,
 }
 
-/// What one request was admitted with.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Admitted {
-    request: Option<Taken>,
-    bytes: Option<Taken>,
-}
-
-impl Admitted {
-    fn wait(self) -> Duration {
-        let waits = [self.request, self.bytes].map(|taken| taken.unwrap_or_default().wait);
-        waits[0].max(waits[1])
-    }
-}
-
 impl Limiter {
     /// Creates a limiter.
     pub(crate) fn new(rates: Rates) -> Self {
@@ -75,36 +61,23 @@ impl Limiter {
     }
 
     /// Waits until a request may go on; `bytes`: those that it moves.
-    pub(super) async fn admit(&self, bytes: u64) -> Admitted {
-        let admitted = self.take(bytes);
-        let wait = admitted.wait();
+    pub(super) async fn admit(&self, bytes: u64) {
+        let wait = self.take(bytes);
         if wait.is_zero() {
-            return admitted;
+            return;
         }
         DELAYED.fetch_add(1, Ordering::Relaxed);
         let micros = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
         WAITED_MICROS.fetch_add(micros, Ordering::Relaxed);
         sleep(wait).await;
-        admitted
     }
 
-    /// Takes back a request that moved nothing.
-    pub(super) fn give_back(&self, admitted: Admitted) {
-        let mut buckets = self.lock();
-        let Buckets { requests, bytes, .. } = &mut *buckets;
-        for (bucket, taken) in [(requests, admitted.request), (bytes, admitted.bytes)] {
-            if let (Some(bucket), Some(taken)) = (bucket, taken) {
-                bucket.give_back(taken);
-            }
-        }
-    }
-
-    fn take(&self, bytes: u64) -> Admitted {
+    fn take(&self, bytes: u64) -> Duration {
         let now = self.since.elapsed();
         let mut buckets = self.lock();
-        let request = buckets.requests.as_mut().map(|bucket| bucket.take(now, 1));
+        let requests = buckets.requests.as_mut().map(|bucket| bucket.take(now, 1));
         let bytes = buckets.bytes.as_mut().map(|bucket| bucket.take(now, bytes));
-        Admitted { request, bytes }
+        requests.max(bytes).unwrap_or_default()
     }
 }
 
@@ -166,6 +139,6 @@ mod tests {
         limiter.take(0);
         limiter.take(0);
         limiter.set(rates(Some(100), None));
-        assert!(!limiter.take(0).wait().is_zero());
+        assert!(!limiter.take(0).is_zero());
     }
 }
