@@ -103,10 +103,14 @@ async fn with_holes(
             break;
         }
         let end = asked_end.min(size);
-        let hole = store.seek(file, at, SeekWhat::Hole).await.unwrap_or(end).min(end);
+        let hole = match store.seek(file, at, SeekWhat::Hole).await {
+            Ok(hole) if hole > at => hole.min(end),
+            // Truncated, or punched meanwhile: a hole is read as zeros.
+            _ => end,
+        };
         // XDR pads the bytes to a multiple of four.
         let fits = room.saturating_sub(DATA_BYTES) & !3;
-        let len = hole.saturating_sub(at).max(1).min(fits);
+        let len = hole.saturating_sub(at).min(fits);
         if len == 0 {
             break;
         }
@@ -126,8 +130,9 @@ async fn with_holes(
     Ok(res)
 }
 
-/// Returns where a hole ends behind which no data was found, and the size of the file: it may have
-/// been truncated meanwhile.
+/// Returns where a hole at `at` ends behind which no data was found, and the size of the file:
+/// it may have been truncated meanwhile. If it was truncated before and has grown since, what was
+/// written is no hole: so data is looked for again once the size is known.
 async fn last_hole(
     store: &dyn FileStore,
     file: &OpenFile,
@@ -135,10 +140,13 @@ async fn last_hole(
     how: ReadHow,
 ) -> StoreResult<(u64, u64)> {
     let now = store.read(file, at, 0, how).await?;
-    Ok(match now.size_with_holes {
-        Some(now) => (size.min(now), size.min(now)),
-        None if now.eof => (at, at),
+    match now.size_with_holes {
+        Some(size) if size > at => match store.seek(file, at, SeekWhat::Data).await {
+            Err(StoreError::BeyondEnd) => Ok((size, size)),
+            data => Ok((data?, size)),
+        },
         // All of it is data now.
-        None => (at, size),
-    })
+        None if !now.eof => Ok((at, size)),
+        _ => Ok((at, at)),
+    }
 }
