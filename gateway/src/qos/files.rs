@@ -47,6 +47,14 @@ impl FileStore for LimitedFiles {
         how: ReadHow,
     ) -> StoreFuture<'a, ReadData> {
         Box::pin(async move {
+            if how.tells_holes {
+                // In place of data the size may be told, which is not limited: what is between
+                // the holes is read next, and waits then.
+                let told = self.store.read(file, offset, 0, how).await?;
+                if told.size_with_holes.is_some() {
+                    return Ok(told);
+                }
+            }
             self.limiter.admit(len as u64).await;
             self.store.read(file, offset, len, how).await
         })
@@ -113,8 +121,56 @@ mod tests {
         // The first passed at once.
         assert!(begun.elapsed() >= Duration::from_millis(1700), "{:?}", begun.elapsed());
         let written = begun.elapsed();
-        let how = ReadHow { span_allowed: false };
+        let how = ReadHow { span_allowed: false, tells_holes: false };
         store.read(&file, 0, 4, how).await.unwrap();
         assert!(begun.elapsed() > written);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_with_holes_waits_for_its_data_alone() {
+        let rates = Rates { iops_max: Some(10), bytes_per_second_max: Some(1 << 20) };
+        let limiter = Arc::new(Limiter::new(rates));
+        let store = limited_files(Arc::new(MemoryStore::new()), limiter);
+        let (root, who) = (store.root(), Caller::root());
+        let attrs = SetAttr { size: Some(1 << 30), ..SetAttr::default() };
+        let made = store.create_file(&who, &root, b"a", CreateMode::Guarded, &attrs);
+        let made = made.await.unwrap();
+        let size = made.node.attr.size;
+        let file = made.open.unwrap();
+        let begun = Instant::now();
+        let read = async |tells_holes| {
+            let how = ReadHow { span_allowed: false, tells_holes };
+            let read = store.read(&file, 0, 1 << 20, how).await.unwrap();
+            (read.data.len(), read.size_with_holes)
+        };
+        for _ in 0..100 {
+            assert_eq!(read(true).await, (0, Some(size)));
+        }
+        assert_eq!(read(false).await, (1 << 20, None));
+        // Nor does the question for holes wait for what others took.
+        assert_eq!(read(true).await, (0, Some(size)));
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        read(false).await;
+        assert!(begun.elapsed() >= Duration::from_millis(700), "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_without_holes_waits_whether_they_would_be_told_or_not() {
+        let rates = Rates { iops_max: Some(10), bytes_per_second_max: None };
+        let limiter = Arc::new(Limiter::new(rates));
+        let store = limited_files(Arc::new(MemoryStore::new()), limiter);
+        let (root, who) = (store.root(), Caller::root());
+        let attrs = SetAttr::default();
+        let made = store.create_file(&who, &root, b"a", CreateMode::Guarded, &attrs);
+        let file = made.await.unwrap().open.unwrap();
+        let data = Bytes::from_static(&[1; 64]);
+        store.write(&file, 0, data, Stability::Unstable).await.unwrap();
+        let begun = Instant::now();
+        let how = ReadHow { span_allowed: false, tells_holes: true };
+        for _ in 0..20 {
+            let read = store.read(&file, 0, 64, how).await.unwrap();
+            assert_eq!((read.data.len(), read.size_with_holes), (64, None));
+        }
+        assert!(begun.elapsed() >= Duration::from_millis(1600), "{:?}", begun.elapsed());
     }
 }

@@ -257,7 +257,7 @@ impl Disk {
         let read = |number: usize| {
             let node = at_once(self.store.lookup(&who, &root, format!("f{number}").as_bytes()));
             let file = at_once(self.store.open(&who, &node.ok()?.handle, rights)).ok()?;
-            let how = ReadHow { span_allowed: false };
+            let how = ReadHow { span_allowed: false, tells_holes: false };
             match at_once(self.store.read(&file, 0, MAX_FILE_BYTES, how)).ok()?.data {
                 Payload::Bytes(data) => Some((file, data)),
                 Payload::Span(_) => None,
@@ -467,7 +467,7 @@ impl Disk {
                 }
             }
             Some(Mutant::ReadFromOldCopy) => {
-                let how_read = ReadHow { span_allowed: false };
+                let how_read = ReadHow { span_allowed: false, tells_holes: false };
                 let old = self.store.read(file, offset, len, how_read).await;
                 if let Ok(ReadData { data: Payload::Bytes(old), .. }) = old {
                     lock(&self.old_copies).insert(offset, old);

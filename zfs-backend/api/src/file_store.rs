@@ -150,15 +150,38 @@ pub struct ReadHow {
     /// Set if the transport can send a [`crate::FileSpan`]; otherwise only
     /// bytes are returned.
     pub span_allowed: bool,
+    /// Set if the caller tells holes (RFC 7862 §15.10): those that [`FileStore::seek`] finds,
+    /// and zeros among the bytes.
+    pub tells_holes: bool,
 }
 
-/// Result of a read. Shorter than requested only at the end of the file.
+/// Result of a read. Shorter than requested only at the end of the file, or in place of holes.
 #[derive(Clone, Debug)]
 pub struct ReadData {
     /// Data read.
     pub data: Payload,
     /// Set if the data reaches the end of the file.
     pub eof: bool,
+    /// Size of the file in bytes, in place of any data: the caller tells holes, there may be
+    /// some, and [`FileStore::seek`] tells them without a wait for a network or for any writing.
+    /// ZFS writes a transaction group first if the file has changed
+    /// (`zfs_dmu_offset_next_sync`).
+    pub size_with_holes: Option<u64>,
+}
+
+impl ReadData {
+    /// Returns data that was read.
+    #[must_use]
+    pub fn new(data: Payload, eof: bool) -> Self {
+        Self { data, eof, size_with_holes: None }
+    }
+
+    /// Returns the size of a file of which nothing was read at `offset`, for its holes.
+    #[must_use]
+    pub fn with_holes(size: u64, offset: u64) -> Self {
+        let data = Payload::Bytes(Bytes::new());
+        Self { data, eof: offset >= size, size_with_holes: Some(size) }
+    }
 }
 
 /// Required stability of a write before its reply, weakest first.
@@ -305,9 +328,6 @@ pub struct StoreTraits {
     /// Set if [`FileStore::identity`] is certain, also of what is mounted twice or was
     /// unmounted in between.
     pub tells_files_apart: bool,
-    /// Set if [`FileStore::seek`] waits for no writing, and for no network. ZFS writes a
-    /// transaction group first if the file has changed (`zfs_dmu_offset_next_sync`).
-    pub seeks_at_once: bool,
 }
 
 /// A tree of files.

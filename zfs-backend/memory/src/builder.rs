@@ -45,7 +45,6 @@ impl Default for MemoryStoreBuilder {
             clone_block_bytes: Some(4096),
             chown_restricted: true,
             tells_files_apart: true,
-            seeks_at_once: true,
         };
         Self { settings, traits, clock: logical_clock() }
     }

@@ -128,7 +128,7 @@ impl Fixture {
     }
 
     pub(crate) fn read(&self, file: &OpenFile, offset: u64, len: usize) -> (Vec<u8>, bool) {
-        let how = ReadHow { span_allowed: true };
+        let how = ReadHow { span_allowed: true, tells_holes: false };
         let read = block_on(self.store.read(file, offset, len, how)).unwrap();
         let Payload::Bytes(bytes) = read.data else { panic!("memory has no spans") };
         (bytes.to_vec(), read.eof)

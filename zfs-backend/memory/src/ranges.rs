@@ -1,11 +1,12 @@
 //! Operations on the bytes of open files.
 
+use crate::content::PAGE_BYTES;
 use crate::open_file::MemoryFile;
 use crate::permission::{EXECUTE, READ, WRITE, permits, require};
 use crate::tree::Tree;
 use bytes::Bytes;
 use std::ops::Range;
-use zgate_store::file_store::{OpenAccess, ReadData, SeekWhat, Stability};
+use zgate_store::file_store::{OpenAccess, ReadData, ReadHow, SeekWhat, Stability};
 use zgate_store::{Caller, NodeHandle, Payload, StoreError, StoreResult};
 
 impl Tree {
@@ -39,11 +40,20 @@ impl Tree {
 
     /// Reads without a change of the access time, as a dataset with atime=off
     /// does.
-    pub(crate) fn read(&self, file: &MemoryFile, offset: u64, len: usize) -> StoreResult<ReadData> {
+    pub(crate) fn read(
+        &self,
+        file: &MemoryFile,
+        (offset, len): (u64, usize),
+        how: ReadHow,
+    ) -> StoreResult<ReadData> {
         let content = self.at(file.readable()?)?.data()?.live();
+        let size = content.size();
+        if how.tells_holes && content.allocated_pages().saturating_mul(PAGE_BYTES) < size {
+            return Ok(ReadData::with_holes(size, offset));
+        }
         let data = content.read(offset, len);
-        let eof = offset.saturating_add(data.len() as u64) >= content.size();
-        Ok(ReadData { data: Payload::Bytes(Bytes::from(data)), eof })
+        let eof = offset.saturating_add(data.len() as u64) >= size;
+        Ok(ReadData::new(Payload::Bytes(Bytes::from(data)), eof))
     }
 
     /// Writes as much as there is space for.
@@ -239,7 +249,8 @@ mod tests {
         assert_eq!(error_of(allocated), StoreError::AccessDenied);
         let writer = open(OpenAccess { read: false, ..READ_WRITE });
         s.write(&writer, 0, b"x").unwrap();
-        let read = block_on(s.store.read(&writer, 0, 1, ReadHow { span_allowed: false }));
+        let how = ReadHow { span_allowed: false, tells_holes: false };
+        let read = block_on(s.store.read(&writer, 0, 1, how));
         assert_eq!(error_of(read), StoreError::AccessDenied);
         let other = MemoryStore::new();
         let foreign = block_on(other.commit(&writer));
@@ -271,6 +282,17 @@ mod tests {
         assert_eq!(seek(64 << 10, SeekWhat::Data), Ok(576 << 10));
         assert_eq!(seek(600 << 10, SeekWhat::Hole), Ok(1 << 20));
         assert_eq!(seek(1 << 20, SeekWhat::Data), Err(StoreError::BeyondEnd));
+        let told = |file: &OpenFile, offset, tells_holes| {
+            let how = ReadHow { span_allowed: false, tells_holes };
+            let read = block_on(s.store.read(file, offset, 10, how)).unwrap();
+            (read.data.len(), read.eof, read.size_with_holes)
+        };
+        assert_eq!(told(&file, 0, true), (0, false, Some(1 << 20)));
+        assert_eq!(told(&file, 1 << 20, true), (0, true, Some(1 << 20)));
+        assert_eq!(told(&file, 0, false), (10, false, None));
+        let (_, full) = s.file("full");
+        s.write(&full, 0, &[1; 20]).unwrap();
+        assert_eq!(told(&full, 0, true), (10, false, None), "without a hole it is read");
         block_on(s.store.deallocate(&file, 2 << 20, u64::MAX)).unwrap();
         assert_eq!(attr(), after);
         let far = block_on(s.store.allocate(&file, u64::MAX - 1, 10));

@@ -314,7 +314,7 @@ impl FileStore for MemoryStore {
         if how.span_allowed {
             self.shared.reads_to_send.fetch_add(1, Ordering::AcqRel);
         }
-        self.run_on(FileOp::Read, file, move |tree, file| tree.read(file, offset, len))
+        self.run_on(FileOp::Read, file, move |tree, file| tree.read(file, (offset, len), how))
     }
 
     fn write<'a>(

@@ -139,14 +139,15 @@ async fn bytes(store: &PosixStore, who: &Caller) {
     for (what, span_allowed) in [("read 1 MiB", false), ("read 1 MiB as a span", true)] {
         timed(what, 256, || async {
             for n in 0..256 {
-                store.read(&file, n << 20, 1 << 20, ReadHow { span_allowed }).await.unwrap();
+                let how = ReadHow { span_allowed, tells_holes: false };
+                store.read(&file, n << 20, 1 << 20, how).await.unwrap();
             }
         })
         .await;
     }
     timed("read 4 KiB", 20_000, || async {
         for n in 0..20_000 {
-            let how = ReadHow { span_allowed: true };
+            let how = ReadHow { span_allowed: true, tells_holes: false };
             store.read(&file, (n * 7919 % 65_536) << 12, 4096, how).await.unwrap();
         }
     })
@@ -178,7 +179,7 @@ async fn deep(store: &Arc<PosixStore>, who: &Caller) {
                                     .await
                                     .unwrap();
                             } else {
-                                let how = ReadHow { span_allowed: false };
+                                let how = ReadHow { span_allowed: false, tells_holes: false };
                                 store.read(&file, offset, len as usize, how).await.unwrap();
                             }
                         }

@@ -4,10 +4,9 @@ use crate::direct::{DirectIo, Read};
 use crate::errno::OrStoreError;
 use crate::file_systems::WaitsFor;
 use crate::losses::loss_of_write;
-use crate::mounts::Mount;
 use crate::open_file::PosixFile;
 use bytes::Bytes;
-use rustix::fs::{SeekFrom, Stat};
+use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -17,6 +16,11 @@ use zgate_store::{BufferPool, FileSpan, MIN_SPAN_BYTES, Payload, StoreError, Sto
 
 /// Largest offset on Linux.
 const MAX_OFFSET: u64 = i64::MAX as u64;
+/// Unit of st_blocks (stat(2)).
+const BLOCK_BYTES: u64 = 512;
+/// Bytes at the beginning of a large read that tell whether it is likely to lie in a hole.
+const SAMPLE_BYTES: usize = 4 << 10;
+const _: () = assert!(SAMPLE_BYTES <= MIN_SPAN_BYTES);
 
 /// Reads at most `len` bytes at `offset`.
 pub(crate) async fn read(
@@ -28,11 +32,15 @@ pub(crate) async fn read(
 ) -> StoreResult<ReadData> {
     let fd = file.reader().ok_or(StoreError::AccessDenied)?;
     let engine = &file.entry.mount.engine;
-    let size = size_of(&file.entry.mount, &fd).await?;
+    let Space { size, lacks_blocks } = space_of(file, &fd).await?;
+    let may_have_holes = how.tells_holes && lacks_blocks;
+    if may_have_holes && file.entry.mount.answers_at_once() {
+        return Ok(ReadData::with_holes(size, offset));
+    }
     let left = size.saturating_sub(offset);
     let want = usize::try_from(left).unwrap_or(usize::MAX).min(len);
     if want == 0 {
-        return Ok(ReadData { data: Payload::Bytes(Bytes::new()), eof: offset >= size });
+        return Ok(ReadData::new(Payload::Bytes(Bytes::new()), offset >= size));
     }
     let reaches_end = offset + want as u64 >= size;
     let asked = Read { offset, len: want as u64, size };
@@ -42,35 +50,72 @@ pub(crate) async fn read(
         && let Some(data) = read_past_cache(engine, pool, file, asked).await?
     {
         let eof = reaches_end || data.len() < want;
-        return Ok(ReadData { data: Payload::Bytes(data), eof });
+        return Ok(ReadData::new(Payload::Bytes(data), eof));
     }
-    if how.span_allowed
-        && want >= MIN_SPAN_BYTES
+    let may_be_span = how.span_allowed && want >= MIN_SPAN_BYTES;
+    if may_be_span
+        && !(may_have_holes && begins_in_hole(file, &fd, offset).await)
         && let Some(span) = without_a_copy(engine, &fd, (offset, want)).await?
     {
-        return Ok(ReadData { data: Payload::Span(span), eof: reaches_end });
+        return Ok(ReadData::new(Payload::Span(span), reaches_end));
     }
     let data = read_into_memory(pool, file, &fd, (offset, want)).await?;
     // Less than the size reported: the file has been truncated meanwhile.
     let eof = reaches_end || data.len() < want;
-    Ok(ReadData { data: Payload::Bytes(data), eof })
+    Ok(ReadData::new(Payload::Bytes(data), eof))
 }
 
-/// Returns the size of an open file. This thread waits for nothing.
-async fn size_of(mount: &Mount, fd: &Arc<OwnedFd>) -> StoreResult<u64> {
-    let in_stat = |stat: Stat| stat.st_size.max(0) as u64;
-    match mount.traits.waits_for {
-        WaitsFor::Nothing => rustix::fs::fstat(fd).or_store().map(in_stat),
+/// Size and space of a file.
+struct Space {
+    /// Size in bytes.
+    size: u64,
+    /// Set if it takes less space than that; on ZFS as of its last attributes.
+    lacks_blocks: bool,
+}
+
+/// Returns the size of an open file, and what is known of its space then. This thread waits for
+/// nothing.
+async fn space_of(file: &PosixFile, fd: &Arc<OwnedFd>) -> StoreResult<Space> {
+    let mount = &file.entry.mount;
+    let stat = match mount.traits.waits_for {
+        WaitsFor::Nothing => rustix::fs::fstat(fd).or_store()?,
         // The kernel answers this by the size in the inode, also on OpenZFS (`zpl_llseek`). It
         // locks the position of the descriptor: other seeks, which may wait for the file
         // system, use others (`ranges::seek`).
-        WaitsFor::Lock => rustix::fs::seek(fd, SeekFrom::End(0)).or_store(),
+        WaitsFor::Lock => {
+            let size = rustix::fs::seek(fd, SeekFrom::End(0)).or_store()?;
+            return Ok(Space { size, lacks_blocks: file.entry.lacks_blocks() });
+        }
         WaitsFor::Network => {
             let fd = Arc::clone(fd);
-            let stat = mount.engine.run(move || rustix::fs::fstat(&*fd)).await.or_store()?;
-            stat.or_store().map(in_stat)
+            mount.engine.run(move || rustix::fs::fstat(&*fd)).await.or_store()?.or_store()?
         }
+    };
+    let size = stat.st_size.max(0) as u64;
+    let used = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK_BYTES);
+    Ok(Space { size, lacks_blocks: used < size })
+}
+
+/// Returns whether a large read is found to begin with zeros, for a caller who tells them as a
+/// hole and sees only what passes through memory. Looks at some of the reads, on the worker that
+/// reads on: without a further hand-over.
+async fn begins_in_hole(file: &PosixFile, fd: &Arc<OwnedFd>, offset: u64) -> bool {
+    let (search, mount) = (&file.entry.zero_search, &file.entry.mount);
+    // What other hosts have is read into memory, unless the page cache has it.
+    if mount.is_remote() {
+        return false;
     }
+    let Some(look) = search.take_next() else { return false };
+    let fd = Arc::clone(fd);
+    let sample = move || {
+        let mut sample = [0_u8; SAMPLE_BYTES];
+        let count = rustix::io::pread(&*fd, &mut sample[..], offset).unwrap_or(0);
+        count > 0 && sample[..count].iter().all(|byte| *byte == 0)
+    };
+    // Its error is that of the read that follows.
+    let is_hole = mount.engine.run_long(sample).await.unwrap_or(false);
+    search.note(look, is_hole);
+    is_hole
 }
 
 /// Reads through the page cache; returns less where the file ends.

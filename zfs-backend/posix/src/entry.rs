@@ -11,6 +11,7 @@ use crate::mounts::Mount;
 use crate::reports::Reports;
 use crate::syscall;
 use crate::unsynced::Writes;
+use crate::zero_search::ZeroSearch;
 use rustix::fs::{OFlags, Statx};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -38,6 +39,8 @@ pub(crate) struct Entry {
     /// Number of modifications of a directory's entries.
     pub(crate) generation: AtomicU64,
     seen: Mutex<Seen>,
+    /// Set if it took less space than its size at the last stat.
+    lacks_blocks: AtomicBool,
     modified: AtomicBool,
     /// Number of modifications in the whole store.
     modifications: Arc<AtomicU64>,
@@ -55,6 +58,8 @@ pub(crate) struct Entry {
     claims: Mutex<Claims>,
     /// Record of its reads; absent for files that need none.
     reads: OnceLock<Box<Mutex<Reads>>>,
+    /// Search for zeros at its large reads.
+    pub(crate) zero_search: ZeroSearch,
     /// Cached listing of this directory.
     pub(crate) listing: Listing,
     /// User for whom the file was created here, if it was.
@@ -140,7 +145,8 @@ impl Entry {
     ) -> Self {
         let mut seen = Seen::default();
         let change = seen.change.observe(timestamp(stat.stx_ctime), false);
-        seen.recent = Some((attr_of(stat, &mount, change), looked_at));
+        let attr = attr_of(stat, &mount, change);
+        seen.recent = Some((attr, looked_at));
         Self {
             handle,
             fd: fd.into(),
@@ -149,6 +155,7 @@ impl Entry {
             opens: AtomicUsize::new(0),
             generation: AtomicU64::new(0),
             seen: Mutex::new(seen),
+            lacks_blocks: AtomicBool::new(attr.used_bytes < attr.size),
             modified: AtomicBool::new(false),
             modifications: Arc::clone(modifications),
             modify: Mutex::default(),
@@ -160,6 +167,7 @@ impl Entry {
             claim,
             claims: Mutex::default(),
             reads: OnceLock::new(),
+            zero_search: ZeroSearch::default(),
             listing: Listing::default(),
             creator: OnceLock::new(),
         }
@@ -199,7 +207,18 @@ impl Entry {
         let change = seen.change.observe(timestamp(stat.stx_ctime), modified);
         let attr = attr_of(&stat, &self.mount, change);
         seen.recent = Some((attr, now));
+        let lacks_blocks = attr.used_bytes < attr.size;
+        // Reads on other cores look at it: it is written only when it changes.
+        if self.lacks_blocks() != lacks_blocks {
+            self.lacks_blocks.store(lacks_blocks, Ordering::Relaxed);
+        }
         Ok((stat, attr))
+    }
+
+    /// Returns whether the file took less space than its size at the last stat: it has holes,
+    /// or is compressed, or ZFS had not written it yet. Asks no storage.
+    pub(crate) fn lacks_blocks(&self) -> bool {
+        self.lacks_blocks.load(Ordering::Relaxed)
     }
 
     /// Returns the attributes of the last stat, unless that is too old, a

@@ -14,7 +14,8 @@
 //! One file per group of operations: `lookup`, `create`, `names`, `setattr`,
 //! `readdir`, `open_file`, `data`, `direct`, `ranges`, `xattr`, `acl`,
 //! `statfs`, `stable`; shared code is in `tree`. `unsynced` keeps files with
-//! unstable writes until their data is synced.
+//! unstable writes until their data is synced. `zero_search` looks for holes where the
+//! file system is not asked for them.
 
 mod acl;
 mod acl_codec;
@@ -56,6 +57,7 @@ mod syscall;
 mod tree;
 mod unsynced;
 mod xattr;
+mod zero_search;
 
 pub use descriptors::DescriptorBudget;
 pub use direct::DirectIo;

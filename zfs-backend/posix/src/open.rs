@@ -150,7 +150,6 @@ fn store_traits(root: &Entry) -> StoreResult<StoreTraits> {
         clone_block_bytes: known.shares_blocks.then(|| u32::try_from(block_bytes).unwrap_or(4096)),
         chown_restricted: true,
         tells_files_apart: known.is_zfs() && root.mount.kernel_handles,
-        seeks_at_once: root.mount.answers_at_once(),
     })
 }
 

@@ -65,7 +65,8 @@ impl Fixture {
     }
 
     fn read(&self, file: &OpenFile) -> Result<Vec<u8>, StoreError> {
-        let read = run(self.files.read(file, 0, 100, ReadHow { span_allowed: false }))?;
+        let how = ReadHow { span_allowed: false, tells_holes: false };
+        let read = run(self.files.read(file, 0, 100, how))?;
         let Payload::Bytes(data) = read.data else { panic!("bytes were asked for") };
         Ok(data.to_vec())
     }

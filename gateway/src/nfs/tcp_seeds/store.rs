@@ -66,11 +66,11 @@ impl FileStore for PooledFiles {
             // A disk is given the buffer before it takes its time.
             let mut buffer = self.pool.take(len);
             self.take_time().await;
-            let ReadData { data, eof } = self.store.read(file, offset, len, how).await?;
-            let Payload::Bytes(bytes) = data else { return Err(StoreError::Io) };
+            let read = self.store.read(file, offset, len, how).await?;
+            let Payload::Bytes(bytes) = read.data else { return Err(StoreError::Io) };
             buffer.truncate(bytes.len());
             buffer.copy_from_slice(&bytes);
-            Ok(ReadData { data: Payload::Bytes(buffer.into_bytes()), eof })
+            Ok(ReadData { data: Payload::Bytes(buffer.into_bytes()), ..read })
         })
     }
 

@@ -139,7 +139,7 @@ async fn run_ops(cx: &mut Cx<'_>, d: &mut Decoder<'_>, e: &mut Encoder) -> (Stat
 
 async fn run_one(cx: &mut Cx<'_>, row: &Row, d: &mut Decoder<'_>, e: &mut Encoder) -> Status {
     let begun_in_session = cx.slot.is_some();
-    let (limit, too_big) = reply_limit(cx);
+    let (limit, too_big) = cx.reply_limit();
     cx.reply_room = limit.saturating_sub(e.len());
     let mark = e.mark();
     cx.op = row.num;
@@ -148,7 +148,7 @@ async fn run_one(cx: &mut Cx<'_>, row: &Row, d: &mut Decoder<'_>, e: &mut Encode
     }
     row.num.encode(e);
     let mut status = (row.run)(cx, d, e).await;
-    let (limit, late_too_big) = reply_limit(cx);
+    let (limit, late_too_big) = cx.reply_limit();
     if e.len() > limit {
         // SEQUENCE sets the session's limits while it runs.
         let too_big = if begun_in_session { too_big } else { late_too_big };
@@ -156,21 +156,6 @@ async fn run_one(cx: &mut Cx<'_>, row: &Row, d: &mut Decoder<'_>, e: &mut Encode
         status = refuse(e, row.num, too_big);
     }
     status
-}
-
-/// Longest result of the operations, and the status for exceeding it (RFC 8881
-/// §2.10.6.4).
-fn reply_limit(cx: &Cx<'_>) -> (usize, Status) {
-    /// RPC and COMPOUND headers also count towards the channel's limit.
-    const HEADER_BYTES: usize = 64;
-    let Some(slot) = &cx.slot else { return (MAX_REPLY_BYTES, Status::Resource) };
-    let fore = &slot.session.fore;
-    let (max, error) = if slot.cache_this && fore.max_cached_bytes < fore.max_response_bytes {
-        (fore.max_cached_bytes, Status::RepTooBigToCache)
-    } else {
-        (fore.max_response_bytes, Status::RepTooBig)
-    };
-    ((max as usize).saturating_sub(HEADER_BYTES), error)
 }
 
 fn refuse(e: &mut Encoder, num: OpNum, status: Status) -> Status {

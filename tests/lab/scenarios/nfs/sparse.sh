@@ -1,5 +1,5 @@
 # title: sparse files, read at any offset, through the page cache and around it, on ext4 and on ZFS
-# seconds: 300
+# seconds: 400
 
 # Linux reads by READ_PLUS over NFSv4.2, and receives an answer into the room of one segment.
 
@@ -58,6 +58,24 @@ reads_equal() {
     equal "$1/holey" "$2/holey"
     cmp "$1/holey" "$2/holey"
 }
+sent_bytes() {
+    exec 7<>/dev/tcp/127.0.0.1/9469
+    printf 'GET /metrics HTTP/1.0\r\n\r\n' >&7
+    timeout 5 awk '/^zgate_sent_bytes_total / { printf "%d", $2 }' <&7
+    exec 7>&-
+}
+# An image of 256 MiB has 240 MiB of holes: on ZFS they are found after a while.
+hole_is_not_sent() {
+    local before sent
+    head -c 16M /dev/urandom >"$1/image"
+    truncate -s 256M "$1/image"
+    sync -f "$1"
+    drop_caches
+    before=$(sent_bytes)
+    cmp "$1/image" "$2/image"
+    sent=$((($(sent_bytes) - before) >> 20))
+    [ "$sent" -lt 96 ] || fail "$sent MiB were sent"
+}
 cut_off() {
     truncate -s 2500000 "$1/holey"
     drop_caches
@@ -71,6 +89,7 @@ for version in 4.2 4.1; do
         need "$export, v$version: mounts" client_mount "$version" "$dir" "" "/$export"
         step "$export, v$version: all reads have the bytes of the file" reads_equal "$served" "$dir"
         step "$export, v$version: the same after a truncation on the server" cut_off "$served" "$dir"
+        [ $version = 4.1 ] || step "$export: holes of an image are not sent" hole_is_not_sent "$served" "$dir"
         step "$export, v$version: unmounts" umount "$dir"
     done
 done

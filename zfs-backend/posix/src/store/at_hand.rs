@@ -61,6 +61,7 @@ mod tests {
     use super::*;
     use crate::options::PosixOptions;
     use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+    use std::os::unix::fs::{FileExt, MetadataExt};
     use std::path::PathBuf;
     use std::sync::atomic::Ordering;
     use std::sync::mpsc;
@@ -72,7 +73,7 @@ mod tests {
     use zgate_io::continuation::{Home, is_worker};
     use zgate_io::{EngineChoice, IoEngine, credentials};
     use zgate_store::file_store::{ReadData, ReadHow, SeekWhat};
-    use zgate_store::{BufferPool, FileStore, Payload};
+    use zgate_store::{BufferPool, FileStore, MIN_SPAN_BYTES, Payload};
 
     /// Waits of the calls on a file system, by its mount point.
     type Waits = fn(&[u8]) -> WaitsFor;
@@ -289,7 +290,7 @@ mod tests {
             let files = Files::new(waits_for);
             let (store, me) = (&files.store, credentials::process_identity());
             let held = hold(store.engine());
-            let how = ReadHow { span_allowed: false };
+            let how = ReadHow { span_allowed: false, tells_holes: false };
             let read = async {
                 let stateless = OpenAccess { stateless: true, ..READ };
                 let open = store.open(me, &files.file, stateless).await.unwrap();
@@ -308,6 +309,95 @@ mod tests {
             assert_eq!(hole, 11);
             drop(held);
         }
+    }
+
+    /// Creates a file of nothing but a hole; returns its size.
+    fn make_hole(path: PathBuf) -> u64 {
+        std::fs::File::create(path).unwrap().set_len(1 << 20).unwrap();
+        1 << 20
+    }
+
+    /// Returns the size that a caller who tells holes gets in place of data, if it does.
+    fn told_holes(store: &PosixStore, dir: &NodeHandle, name: &str) -> Option<u64> {
+        let me = credentials::process_identity();
+        let how = ReadHow { span_allowed: false, tells_holes: true };
+        block_on(async {
+            let node = store.lookup(me, dir, name.as_bytes()).await.unwrap().handle;
+            let open = store.open(me, &node, READ).await.unwrap();
+            let read = store.read(&open, 0, 4, how).await.unwrap();
+            assert_eq!(read.data.len(), if read.size_with_holes.is_some() { 0 } else { 4 });
+            read.size_with_holes
+        })
+    }
+
+    #[test]
+    fn holes_are_told_where_a_seek_for_them_waits_for_nothing() {
+        let cases: [(Waits, bool); 3] = [(nothing, true), (lock, false), (network, false)];
+        for (waits_for, is_told) in cases {
+            let Files { store, dir, .. } = &Files::new(waits_for);
+            let size = make_hole(dir.path().join("hole"));
+            assert_eq!(told_holes(store, &store.root(), "hole"), is_told.then_some(size));
+            assert_eq!(told_holes(store, &store.root(), "f"), None, "it has none");
+        }
+    }
+
+    /// Needs the right to mount, and passes silently without it.
+    #[test]
+    fn each_file_system_of_a_tree_decides_whether_holes_are_told() {
+        let cases: [(Waits, bool); 2] = [(lock_in_the_child, true), (lock_above_the_child, false)];
+        for (waits_for, is_told_above) in cases {
+            let Some(files) = Files::above_a_child(waits_for) else { return };
+            let (store, dir, top) = (&files.store, &files.dir, files.store.root());
+            let child = store.lookup(credentials::process_identity(), &top, b"child");
+            let child = block_on(child).unwrap().handle;
+            let size = make_hole(dir.path().join("hole"));
+            make_hole(dir.path().join("child/hole"));
+            let found = [told_holes(store, &top, "hole"), told_holes(store, &child, "hole")];
+            let expected = [is_told_above, !is_told_above];
+            assert_eq!(found, expected.map(|is_told| is_told.then_some(size)));
+        }
+    }
+
+    /// Counts the reads of the beginning of a file that pass through memory.
+    fn reads_into_memory(files: &Files, name: &str, reads: usize, tells_holes: bool) -> usize {
+        let (store, me) = (&files.store, credentials::process_identity());
+        let how = ReadHow { span_allowed: true, tells_holes };
+        block_on(async {
+            let node = store.lookup(me, &store.root(), name.as_bytes()).await.unwrap().handle;
+            let open = store.open(me, &node, READ).await.unwrap();
+            let mut found = 0;
+            for _ in 0..reads {
+                let read = store.read(&open, 0, MIN_SPAN_BYTES, how).await.unwrap();
+                assert_eq!(read.data.len(), MIN_SPAN_BYTES);
+                found += usize::from(matches!(read.data, Payload::Bytes(_)));
+            }
+            found
+        })
+    }
+
+    /// Passes silently where the kernel does not tell what it has in memory, and where a file that
+    /// was just written takes no space yet.
+    #[test]
+    fn large_reads_of_zeros_pass_through_memory_where_a_seek_may_wait() {
+        let files = &Files::new(lock);
+        let path = |name: &str| files.dir.path().join(name);
+        // Zeros that were written stand for those that ZFS does not keep.
+        std::fs::write(path("full"), vec![0; MIN_SPAN_BYTES]).unwrap();
+        std::fs::write(path("image"), vec![7; MIN_SPAN_BYTES]).unwrap();
+        let image = std::fs::File::options().write(true).open(path("image")).unwrap();
+        image.set_len(1 << 30).unwrap();
+        if reads_into_memory(files, "image", 20, false) > 0
+            || std::fs::metadata(path("full")).unwrap().blocks() < MIN_SPAN_BYTES as u64 / 512
+        {
+            return;
+        }
+        assert_eq!(reads_into_memory(files, "full", 100, true), 0, "it takes all its space");
+        assert_eq!(reads_into_memory(files, "image", 100, true), 0, "there is data");
+        image.write_all_at(&[0; MIN_SPAN_BYTES], 0).unwrap();
+        assert!(reads_into_memory(files, "image", 100, true) >= 80);
+        assert_eq!(reads_into_memory(files, "image", 20, false), 0, "nobody tells holes");
+        image.write_all_at(&[7; MIN_SPAN_BYTES], 0).unwrap();
+        assert_eq!(reads_into_memory(files, "image", 100, true), 0, "there is data again");
     }
 
     #[test]

@@ -134,11 +134,11 @@ fn what_a_disk_cannot_read_is_an_io_error() {
         std::fs::File::options().write(true).open(&disk.image).unwrap().set_len(1 << 20).unwrap();
         let same = std::fs::File::open(disk.at.join("f")).unwrap();
         rustix::fs::fadvise(&same, 0, None, Advice::DontNeed).unwrap();
-        let how = ReadHow { span_allowed: false };
+        let how = ReadHow { span_allowed: false, tells_holes: false };
         let read = store.read(&file.open, 4 << 20, 1 << 20, how).await;
         assert_eq!(error_of(read), StoreError::Io);
         // Its pages are not taken for data that a socket can send.
-        let how = ReadHow { span_allowed: true };
+        let how = ReadHow { span_allowed: true, tells_holes: false };
         let again = store.read(&file.open, 4 << 20, 1 << 20, how).await;
         assert_eq!(error_of(again), StoreError::Io);
         assert!(store.getattr(&file.handle).await.is_ok(), "what is in memory is still told");
@@ -166,7 +166,7 @@ fn an_error_in_the_middle_of_a_read_is_no_end_of_the_file() {
             same.read_exact_at(&mut [0; 4096], 4 << 20).unwrap();
             let image = std::fs::File::options().write(true).open(&disk.image).unwrap();
             image.set_len(1 << 20).unwrap();
-            let how = ReadHow { span_allowed: false };
+            let how = ReadHow { span_allowed: false, tells_holes: false };
             let read = store.read(&file.open, 4 << 20, 1 << 20, how).await;
             assert_eq!(error_of(read), StoreError::Io);
         });

@@ -37,7 +37,7 @@ fn large_cached_reads_may_be_spans() {
     in_both_modes(|s| async move {
         let (_, file) = s.file("f").await;
         s.write(&file, 0, &vec![5; 300_000]).await;
-        let how = ReadHow { span_allowed: true };
+        let how = ReadHow { span_allowed: true, tells_holes: false };
         let read = s.store.read(&file, 100_000, 1 << 20, how).await.unwrap();
         assert!(read.eof);
         assert_eq!(read.data.len(), 200_000);
@@ -81,7 +81,8 @@ fn an_open_file_permits_what_was_granted() {
         let write_only = zgate_store::file_store::OpenAccess { read: false, ..READ_WRITE };
         let writer = s.store.open(&root(), &node.handle, write_only).await.unwrap();
         s.write(&writer, 0, b"x").await;
-        let read = s.store.read(&writer, 0, 1, ReadHow { span_allowed: false }).await;
+        let how = ReadHow { span_allowed: false, tells_holes: false };
+        let read = s.store.read(&writer, 0, 1, how).await;
         assert_eq!(error_of(read), StoreError::AccessDenied);
         let dir = s.store.open(&root(), &s.root(), READ).await;
         assert_eq!(error_of(dir), StoreError::IsDirectory);
@@ -193,7 +194,7 @@ fn reads_past_the_cache_are_the_same_bytes() {
             std::fs::write(s.path("f"), &data).unwrap();
             let node = store.lookup(&root(), &store.root(), b"f").await.unwrap();
             let file = store.open(&root(), &node.handle, READ).await.unwrap();
-            let how = ReadHow { span_allowed: false };
+            let how = ReadHow { span_allowed: false, tells_holes: false };
             let read = async |offset: usize, len: usize| {
                 let read = store.read(&file, offset as u64, len, how).await.unwrap();
                 let Payload::Bytes(bytes) = read.data else { panic!("no span was allowed") };

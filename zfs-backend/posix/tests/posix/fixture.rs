@@ -107,7 +107,7 @@ impl Fixture {
     }
 
     pub(crate) async fn read(&self, file: &OpenFile, offset: u64, len: usize) -> (Vec<u8>, bool) {
-        let how = ReadHow { span_allowed: false };
+        let how = ReadHow { span_allowed: false, tells_holes: false };
         let read = self.store.read(file, offset, len, how).await.unwrap();
         let Payload::Bytes(bytes) = read.data else { panic!("no span was allowed") };
         (bytes.to_vec(), read.eof)

@@ -15,7 +15,7 @@ impl Rule for Read {
         let object = cx.enter(&args.file)?;
         let read = read(cx, &object, &args).await;
         *fail = object.post_op_attr().await;
-        let ReadData { data, eof } = read?;
+        let ReadData { data, eof, .. } = read?;
         Ok(Data { attributes: fail.take(), eof, data })
     }
 }
@@ -25,11 +25,11 @@ async fn read(cx: &Cx<'_>, object: &Object, args: &Args) -> Result<ReadData, Sta
     let open = object.open(true, false).await?;
     // An offset that no file can have is beyond the end of every file.
     if args.offset >= i64::MAX as u64 {
-        return Ok(ReadData { data: Payload::Bytes(Bytes::new()), eof: true });
+        return Ok(ReadData::new(Payload::Bytes(Bytes::new()), true));
     }
     let most = (object.export.max_transfer_bytes as usize).min(MAX_TRANSFER_BYTES);
     let len = (args.count as usize).min(most);
-    let how = ReadHow { span_allowed: cx.call.span_allowed };
+    let how = ReadHow { span_allowed: cx.call.span_allowed, tells_holes: false };
     Ok(object.store().read(&open, args.offset, len, how).await?)
 }
 

@@ -48,7 +48,6 @@ const PSEUDO_TRAITS: StoreTraits = StoreTraits {
     clone_block_bytes: None,
     chown_restricted: true,
     tells_files_apart: true,
-    seeks_at_once: true,
 };
 
 /// Attributes of a pseudo directory.

@@ -13,8 +13,8 @@ use zgate_store::FileKind;
 use zgate_store::file_store::ReadHow;
 use zgate_xdr::{Decode, Decoder};
 
-/// Bytes of the reply beside the data: status, eof, length, padding.
-const FRAME_BYTES: usize = 32;
+/// Bytes of the reply beside the data: number of the operation, status, eof, length, padding.
+const FRAME_BYTES: usize = 4 * 4 + 3;
 
 impl Rule for Read {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
@@ -23,12 +23,27 @@ impl Rule for Read {
             Ok(file) => file,
             Err(status) => return Err(kind_first(cx, &object, status).await.into()),
         };
-        let count = (args.count.min(object.export.max_transfer_bytes) as usize)
-            .min(cx.reply_room.saturating_sub(FRAME_BYTES));
-        let how = ReadHow { span_allowed: cx.span_allowed() };
+        let asked = args.count.min(object.export.max_transfer_bytes) as usize;
+        let count = asked.min(cx.reply_room.saturating_sub(FRAME_BYTES));
+        let how = ReadHow { span_allowed: cx.span_allowed(), tells_holes: false };
         let read = object.export.store.read(&file, args.offset, count, how).await?;
+        require_room(cx, (asked, count), read.eof)?;
         Ok(Res { eof: read.eof, data: read.data })
     }
+}
+
+/// Refuses an answer with none of the bytes that were asked for, because there is room for `count`
+/// = 0: a client would ask for the rest of such a short read for ever. The end of the file needs
+/// no room.
+///
+/// # Errors
+/// The status for an answer that is too big (RFC 8881 §2.10.6.4).
+pub(super) fn require_room(
+    cx: &Cx<'_>,
+    (asked, count): (usize, usize),
+    eof: bool,
+) -> Result<(), Status> {
+    if asked > 0 && count == 0 && !eof { Err(cx.reply_limit().1) } else { Ok(()) }
 }
 
 /// Returns whether the next `count` operations, at which `d` is, leave the data of all files

@@ -1,6 +1,7 @@
 //! State shared by the operations of one COMPOUND.
 
 use crate::changes::ChangeGuard;
+use crate::limits::MAX_REPLY_BYTES;
 use crate::namespace::policy::Refusal;
 use crate::namespace::{Entry, Export, FileHandle, FileKey, HeldNamespace, Object};
 use crate::patience::Patience;
@@ -226,6 +227,21 @@ impl Cx<'_> {
             entry: Arc::clone(&of.entry),
         });
         self.current_stateid = None;
+    }
+
+    /// Returns the longest result of the operations in bytes, and the status for exceeding it
+    /// (RFC 8881 §2.10.6.4).
+    pub(crate) fn reply_limit(&self) -> (usize, Status) {
+        /// RPC and COMPOUND headers also count towards the channel's limit.
+        const HEADER_BYTES: usize = 64;
+        let Some(slot) = &self.slot else { return (MAX_REPLY_BYTES, Status::Resource) };
+        let fore = &slot.session.fore;
+        let (max, error) = if slot.cache_this && fore.max_cached_bytes < fore.max_response_bytes {
+            (fore.max_cached_bytes, Status::RepTooBigToCache)
+        } else {
+            (fore.max_response_bytes, Status::RepTooBig)
+        };
+        ((max as usize).saturating_sub(HEADER_BYTES), error)
     }
 
     /// Returns whether the data of a READ may be sent from its file. That is read when

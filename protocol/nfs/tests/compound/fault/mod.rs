@@ -67,7 +67,6 @@ pub(crate) const CALLS: &[(FileOp, &str, Act)] = &[
     (FileOp::ReadDir, "READDIR", |s| list(s, &[1])),
     (FileOp::Read, "READ", |s| Ops::new().at(&s.file).read(ANY, 0, 1)),
     (FileOp::Read, "READ_PLUS", |s| read_plus_op(s)),
-    (FileOp::GetAttr, "READ_PLUS", |s| read_plus_op(s)),
     (FileOp::Seek, "READ_PLUS", |s| read_plus_with_holes(s)),
     (FileOp::Read, "READ_PLUS", |s| read_plus_with_holes(s)),
     (FileOp::Seek, "SEEK", |s| {

@@ -1,7 +1,8 @@
 //! READ, READ_PLUS, SEEK and IO_ADVISE (RFC 8881 §18.22, RFC 7862 §15.5,
 //! §15.10, §15.11).
 
-use zgate_test_harness::nfs::{Ops, Fixture, OpenRequest, each, every_minor, mode};
+use zgate_test_harness::nfs::{Client, Ops, Fixture, OpenRequest, each, every_minor, mode};
+use zgate_test_harness::nfs::sessions;
 use zgate_nfs_wire::v4::op::IoAdvise;
 use zgate_nfs_wire::v4::op::io_advise;
 use zgate_nfs_wire::v4::op::Read;
@@ -10,10 +11,13 @@ use zgate_nfs_wire::v4::op::read_plus::{Content, self};
 use zgate_nfs_wire::v4::op::Seek;
 use zgate_nfs_wire::v4::op::seek;
 use zgate_nfs_wire::v4::{Bitmap, Fh, LockType, StableHow, Stateid, Status};
-use std::sync::Arc;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use zgate_nfs::limits::MIN_CHANNEL_BYTES;
 use zgate_memory::{FileOp, MemoryStore};
-use zgate_store::file_store::StoreTraits;
-use zgate_store::{FileStore, Payload};
+use zgate_store::file_store::{OpenAccess, OpenFile, ReadData, ReadHow, SeekWhat, Stability};
+use zgate_store::{Caller, FileStore, Payload, SetAttr, StoreFuture, StoreResult};
 
 #[test]
 fn every_kind_of_stateid_reads() {
@@ -238,14 +242,20 @@ struct SlowSeeks(MemoryStore);
 impl FileStore for SlowSeeks {
     zgate_store::forward_files! {
         self => self.0;
-        root identity fsid getattr lookup lookup_parent access setattr readlink create_file
-        create_node open remove rename link readdir read write losses commit sync_objects sync_names
+        root traits identity fsid getattr lookup lookup_parent access setattr readlink create_file
+        create_node open remove rename link readdir write losses commit sync_objects sync_names
         allocate deallocate seek copy_range clone_range advise statfs get_xattr set_xattr
         list_xattrs remove_xattr get_acl set_acl
     }
 
-    fn traits(&self) -> StoreTraits {
-        StoreTraits { seeks_at_once: false, ..self.0.traits() }
+    fn read<'a>(
+        &'a self,
+        file: &'a OpenFile,
+        offset: u64,
+        len: usize,
+        how: ReadHow,
+    ) -> StoreFuture<'a, ReadData> {
+        self.0.read(file, offset, len, ReadHow { tells_holes: false, ..how })
     }
 }
 
@@ -272,8 +282,14 @@ fn read_plus_reads_once_where_a_seek_may_wait_and_where_there_is_no_hole() {
         (calls, res.eof, segments)
     };
     each([2], |s| {
-        assert_eq!(read(s, &s.file, (0, 4096)), ([1, 0, 1], true, vec![(false, 7)]));
+        assert_eq!(read(s, &s.file, (0, 4096)), ([0, 0, 1], true, vec![(false, 7)]));
         let holey = holey(s).fh;
+        // Of a file with holes it asks for the size. Where no data follows, it asks for the size
+        // and for data again.
+        assert_eq!(read(s, &holey, (0, 4096)), ([0, 2, 2], false, vec![(false, 4096)]));
+        assert_eq!(read(s, &holey, (4096, 4096)), ([0, 1, 1], false, vec![(true, 4096)]));
+        assert_eq!(read(s, &holey, (12_288, 50_000)), ([0, 2, 2], true, vec![(true, 7712)]));
+        assert_eq!(read(s, &holey, (30_000, 100)), ([0, 0, 1], true, vec![]));
         s.harness.serve_through("/export", Arc::new(SlowSeeks(s.harness.store.clone())));
         for (range, eof, segment) in [
             ((0, 4096), false, Some((false, 4096))),
@@ -288,6 +304,222 @@ fn read_plus_reads_once_where_a_seek_may_wait_and_where_there_is_no_hole() {
             assert_eq!(calls, [0, 0, 1], "{range:?}");
             assert_eq!((is_end, segments), (eof, segment.into_iter().collect()), "{range:?}");
         }
+    });
+}
+
+/// A change that somebody else makes to the file `cut`.
+enum Change {
+    /// It gets this size.
+    Size(u64),
+    /// So many bytes at its beginning are written.
+    Data(usize),
+    /// So many bytes at its beginning become a hole.
+    Hole(u64),
+}
+
+/// A store in which the file `cut` changes before each call that reads a file or looks for its
+/// holes.
+struct Changing {
+    store: MemoryStore,
+    /// Changes before each of the next calls.
+    changes: Mutex<VecDeque<Vec<Change>>>,
+}
+
+impl Changing {
+    async fn change(&self) -> StoreResult<()> {
+        let changes = self.changes.lock().unwrap().pop_front().unwrap_or_default();
+        let (who, top) = (Caller::root(), self.store.root());
+        let node = self.store.lookup(&who, &top, b"cut").await?.handle;
+        let access =
+            OpenAccess { read: true, write: true, stateless: false, read_by_execute: false };
+        let file = self.store.open(&who, &node, access).await?;
+        for change in changes {
+            match change {
+                Change::Size(size) => {
+                    let attrs = SetAttr { size: Some(size), ..SetAttr::default() };
+                    self.store.setattr(&who, &node, &attrs, None).await?;
+                }
+                Change::Data(count) => {
+                    let data = Bytes::from(vec![7; count]);
+                    self.store.write(&file, 0, data, Stability::Unstable).await?;
+                }
+                Change::Hole(count) => self.store.deallocate(&file, 0, count).await?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FileStore for Changing {
+    zgate_store::forward_files! {
+        self => self.store;
+        root traits identity fsid getattr lookup lookup_parent access setattr readlink create_file
+        create_node open remove rename link readdir write losses commit sync_objects sync_names
+        allocate deallocate copy_range clone_range advise statfs get_xattr set_xattr list_xattrs
+        remove_xattr get_acl set_acl
+    }
+
+    fn read<'a>(
+        &'a self,
+        file: &'a OpenFile,
+        offset: u64,
+        len: usize,
+        how: ReadHow,
+    ) -> StoreFuture<'a, ReadData> {
+        Box::pin(async move {
+            self.change().await?;
+            self.store.read(file, offset, len, how).await
+        })
+    }
+
+    fn seek<'a>(&'a self, file: &'a OpenFile, offset: u64, what: SeekWhat) -> StoreFuture<'a, u64> {
+        Box::pin(async move {
+            self.change().await?;
+            self.store.seek(file, offset, what).await
+        })
+    }
+}
+
+/// Asks for a megabyte of the file `cut`, which has data up to 4096 and the size 20000, and changes
+/// meanwhile. Returns whether the answer reaches the end, and the bytes of its holes (true) and
+/// data.
+fn read_while_it_changes(offset: u64, changes: Vec<Vec<Change>>) -> (bool, Vec<(bool, u64)>) {
+    let s = Fixture::new(2);
+    let opened = s.c.create("cut");
+    s.c.write(&opened.fh, opened.stateid, 0, &[1; 4096]).unwrap();
+    s.c.truncate(&opened.fh, opened.stateid, 20_000).unwrap();
+    let changing = Changing { store: s.harness.store.clone(), changes: Mutex::new(changes.into()) };
+    s.harness.serve_through("/export", Arc::new(changing));
+    let args = read_plus::Args { stateid: Stateid::ANONYMOUS, offset, count: 1 << 20 };
+    let res = s.c.run(Ops::new().at(&opened.fh).op::<ReadPlus>(&args)).ok().get::<ReadPlus>();
+    let (mut at, mut segments) = (offset, Vec::new());
+    for content in &res.contents {
+        let (start, is_hole, bytes) = match content {
+            Content::Hole(start, bytes) => (*start, true, *bytes),
+            Content::Data(start, data) => (*start, false, data.len() as u64),
+        };
+        assert_eq!(start, at, "in order, without gaps");
+        at += bytes;
+        segments.push((is_hole, bytes));
+    }
+    (res.eof, segments)
+}
+
+#[test]
+fn the_last_hole_ends_where_the_file_ends_by_now() {
+    // The size when holes are looked for; the hole behind 4096.
+    for (size, hole) in [(20_000, Some(15_904)), (14_000, Some(9904)), (4096, None)] {
+        let changes = vec![vec![], vec![Change::Size(size)]];
+        let expected: Vec<_> = hole.into_iter().map(|bytes| (true, bytes)).collect();
+        assert_eq!(read_while_it_changes(4096, changes), (true, expected), "{size}");
+    }
+}
+
+#[test]
+fn a_file_that_is_truncated_and_grows_while_it_is_read_has_no_hole_where_it_has_data() {
+    // Between the search for data and the question for the size it grows, once with a hole.
+    let grows = |size| {
+        vec![vec![], vec![Change::Size(100)], vec![Change::Data(20_000), Change::Size(size)]]
+    };
+    let data = (false, 15_904);
+    assert_eq!(read_while_it_changes(4096, grows(20_000)), (true, vec![data]));
+    let whole_pages = (false, 16_384);
+    let found = read_while_it_changes(4096, grows(40_000));
+    assert_eq!(found, (true, vec![whole_pages, (true, 19_520)]));
+}
+
+/// It would be one byte of data, and a hole with an odd offset.
+#[test]
+fn a_hole_that_is_punched_while_its_data_is_looked_for_is_read_at_once() {
+    let changes = vec![vec![], vec![], vec![Change::Hole(4096)]];
+    assert_eq!(read_while_it_changes(0, changes), (true, vec![(false, 20_000)]));
+}
+
+/// A client with room for so many bytes of answers that are kept, or that are not.
+fn with_room(s: &Fixture, name: &str, kept: u32, others: u32) -> Client {
+    let client = s.harness.stranger(name, s.c.minor);
+    let made = client.exchange_id().unwrap();
+    let mut args = client.session_args(made.sequenceid, false);
+    args.fore.max_cached_bytes = kept;
+    args.fore.max_response_bytes = others;
+    client.create_session_with(&args).unwrap();
+    client.reclaim_complete().unwrap();
+    client
+}
+
+/// Asks for a kilobyte at an offset: its bytes, and the end of the file.
+type Ask = fn(&Client, &Fh, u64) -> Result<(usize, bool), Status>;
+
+fn ask_read(client: &Client, fh: &Fh, offset: u64) -> Result<(usize, bool), Status> {
+    let ops = Ops::new().at(fh).read(Stateid::ANONYMOUS, offset, 1024);
+    let res = client.run(ops).result()?.get::<Read>();
+    Ok((res.data.len(), res.eof))
+}
+
+fn ask_read_plus(client: &Client, fh: &Fh, offset: u64) -> Result<(usize, bool), Status> {
+    let args = read_plus::Args { stateid: Stateid::ANONYMOUS, offset, count: 1024 };
+    let res = client.run(Ops::new().at(fh).op::<ReadPlus>(&args)).result()?.get::<ReadPlus>();
+    let bytes = res.contents.iter().map(|content| match content {
+        Content::Data(_, data) => data.len(),
+        Content::Hole(_, bytes) => *bytes as usize,
+    });
+    Ok((bytes.sum(), res.eof))
+}
+
+/// A client asks for the rest of a short read: without any progress it would do so for ever.
+#[test]
+fn a_read_without_room_for_any_data_is_refused() {
+    sessions(|s| {
+        let file = s.c.file(&s.root, "kilobyte", &[5; 1024]);
+        let asks: [Ask; 2] = [ask_read, ask_read_plus];
+        for (number, ask) in asks[..usize::from(s.c.minor)].iter().enumerate() {
+            let (mut answered, mut refused, mut ends) = (0, 0, 0);
+            for kept in (120..=240).step_by(4) {
+                let client = with_room(s, &format!("{number}/{kept}"), kept, 4096);
+                client.cache.set(true);
+                match ask(&client, &file, 0) {
+                    Ok((bytes, eof)) => {
+                        assert!(bytes > 0 && !eof, "{kept}");
+                        answered += 1;
+                    }
+                    Err(status) => {
+                        assert_eq!(status, Status::RepTooBigToCache, "{kept}");
+                        refused += 1;
+                        // The end of the file needs no room.
+                        ends += usize::from(ask(&client, &file, 5000) == Ok((0, true)));
+                    }
+                }
+            }
+            assert!(answered > 0 && refused > ends && ends > 0, "{answered} {refused} {ends}");
+            // The smallest session has room for some data.
+            let tiny = with_room(s, &format!("tiny{number}"), 4096, MIN_CHANNEL_BYTES);
+            let (bytes, eof) = ask(&tiny, &file, 0).unwrap();
+            assert!(bytes > 64 && !eof, "{bytes}");
+        }
+    });
+}
+
+/// Without a session the bound is that of all answers.
+#[test]
+fn a_read_behind_others_that_fill_the_answer_of_minor_version_0_is_refused() {
+    each([0], |s| {
+        let big = s.c.file(&s.root, "big", &vec![5; 1 << 20]);
+        let read = |ops: Ops, count| ops.read(Stateid::ANONYMOUS, 0, count);
+        let (mut answered, mut refused) = (0, 0);
+        for fifth in (65_416..=65_440).step_by(4) {
+            let four = (0..4).fold(Ops::new().at(&big), |ops, _| read(ops, 1 << 20));
+            match s.c.run(read(read(four, fifth), 1024)).result() {
+                Ok(reply) => {
+                    assert!(!reply.get::<Read>().data.is_empty(), "{fifth}");
+                    answered += 1;
+                }
+                Err(status) => {
+                    assert_eq!(status, Status::Resource, "{fifth}");
+                    refused += 1;
+                }
+            }
+        }
+        assert!(answered > 0 && refused > 0, "{answered} {refused}");
     });
 }
 
