@@ -31,6 +31,9 @@ const QUIET: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Interval and number of checks for a zvol without a device.
 const PENDING: (Duration, u32) = (Duration::from_millis(500), 20);
+/// Shortest time between two lists of all datasets for display: while volumes come and go, each
+/// change would have one.
+const DISPLAY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Running thread; it ends when this is dropped, a moment later.
 pub(crate) struct DatasetWatcher {
@@ -110,6 +113,10 @@ struct Runner {
     trouble: Option<String>,
     /// Number of checks for zvols without devices so far.
     pending: u32,
+    /// Set if datasets may have changed since they were listed for display.
+    is_display_old: bool,
+    /// When they were listed last; none before the first time.
+    displayed: Option<Instant>,
     /// Watch of ZFS events; started when there are datasets to follow, or anything that is
     /// served lies in ZFS.
     watch: Option<Watch>,
@@ -136,6 +143,8 @@ impl Runner {
             looked_at: None,
             trouble: None,
             pending: 0,
+            is_display_old: true,
+            displayed: None,
             watch: None,
             watch_end: Arc::default(),
             asking: None,
@@ -145,7 +154,7 @@ impl Runner {
 
     fn run(mut self, happened: &Receiver<Heard>) {
         self.announcer.look_at_mounts();
-        self.follow.refresh(&self.gateway.shared.datasets);
+        self.refresh_display(Instant::now());
         self.begin_watch();
         let mut next_look = Instant::now() + LOOK;
         let mut next_scan = Instant::now() + self.rescan();
@@ -168,6 +177,7 @@ impl Runner {
                 next_look = now + LOOK;
                 self.begin_watch();
                 self.ask_late_pools(now);
+                self.refresh_display(now);
                 for (_, store) in self.gateway.followed() {
                     store.look();
                 }
@@ -264,9 +274,24 @@ impl Runner {
         Some(Wanted::again(wanted, heard.since(&self.follow.searches)))
     }
 
+    /// Lists all datasets for display if they may have changed, but not all the time.
+    fn refresh_display(&mut self, now: Instant) {
+        let is_due = self.displayed.is_none_or(|last| now >= last + DISPLAY_PAUSE);
+        if self.is_display_old && is_due {
+            self.is_display_old = false;
+            self.follow.refresh(&self.gateway.shared.datasets);
+            self.displayed = Some(Instant::now());
+        }
+    }
+
     /// Returns whether a change may affect what is served.
     fn matters(&mut self, change: &Change) -> bool {
         let matters = match change {
+            // The volumes of the API get their sizes so.
+            Change::Event(event) if event.is_about_size() => {
+                self.is_display_old = true;
+                false
+            }
             Change::Event(event) => {
                 let concerns = event.concerns_datasets();
                 // Mounts have other names then, and nothing else tells of it.
@@ -309,7 +334,8 @@ impl Runner {
         }
         self.trouble = trouble;
         self.looked_at = None;
-        self.follow.refresh(&self.gateway.shared.datasets);
+        self.is_display_old = true;
+        self.refresh_display(Instant::now());
     }
 }
 

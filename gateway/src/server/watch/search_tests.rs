@@ -224,6 +224,33 @@ fn a_search_covers_what_was_reported_before_but_not_what_takes_effect_later() {
     }
 }
 
+/// A cluster that grows many volumes at once would have one search after the other.
+#[test]
+fn a_size_is_shown_and_begins_no_search() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rig = Rig::new(dir.path());
+    rig.runner.is_display_old = false;
+    rig.changes.send(event("set", "refquota=1073741824"));
+    assert!(rig.hear().is_none() && rig.runner.is_display_old);
+    rig.changes.send(event("set", "readonly=1"));
+    assert!(rig.hear().is_some());
+}
+
+/// Each list is of all datasets of all pools.
+#[test]
+fn datasets_are_listed_for_display_with_pauses_while_they_go_on_changing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rig = Rig::new(dir.path());
+    rig.runner.refresh_display(Instant::now());
+    assert!(!rig.runner.is_display_old);
+    let listed = rig.runner.displayed.unwrap();
+    rig.runner.is_display_old = true;
+    rig.runner.refresh_display(listed);
+    assert!(rig.runner.is_display_old, "they were listed a moment ago");
+    rig.runner.refresh_display(listed + DISPLAY_PAUSE);
+    assert!(!rig.runner.is_display_old && rig.runner.displayed.unwrap() >= listed);
+}
+
 #[test]
 fn a_mount_that_came_after_a_search_is_searched_for() {
     let dir = tempfile::tempdir().unwrap();

@@ -178,7 +178,7 @@ fn destroy(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
     }
     // Its pool may have been exported meanwhile, and comes back with it.
     match look(tool, dataset)? {
-        Found::Nothing => Ok(()),
+        Found::Nothing(_) => Ok(()),
         _ => {
             let next = "send the same request again";
             Err(VolumeError::new(Fault::Storage, failed.to_string(), next))

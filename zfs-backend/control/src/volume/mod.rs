@@ -39,7 +39,10 @@ pub use limits::{
 };
 pub use origin::Origin;
 pub use properties::{RateLimits, check_properties};
-pub use record::{Found, VolumeRecord, VolumeSpace, away, capacity, list, look, read, read_all};
+pub use record::{
+    Found, VolumeRecord, VolumeSpace, away, capacity, list, list_with_datasets, look, read,
+    read_all,
+};
 pub use rollback::roll_back;
 pub use snapshot::{
     Taken, VolumeSnapshot, delete_snapshot, group_snapshot, snapshots, snapshots_of,
