@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use zgate_api::{ApiError, ChangeVolume, CreateVolume, ErrorCode, Source, Volume};
 use zgate_control::volume::{
-    self, Change, Fault, Found, NewVolume, Origin, RateLimits, VolumeError, VolumeKind,
+    self, Change, Fault, Found, NewVolume, Origin, Promotion, RateLimits, VolumeError, VolumeKind,
     VolumeRecord,
 };
 use zgate_control::{DatasetName, DatasetPattern, SnapshotName, Tool};
@@ -153,10 +153,8 @@ impl VolumeService {
             return Err(ApiError::new(ErrorCode::Invalid, message, next));
         }
         self.destroy_unconfirmed(&parent);
-        let _one = match &asked.source {
-            None => self.locks.lock_volume(&dataset)?,
-            Some(_) => self.locks.lock(&dataset.pool())?,
-        };
+        let origin = asked.source.as_ref().and_then(dataset_of);
+        let _one = self.locks.lock_clone(&dataset, origin.as_ref())?;
         if let Some(until) = unconfirmed_until {
             self.is_due_at(&parent, until);
         }
@@ -258,10 +256,12 @@ impl VolumeService {
         let lock = self.locks.lock_volume(&dataset)?;
         let Some(volume) = self.owned(&dataset, owner)? else { return Ok(()) };
         self.refuse_if_used(&parent, &volume)?;
+        let mut promotion = Promotion::Allowed;
         if volume.grants.is_empty() {
-            if self.destroy(volume.clone(), owner, false)? {
+            if self.destroy(volume.clone(), owner, Promotion::Excluded)? {
                 return Ok(());
             }
+            promotion = Promotion::Needed;
             drop(lock);
         } else {
             volume::refuse_if_snapshots(self.tool(), &volume).map_err(error)?;
@@ -275,13 +275,13 @@ impl VolumeService {
         let _alone = self.locks.lock(&dataset.pool())?;
         // It may be another volume by now.
         match self.owned(&dataset, owner)? {
-            Some(now) if now.guid == volume.guid => self.destroy(now, owner, true).map(drop),
+            Some(now) if now.guid == volume.guid => self.destroy(now, owner, promotion).map(drop),
             _ => Ok(()),
         }
     }
 
     /// Destroys a volume that is not served. False: its clones would have to be promoted first.
-    fn destroy(&self, volume: VolumeRecord, owner: &str, may_promote: bool) -> Answer<bool> {
+    fn destroy(&self, volume: VolumeRecord, owner: &str, promotion: Promotion) -> Answer<bool> {
         // Files and devices of ended requests are closed a moment later.
         let deadline = Instant::now() + BUSY_PATIENCE;
         let (mut now, mut pause) = (volume, BUSY_PAUSE);
@@ -289,7 +289,7 @@ impl VolumeService {
             if now.kind == VolumeKind::Filesystem {
                 self.serving.release();
             }
-            let busy = match volume::delete(self.tool(), &now, may_promote) {
+            let busy = match volume::delete(self.tool(), &now, promotion) {
                 Err(busy) if busy.fault == Fault::InUse && busy.message.contains("busy") => busy,
                 outcome => return outcome.map_err(error),
             };
@@ -323,6 +323,12 @@ impl VolumeService {
         let next = "let them log out or close their files, or withdraw their access";
         Err(ApiError::new(ErrorCode::InUse, message, next))
     }
+}
+
+/// Returns the dataset that a source is, or is a snapshot of; none if it has no such name.
+fn dataset_of(source: &Source) -> Option<DatasetName> {
+    let (Source::Volume(text) | Source::Snapshot(text) | Source::Dataset(text)) = source;
+    text.split('@').next()?.parse().ok()
 }
 
 fn outside(name: &DatasetName) -> ApiError {

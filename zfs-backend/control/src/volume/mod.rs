@@ -29,7 +29,7 @@ mod tests;
 pub use change::{Change, change};
 pub use confirm::{confirm, destroy_unconfirmed};
 pub use create::{Made, NewVolume, create};
-pub use delete::{delete, refuse_if_snapshots};
+pub use delete::{Promotion, delete, refuse_if_snapshots};
 pub use fault::{Fault, VolumeError};
 pub use grant::{Grant, grant, withdraw};
 pub use kind::{VolumeKind, check_name};
@@ -45,7 +45,8 @@ pub use record::{
 };
 pub use rollback::roll_back;
 pub use snapshot::{
-    Taken, VolumeSnapshot, delete_snapshot, group_snapshot, snapshots, snapshots_of,
+    Taken, VolumeSnapshot, delete_snapshot, group_snapshot, snapshots, snapshots_named,
+    snapshots_of,
 };
 
 /// User properties of volumes and snapshots that only requests read: they decide neither what is

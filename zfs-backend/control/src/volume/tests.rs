@@ -57,7 +57,7 @@ fn snapshot(
 
 /// Deletes a volume as one that has its pool alone.
 fn delete(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
-    super::delete(tool, volume, true).map(|is_done| assert!(is_done))
+    super::delete(tool, volume, Promotion::Allowed).map(|is_done| assert!(is_done))
 }
 
 fn the(model: &Model, name: &str) -> VolumeRecord {

@@ -56,6 +56,12 @@ fn snapshot(service: &VolumeService, _: zgate_api::VolumeKind) {
     service.snapshot(&id("v"), "s", "csi").unwrap();
 }
 
+/// Returns the number of snapshots with a name.
+fn named(service: &VolumeService, name: &str) -> usize {
+    let page = Page { name: Some(name.to_owned()), ..Page::default() };
+    service.list_snapshots(&page).unwrap().items.len()
+}
+
 fn delete_snapshot(service: &VolumeService, _: zgate_api::VolumeKind) {
     service.delete_snapshot(&id("v"), "s", "csi").unwrap();
 }
@@ -79,6 +85,10 @@ const REQUESTS: &[(&str, [usize; 2], Request)] = &[
     ("the same space again", [1, 1], grow),
     ("a snapshot", [3, 3], snapshot),
     ("the same snapshot again", [3, 3], snapshot),
+    ("look for its name", [2, 2], |service, _| assert_eq!(named(service, "s"), 1)),
+    ("look for a name that no snapshot has", [1, 1], |service, _| {
+        assert_eq!(named(service, "t"), 0);
+    }),
     ("a clone of it", [4, 4], |service, kind| clone(service, kind, "c", 2 * GIB)),
     ("the same clone again", [1, 1], |service, kind| clone(service, kind, "c", 2 * GIB)),
     ("a larger clone", [4, 7], |service, kind| clone(service, kind, "larger", 3 * GIB)),
@@ -89,7 +99,7 @@ const REQUESTS: &[(&str, [usize; 2], Request)] = &[
     ("end the access", [2, 2], withdraw),
     ("end it again", [2, 2], withdraw),
     ("delete a clone", [2, 2], |service, _| delete(service, "larger")),
-    ("delete the volume, which has a clone", [13, 10], |service, _| delete(service, "v")),
+    ("delete the volume, which has a clone", [11, 9], |service, _| delete(service, "v")),
     ("delete it again", [1, 1], |service, _| delete(service, "v")),
     ("end access to what is gone", [1, 1], withdraw),
     ("show what is gone", [1, 1], |service, _| drop(service.get(&id("v")).unwrap_err())),
