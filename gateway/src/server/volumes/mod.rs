@@ -251,10 +251,30 @@ impl VolumeService {
 
     /// Deletes a volume that is not in use; nothing if there is none.
     pub(crate) fn delete(&self, id: &str, owner: &str) -> Answer<()> {
+        self.delete_if(id, owner, |_| Ok(()))
+    }
+
+    /// Deletes a volume to which no node has access; nothing if there is none.
+    pub(crate) fn delete_detached(&self, id: &str, owner: &str) -> Answer<()> {
+        self.delete_if(id, owner, |volume| {
+            let Some(grant) = volume.grants.first() else { return Ok(()) };
+            let (id, count, node) = (&volume.dataset, volume.grants.len(), &grant.node);
+            let message = format!("{count} nodes have access to volume {id}, such as {node}");
+            Err(ApiError::new(ErrorCode::InUse, message, "withdraw their access first"))
+        })
+    }
+
+    fn delete_if(
+        &self,
+        id: &str,
+        owner: &str,
+        check: fn(&VolumeRecord) -> Answer<()>,
+    ) -> Answer<()> {
         let (dataset, parent) = self.parent_of(id)?;
         self.destroy_unconfirmed(&parent);
         let lock = self.locks.lock_volume(&dataset)?;
         let Some(volume) = self.owned(&dataset, owner)? else { return Ok(()) };
+        check(&volume)?;
         self.refuse_if_used(&parent, &volume)?;
         let mut promotion = Promotion::Allowed;
         if volume.grants.is_empty() {
@@ -273,9 +293,12 @@ impl VolumeService {
         }
         // Clones of its snapshots are promoted.
         let _alone = self.locks.lock(&dataset.pool())?;
-        // It may be another volume by now.
+        // It may be another volume by now, or others may have access.
         match self.owned(&dataset, owner)? {
-            Some(now) if now.guid == volume.guid => self.destroy(now, owner, promotion).map(drop),
+            Some(now) if now.guid == volume.guid => {
+                check(&now)?;
+                self.destroy(now, owner, promotion).map(drop)
+            }
             _ => Ok(()),
         }
     }

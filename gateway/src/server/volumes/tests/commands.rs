@@ -3,6 +3,7 @@
 //! at once sends hundreds of requests: with more commands, the processors do nothing else.
 
 use super::*;
+use zgate_api::{SoleAccess, WithdrawAccess};
 use zgate_control::ToolError;
 
 /// The model, and the commands of the service so far; what is served asks the model itself.
@@ -70,6 +71,18 @@ fn withdraw(service: &VolumeService, _: zgate_api::VolumeKind) {
     service.withdraw(&id("v"), "n1", "csi").unwrap();
 }
 
+fn grant_sole(service: &VolumeService, kind: zgate_api::VolumeKind) {
+    let sole = Some(SoleAccess { kind: Some(kind) });
+    service.grant(&id("v"), "n1", &GrantAccess { sole, ..node(1) }).unwrap();
+}
+
+/// Ends the access of a node that may have it under two names.
+fn withdraw_names(service: &VolumeService, _: zgate_api::VolumeKind) {
+    let nodes = Some(["n0", "n1"].map(str::to_owned).into());
+    let asked = WithdrawAccess { owner: "csi".to_owned(), nodes };
+    service.withdraw_from(&id("v"), &asked).unwrap();
+}
+
 fn delete(service: &VolumeService, name: &str) {
     service.delete(&id(name), "csi").unwrap();
 }
@@ -98,6 +111,8 @@ const REQUESTS: &[(&str, [usize; 2], Request)] = &[
     ("delete it", [2, 2], delete_snapshot),
     ("end the access", [2, 2], withdraw),
     ("end it again", [2, 2], withdraw),
+    ("access if no other node has any", [2, 2], grant_sole),
+    ("end it under one of two names", [2, 2], withdraw_names),
     ("delete a clone", [2, 2], |service, _| delete(service, "larger")),
     ("delete the volume, which has a clone", [11, 9], |service, _| delete(service, "v")),
     ("delete it again", [1, 1], |service, _| delete(service, "v")),
@@ -109,6 +124,10 @@ const REQUESTS: &[(&str, [usize; 2], Request)] = &[
     }),
     ("confirm it", [2, 2], |service, _| drop(service.confirm(&id("v"), "csi").unwrap())),
     ("delete a volume", [2, 2], |service, _| delete(service, "v")),
+    ("a volume once more", [3, 3], create),
+    ("delete it if no node has access", [2, 2], |service, _| {
+        service.delete_detached(&id("v"), "csi").unwrap();
+    }),
 ];
 
 #[test]
