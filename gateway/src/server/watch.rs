@@ -25,10 +25,10 @@ pub(crate) use self::requested::ReplacementRequests;
 
 /// Interval at which stores are checked for idleness.
 const LOOK: Duration = Duration::from_secs(1);
-/// Time within which further changes are handled together with the first.
-const QUIET: Duration = Duration::from_millis(200);
-/// Longest time for which a change waits for others.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time within which further changes are handled together with the first, as a rule and at most.
+const QUIET: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
+/// Longest time for which a change waits for others, as a rule and at most.
+const PATIENCE: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(8)];
 /// Interval and number of checks for a zvol without a device.
 const PENDING: (Duration, u32) = (Duration::from_millis(500), 20);
 /// Shortest time between two lists of all datasets for display: while volumes come and go, each
@@ -162,8 +162,9 @@ impl Runner {
         let is_pending = self.follow.state().pending;
         let mut wanted: Option<Wanted> = is_pending.then(|| Wanted::again(None, None));
         loop {
-            let now = Instant::now();
-            let due = wanted.as_ref().map_or(next_look, |wanted| wanted.due().min(next_look));
+            let (now, pauses) = (Instant::now(), Pauses::beside(self.follow.searches.took()));
+            let search = wanted.as_ref().map(|wanted| wanted.due(pauses));
+            let due = search.map_or(next_look, |search| search.min(next_look));
             match happened.recv_timeout(due.saturating_duration_since(now)) {
                 Ok(heard) => wanted = self.hear(&heard, wanted),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -186,7 +187,7 @@ impl Runner {
                     wanted.get_or_insert_with(|| Wanted::again(None, None)).since = None;
                 }
             }
-            if let Some(due) = wanted.take_if(|wanted| wanted.due() <= now) {
+            if let Some(due) = wanted.take_if(|wanted| wanted.due(pauses) <= now) {
                 next_scan = Instant::now() + self.rescan();
                 self.scan(due.since);
                 if self.pending > 0 {
@@ -362,8 +363,28 @@ impl Wanted {
         }
     }
 
-    fn due(&self) -> Instant {
-        (self.last + QUIET).min(self.first + PATIENCE)
+    fn due(&self, pauses: Pauses) -> Instant {
+        (self.last + pauses.quiet).min(self.first + pauses.patience)
+    }
+}
+
+/// Time for which a change waits for others: see [`QUIET`] and [`PATIENCE`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pauses {
+    quiet: Duration,
+    patience: Duration,
+}
+
+impl Pauses {
+    /// Returns the pauses beside searches that take so long. While changes go on, the thread that
+    /// follows them does not search all the time; and one that a request has made is in effect
+    /// with the request's own search, which comes a moment later.
+    fn beside(search: Duration) -> Self {
+        let (quiet, patience) = (search, search.saturating_mul(4));
+        Self {
+            quiet: quiet.clamp(QUIET[0], QUIET[1]),
+            patience: patience.clamp(PATIENCE[0], PATIENCE[1]),
+        }
     }
 }
 

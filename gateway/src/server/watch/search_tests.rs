@@ -224,6 +224,24 @@ fn a_search_covers_what_was_reported_before_but_not_what_takes_effect_later() {
     }
 }
 
+/// Where a search takes a second, the thread that follows datasets would do nothing else.
+#[test]
+fn a_change_waits_for_others_as_long_as_a_search_takes() {
+    let milliseconds = Duration::from_millis;
+    for (search, quiet, patience) in
+        [(0, 200, 2_000), (30, 200, 2_000), (600, 600, 2_400), (30_000, 1_000, 8_000)]
+    {
+        let pauses = Pauses::beside(milliseconds(search));
+        let (quiet, patience) = (milliseconds(quiet), milliseconds(patience));
+        assert_eq!(pauses, Pauses { quiet, patience });
+        let first = Instant::now();
+        for (last, due) in [(Duration::ZERO, quiet), (patience, patience)] {
+            let wanted = Wanted { first, last: first + last, since: None };
+            assert_eq!(wanted.due(pauses), first + due);
+        }
+    }
+}
+
 /// A cluster that grows many volumes at once would have one search after the other.
 #[test]
 fn a_size_is_shown_and_begins_no_search() {
