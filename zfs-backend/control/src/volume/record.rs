@@ -336,9 +336,7 @@ pub fn look(tool: &dyn Tool, dataset: &DatasetName) -> Result<Found, VolumeError
         complained(error, dataset, parent.as_ref())?;
         return Ok(Found::Nothing(space));
     }
-    let Some(properties) = found.remove(dataset.as_str()) else {
-        return Ok(Found::Nothing(space));
-    };
+    let Some(properties) = found.remove(dataset.as_str()) else { return Ok(Found::Nothing(space)) };
     Ok(match record(dataset.as_str(), &properties) {
         Some(record) => Found::Volume(Box::new(record)),
         None => Found::Unmarked(properties),
