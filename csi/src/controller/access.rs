@@ -112,7 +112,7 @@ impl Controller {
     /// Ends a node's access, without a node that of all, without a look at the volume before.
     /// False: the id of the node does not tell its names, or the gateway has to be asked otherwise.
     async fn withdraw(&self, id: &VolumeId, node_id: &str) -> Result<bool, Status> {
-        let nodes = match node_id.parse::<Node>() {
+        let nodes: Option<Vec<String>> = match node_id.parse::<Node>() {
             Ok(node) => Some([false, true].map(|read_only| node.access_name(read_only)).into()),
             Err(()) if node_id.is_empty() => None,
             Err(()) => return Ok(false),

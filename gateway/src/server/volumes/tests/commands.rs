@@ -78,7 +78,7 @@ fn grant_sole(service: &VolumeService, kind: zgate_api::VolumeKind) {
 
 /// Ends the access of a node that may have it under two names.
 fn withdraw_names(service: &VolumeService, _: zgate_api::VolumeKind) {
-    let nodes = Some(["n0", "n1"].map(str::to_owned).into());
+    let nodes: Option<Vec<String>> = Some(["n0", "n1"].map(str::to_owned).into());
     let asked = WithdrawAccess { owner: "csi".to_owned(), nodes };
     service.withdraw_from(&id("v"), &asked).unwrap();
 }
