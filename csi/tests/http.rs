@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
-use zgate_api::{ErrorCode, GrantAccess};
+use zgate_api::{ErrorCode, GrantAccess, WithdrawAccess};
 use zgate_csi::gateway::http::HttpGateway;
 use zgate_csi::gateway::{Gateway, Of, Page};
 use zgate_csi::settings::Settings;
@@ -153,6 +153,7 @@ async fn requests_carry_token_path_and_body() {
         addresses: vec!["10.0.0.1".parse().unwrap()],
         initiator: None,
         read_only: true,
+        sole: None,
     };
     let error = gateway.grant("t/k/a", "n_w", &grant).await.unwrap_err();
     assert_eq!((error.code, error.to_string().as_str()), (ErrorCode::InUse, "m; n"));
@@ -166,6 +167,27 @@ async fn requests_carry_token_path_and_body() {
     assert_eq!(asked, [list, of_parent.as_str(), of_volume.as_str(), named.as_str()]);
     assert_eq!(seen[5][..3], ["PUT", "/api/v1/volumes/t%2Fk%2Fa/access/n_w", "Bearer secret"]);
     assert_eq!(serde_json::from_str::<GrantAccess>(&seen[5][3]).unwrap(), grant);
+}
+
+#[tokio::test]
+async fn what_is_refused_while_nodes_have_access_is_a_request_of_its_own() {
+    let fixture = fixture().await;
+    let gateway = fixture.gateway(TOKEN);
+    let asked = WithdrawAccess { owner: "c".to_owned(), nodes: Some(vec!["n_w".to_owned()]) };
+    for error in [
+        gateway.delete_detached("t/k/a", "c").await.unwrap_err(),
+        gateway.withdraw("t/k/a", &asked).await.unwrap_err(),
+    ] {
+        assert_eq!(error.code, ErrorCode::InUse, "{error}");
+    }
+    let seen = fixture.take();
+    assert_eq!(seen[0][..3], ["POST", "/api/v1/volumes/t%2Fk%2Fa/delete", "Bearer secret"]);
+    assert_eq!(seen[0][3], r#"{"owner":"c"}"#);
+    assert_eq!(seen[1][..2], ["POST", "/api/v1/volumes/t%2Fk%2Fa/withdraw"]);
+    assert_eq!(seen[1][3], r#"{"owner":"c","nodes":["n_w"]}"#);
+    // What does not come from a gateway says nothing about it, nor that it is an older one.
+    let error = gateway.delete_detached("t/k/elsewhere", "c").await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::Storage, "{error}");
 }
 
 /// A wrong `url`, or a proxy: what answers there knows nothing of volumes.

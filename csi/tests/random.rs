@@ -118,10 +118,13 @@ impl Model {
     async fn send(&self, driver: &Controller, call: &Call) -> Result<Answer, Status> {
         match call {
             Call::Create { name, size, source } => {
+                // Every other one has one place; the others are looked for at both.
+                let parent = (name % 2 == 0).then(|| ("parent".to_owned(), PARENTS[1].to_owned()));
                 let request = CreateVolumeRequest {
                     name: format!("pvc-{name}"),
                     capacity_range: Some(CapacityRange { required_bytes: *size, limit_bytes: 0 }),
                     volume_capabilities: vec![capability()],
+                    parameters: parent.into_iter().collect(),
                     volume_content_source: source
                         .clone()
                         .map(|one| VolumeContentSource { r#type: Some(one) }),

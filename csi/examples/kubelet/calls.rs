@@ -15,6 +15,8 @@ use zgate_csi::proto::volume_capability::{AccessMode, AccessType, BlockVolume, M
 use zgate_csi::proto::*;
 
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
+/// Conditions of volumes, by their ids.
+pub(crate) type Conditions = HashMap<String, VolumeCondition>;
 
 /// Pause before a call is repeated.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -289,13 +291,32 @@ impl Calls {
         Ok(())
     }
 
-    /// Fails unless the controller and the node call the volume healthy.
-    pub(crate) async fn healthy(&mut self) -> Result<(), Failure> {
+    /// Returns the conditions of all volumes, as a sidecar reads them: by one list. Fails if that
+    /// of this volume is another one when it is asked for by itself.
+    pub(crate) async fn conditions(&mut self) -> Result<Conditions, Failure> {
+        let request = ListVolumesRequest::default();
+        let list = self.call(request, |mut controller, _, request| async move {
+            controller.list_volumes(request).await
+        });
+        let of_entry = |entry: list_volumes_response::Entry| {
+            Some((entry.volume?.volume_id, entry.status?.volume_condition?))
+        };
+        let found: Conditions = list.await?.entries.into_iter().filter_map(of_entry).collect();
         let request = ControllerGetVolumeRequest { volume_id: self.id() };
-        let found = self.call(request, |mut controller, _, request| async move {
+        let own = self.call(request, |mut controller, _, request| async move {
             controller.controller_get_volume(request).await
         });
-        let condition = found.await?.status.and_then(|status| status.volume_condition);
+        let own = own.await?.status.and_then(|status| status.volume_condition);
+        if own.as_ref() != found.get(&self.id()) {
+            return Err(format!("{}: another condition in a list than {own:?}", self.name).into());
+        }
+        Ok(found)
+    }
+
+    /// Fails unless the controller, which has listed these conditions, and the node call the
+    /// volume healthy.
+    pub(crate) async fn healthy(&mut self, listed: &Conditions) -> Result<(), Failure> {
+        let condition = listed.get(&self.id()).cloned();
         let request = NodeGetVolumeStatsRequest {
             volume_id: self.id(),
             volume_path: self.path("target"),

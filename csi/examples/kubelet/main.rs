@@ -8,7 +8,7 @@
 
 mod calls;
 
-use calls::{Calls, Failure};
+use calls::{Calls, Conditions, Failure};
 use clap::{Parser, ValueEnum};
 use hyper_util::rt::TokioIo;
 use std::path::PathBuf;
@@ -107,9 +107,13 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-async fn one(work: Work, bytes: i64, mut calls: Calls) -> Result<(Duration, u32), Failure> {
-    let begun = Instant::now();
-    match work {
+async fn one(
+    asked: Arc<Arguments>,
+    mut calls: Calls,
+    listed: Arc<Conditions>,
+) -> Result<(Duration, u32), Failure> {
+    let (begun, bytes) = (Instant::now(), asked.bytes);
+    match asked.work {
         Work::Up => calls.up().await?,
         Work::Expand => calls.expand(bytes).await?,
         Work::Modify => calls.modify().await?,
@@ -117,7 +121,7 @@ async fn one(work: Work, bytes: i64, mut calls: Calls) -> Result<(Duration, u32)
         Work::DownNode => return Ok((calls.down_node().await?, calls.repeated)),
         Work::Delete => calls.delete().await?,
         Work::DeleteSnapshot => calls.delete_snapshot().await?,
-        Work::Healthy => calls.healthy().await?,
+        Work::Healthy => calls.healthy(&listed).await?,
     }
     Ok((begun.elapsed(), calls.repeated))
 }
@@ -136,6 +140,11 @@ async fn main() -> Result<(), Failure> {
         Access::Rwx => Mode::MultiNodeMultiWriter,
         Access::Rox => Mode::MultiNodeReaderOnly,
     };
+    let listed = match asked.work {
+        Work::Healthy => Calls::new(channel.clone(), mode, &asked, 0).conditions().await?,
+        _ => Conditions::new(),
+    };
+    let listed = Arc::new(listed);
     let mut left = (0..asked.count).step_by(asked.every.max(1) as usize);
     let mut running = JoinSet::new();
     let (mut longest, mut repeated) = (Duration::ZERO, 0);
@@ -144,7 +153,7 @@ async fn main() -> Result<(), Failure> {
             && let Some(number) = left.next()
         {
             let calls = Calls::new(channel.clone(), mode, &asked, number);
-            running.spawn(one(asked.work, asked.bytes, calls));
+            running.spawn(one(Arc::clone(&asked), calls, Arc::clone(&listed)));
         }
         let Some(ended) = running.join_next().await else { break };
         let (took, again) = ended??;

@@ -146,6 +146,7 @@ async fn a_detachment_by_an_id_that_does_not_parse_ends_the_access_of_the_name()
         addresses: vec!["10.0.0.1".parse().unwrap()],
         initiator: None,
         read_only: false,
+        sole: None,
     };
     for node in [alike, NODE] {
         attached(&driver, &id, node, Mode::MultiNodeMultiWriter).await.unwrap();
@@ -328,8 +329,11 @@ async fn a_volume_that_may_be_in_the_making_is_asked_for_at_the_same_place() {
     assert_eq!(driver.create(&last).await.unwrap().volume_id, "x:tank/k8s/c");
 }
 
-/// The first request is refused, the second.
-const REFUSALS: [&[Fault]; 2] = [&[Fault::NotAdmitted], &[Fault::None, Fault::NotAdmitted]];
+/// The request for a volume is refused, then the look at it, or another request.
+const REFUSALS: [&[Fault]; 2] = [
+    &[Fault::NotAdmitted, Fault::NotAdmitted],
+    &[Fault::NotAdmitted, Fault::None, Fault::NotAdmitted],
+];
 /// The search for a name is refused, for all snapshots and for those of the parent; the rest.
 const REFUSED_SEARCHES: [&[Fault]; 3] = [
     &[Fault::NotAdmitted, Fault::NotAdmitted],
@@ -343,7 +347,7 @@ async fn no_error_is_final_while_an_earlier_request_may_have_made_something() {
     let gateway = Arc::new(ModelGateway::new(&["tank/k8s"]));
     let driver = driver(&gateway, "c", "g");
     // A clone is made, and then there is no room for its size.
-    faulty(&gateway, &[Fault::None, Fault::NoRoomAtLast]);
+    faulty(&gateway, &[Fault::NoRoomAtLast]);
     let full = driver.create(&asked("a", "nfs")).await.unwrap_err();
     assert_eq!(full.code(), Code::Unavailable);
     assert_eq!(gateway.volume_ids(), ["tank/k8s/a"]);

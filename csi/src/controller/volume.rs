@@ -194,6 +194,9 @@ impl Controller {
         asked: &Asked,
         places: &[Place<'a>],
     ) -> Result<(Place<'a>, Volume), Status> {
+        if let Some(made) = self.make_at_once(asked, places).await? {
+            return Ok(made);
+        }
         let existing = self.existing(&asked.name, places).await?;
         if let Some(found) = existing.volume {
             self.chosen.forget(&asked.name);
@@ -209,6 +212,30 @@ impl Controller {
             None => roomiest(places, size).await?,
         };
         Ok((place, self.make_first(asked, place, size).await?))
+    }
+
+    /// Has a volume made that has one place: the gateway finds it there if an answer was lost.
+    /// None: it did neither, or it has to be looked at before.
+    async fn make_at_once<'a>(
+        &self,
+        asked: &Asked,
+        places: &[Place<'a>],
+    ) -> Result<Option<(Place<'a>, Volume)>, Status> {
+        // Nobody knows the least size yet.
+        let has_unknown_size = asked.origin.is_some() && asked.range.required_bytes == 0;
+        let (&[place], false, Ok(size)) = (places, has_unknown_size, asked.size_bytes(0)) else {
+            return Ok(None);
+        };
+        match self.make_first(asked, place, size).await {
+            Ok(volume) => Ok(Some((place, volume))),
+            // Known by now: it may be made, or there is no room for it.
+            Err(error) if matches!(error.code(), Code::Unavailable | Code::ResourceExhausted) => {
+                Err(error)
+            }
+            // There may be one of another size that will do, and other refusals are not final if
+            // it is there.
+            Err(_) => Ok(None),
+        }
     }
 
     /// Completes or takes over a volume that exists.
@@ -287,6 +314,11 @@ impl Controller {
         let Some(parsed) = VolumeId::parse(id) else { return Ok(()) };
         let site = self.site(&parsed.gateway)?;
         let _lock = self.locks.take(id)?;
+        match site.gateway.delete_detached(&parsed.dataset, &self.owner).await {
+            // Or the gateway is older than this request.
+            Err(refusal) if is_of_volume(&refusal) => {}
+            ended => return ended.map_err(of_gateway),
+        }
         let Some(volume) = self.find(&parsed).await? else { return Ok(()) };
         if let Some(node) = volume.access.first() {
             return Err(Status::failed_precondition(format!(

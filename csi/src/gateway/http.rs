@@ -22,7 +22,8 @@ use tokio_rustls::TlsConnector;
 use zgate_api::path;
 use zgate_api::{
     Access, ApiError, Capacity, ChangeVolume, CreateGroupSnapshot, CreateSnapshot, CreateVolume,
-    ErrorAnswer, ErrorCode, GrantAccess, GroupSnapshot, Snapshot, SnapshotPage, Volume, VolumePage,
+    DeleteVolume, ErrorAnswer, ErrorCode, GrantAccess, GroupSnapshot, LeftAccess, Snapshot,
+    SnapshotPage, Volume, VolumePage, WithdrawAccess,
 };
 
 /// A gateway that is reached by its settings.
@@ -142,15 +143,25 @@ impl HttpGateway {
         )
     }
 
+    /// Sends a request with a body; returns the answer's.
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&(impl Serialize + Sync)>,
+    ) -> Result<Bytes, ApiError> {
+        let body =
+            body.map(serde_json::to_vec).transpose().map_err(|error| self.ours(path, &error))?;
+        self.send(method, path, body).await
+    }
+
     async fn call<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
         body: Option<&(impl Serialize + Sync)>,
     ) -> Result<T, ApiError> {
-        let body =
-            body.map(serde_json::to_vec).transpose().map_err(|error| self.ours(path, &error))?;
-        let answer = self.send(method, path, body).await?;
+        let answer = self.ask(method, path, body).await?;
         serde_json::from_slice(&answer).map_err(|error| self.ours(path, &error))
     }
 
@@ -230,12 +241,21 @@ impl Gateway for HttpGateway {
         self.delete(&owned(&path::volume(id), owner)).await
     }
 
+    async fn delete_detached(&self, id: &str, owner: &str) -> Result<(), ApiError> {
+        let body = DeleteVolume { owner: owner.to_owned() };
+        self.ask(Method::POST, &path::deletion(id), Some(&body)).await.map(drop)
+    }
+
     async fn grant(&self, id: &str, node: &str, grant: &GrantAccess) -> Result<Access, ApiError> {
         self.call(Method::PUT, &path::access(id, node), Some(grant)).await
     }
 
     async fn revoke(&self, id: &str, node: &str, owner: &str) -> Result<(), ApiError> {
         self.delete(&owned(&path::access(id, node), owner)).await
+    }
+
+    async fn withdraw(&self, id: &str, asked: &WithdrawAccess) -> Result<LeftAccess, ApiError> {
+        self.call(Method::POST, &path::withdrawal(id), Some(asked)).await
     }
 
     async fn create_snapshot(

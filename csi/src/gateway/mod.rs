@@ -7,7 +7,7 @@ mod tls;
 use async_trait::async_trait;
 use zgate_api::{
     Access, ApiError, Capacity, ChangeVolume, CreateGroupSnapshot, CreateVolume, GrantAccess,
-    Snapshot, SnapshotPage, Volume, VolumePage,
+    LeftAccess, Snapshot, SnapshotPage, Volume, VolumePage, WithdrawAccess,
 };
 
 /// Part of a list that is asked for.
@@ -43,10 +43,17 @@ pub trait Gateway: Send + Sync {
     async fn change_volume(&self, id: &str, change: &ChangeVolume) -> Result<Volume, ApiError>;
     /// Deletes a volume; nothing if there is none.
     async fn delete_volume(&self, id: &str, owner: &str) -> Result<(), ApiError>;
+    /// Deletes a volume to which no node has access; nothing if there is none. A gateway that
+    /// does not know this request yet answers with [`zgate_api::ErrorCode::NotFound`].
+    async fn delete_detached(&self, id: &str, owner: &str) -> Result<(), ApiError>;
     /// Gives a node access to a volume.
     async fn grant(&self, id: &str, node: &str, grant: &GrantAccess) -> Result<Access, ApiError>;
     /// Ends a node's access; nothing if it has none.
     async fn revoke(&self, id: &str, node: &str, owner: &str) -> Result<(), ApiError>;
+    /// Ends the access of a node under each of its names, or that of all nodes; nothing if there
+    /// is no volume. A gateway that does not know this request yet answers with
+    /// [`zgate_api::ErrorCode::NotFound`].
+    async fn withdraw(&self, id: &str, asked: &WithdrawAccess) -> Result<LeftAccess, ApiError>;
     /// Takes a snapshot, or finds it.
     async fn create_snapshot(
         &self,

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use zgate_api::{
     Access, ApiError, Capacity, ChangeVolume, CreateGroupSnapshot, CreateVolume, ErrorCode,
-    GrantAccess, Portal, Reach, Snapshot, SnapshotPage, Source, Transport, Volume, VolumeKind,
-    VolumePage,
+    GrantAccess, LeftAccess, Portal, Reach, Snapshot, SnapshotPage, Source, Transport, Volume,
+    VolumeKind, VolumePage, WithdrawAccess,
 };
 
 /// Outcome of a request apart from its own.
@@ -63,6 +63,8 @@ struct State {
     takes_effect: bool,
     /// Lists cannot be selected by name.
     lacks_names: bool,
+    /// No request says how a volume is expected to be.
+    lacks_conditions: bool,
     seconds: i64,
 }
 
@@ -111,6 +113,11 @@ impl ModelGateway {
         self.lock().lacks_names = true;
     }
 
+    /// Makes it a gateway from before requests could say how a volume is expected to be.
+    pub fn take_conditions_away(&self) {
+        self.lock().lacks_conditions = true;
+    }
+
     /// Returns the ids of all volumes.
     pub fn volume_ids(&self) -> Vec<String> {
         self.lock().volumes.keys().cloned().collect()
@@ -149,6 +156,18 @@ impl ModelGateway {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses what is not known yet, and what is below no parent or one that is away.
+    fn check(&self, state: &State, id: &str) -> Result<(), ApiError> {
+        if state.lacks_conditions {
+            return Err(error(ErrorCode::NotFound, "there is no such path"));
+        }
+        let parent = parent_of(id);
+        if !self.parents.contains(parent) {
+            return Err(error(ErrorCode::Forbidden, "the parent is not configured"));
+        }
+        state.require(|away| away == parent)
     }
 
     async fn carry_out<T>(
@@ -214,6 +233,18 @@ impl State {
             return Err(error(ErrorCode::Forbidden, format!("volume {id} is another owner's")));
         }
         Ok(volume)
+    }
+
+    fn delete(&mut self, id: &str, owner: &str) -> Result<(), ApiError> {
+        if !self.volumes.contains_key(id) {
+            return Ok(());
+        }
+        self.owned(id, owner)?;
+        if self.snapshots.values().any(|snapshot| snapshot.volume == id) {
+            return Err(error(ErrorCode::InUse, format!("volume {id} has snapshots")));
+        }
+        self.volumes.remove(id);
+        Ok(())
     }
 
     /// Least size of a volume with this content.
@@ -309,6 +340,7 @@ impl Gateway for ModelGateway {
                 let same = volume.owner == request.owner
                     && volume.kind == request.kind
                     && volume.size_bytes == request.size_bytes
+                    && volume.read_only == request.read_only
                     && volume.source == request.source;
                 let exists = || error(ErrorCode::Exists, format!("volume {id} exists"));
                 return same.then(|| volume.clone()).ok_or_else(exists);
@@ -388,23 +420,33 @@ impl Gateway for ModelGateway {
     }
 
     async fn delete_volume(&self, id: &str, owner: &str) -> Result<(), ApiError> {
+        self.carry_out(|state| state.delete(id, owner)).await
+    }
+
+    async fn delete_detached(&self, id: &str, owner: &str) -> Result<(), ApiError> {
         self.carry_out(|state| {
-            if !state.volumes.contains_key(id) {
-                return Ok(());
+            self.check(state, id)?;
+            if state.volumes.contains_key(id) && !state.owned(id, owner)?.access.is_empty() {
+                return Err(error(ErrorCode::InUse, format!("nodes have access to {id}")));
             }
-            state.owned(id, owner)?;
-            if state.snapshots.values().any(|snapshot| snapshot.volume == id) {
-                return Err(error(ErrorCode::InUse, format!("volume {id} has snapshots")));
-            }
-            state.volumes.remove(id);
-            Ok(())
+            state.delete(id, owner)
         })
         .await
     }
 
     async fn grant(&self, id: &str, node: &str, grant: &GrantAccess) -> Result<Access, ApiError> {
         self.carry_out(|state| {
+            if grant.sole.is_some() && state.lacks_conditions {
+                return Err(error(ErrorCode::Invalid, "unknown field `sole`"));
+            }
             let volume = state.owned(id, &grant.owner)?;
+            if let Some(condition) = grant.sole
+                && (volume.access.iter().any(|other| other != node)
+                    || condition.kind.is_some_and(|kind| kind != volume.kind)
+                    || (volume.read_only && !grant.read_only))
+            {
+                return Err(error(ErrorCode::InUse, format!("{id} is not as expected")));
+            }
             if !volume.access.iter().any(|known| known == node) {
                 volume.access.push(node.to_owned());
                 volume.access.sort();
@@ -445,6 +487,21 @@ impl Gateway for ModelGateway {
                 state.put_in_effect(id);
             }
             Ok(())
+        })
+        .await
+    }
+
+    async fn withdraw(&self, id: &str, asked: &WithdrawAccess) -> Result<LeftAccess, ApiError> {
+        self.carry_out(|state| {
+            self.check(state, id)?;
+            if !state.volumes.contains_key(id) {
+                return Ok(LeftAccess::default());
+            }
+            let access = &mut state.owned(id, &asked.owner)?.access;
+            access.retain(|known| asked.nodes.as_ref().is_some_and(|all| !all.contains(known)));
+            let access = access.clone();
+            state.put_in_effect(id);
+            Ok(LeftAccess { access })
         })
         .await
     }

@@ -166,7 +166,7 @@ pub(super) async fn mount(
         return Ok(name);
     }
     let read_only = record.read_only;
-    let kind = prepared(node, (device, known), wanted, read_only).await?;
+    let (kind, is_new) = prepared(node, (device, known), wanted, read_only).await?;
     let mut options = if read_only { kind.read_only } else { kind.options }.to_owned();
     for flag in flags {
         options = options + "," + flag;
@@ -174,20 +174,21 @@ pub(super) async fn mount(
     let arguments = ["-t", kind.name, "-o", &options, device, text(&record.staging)?];
     let mounted = host.run("mount", &arguments, MOUNT_SECONDS).await;
     mounted.map_err(|error| ours("not mounted", &error))?;
-    if !read_only {
+    if !read_only && !is_new {
         // The volume may be larger than the snapshot that it was made from.
         grow(node, (device, known), kind, &record.staging).await?;
     }
     Ok(kind.name)
 }
 
-/// Makes a file system on a disk that has none, or checks the one that it has.
+/// Makes a file system on a disk that has none, or checks the one that it has. True: it is new,
+/// and has all of the disk.
 async fn prepared(
     node: &Node,
     (device, known): (&str, &DiskRecord),
     wanted: &'static Kind,
     read_only: bool,
-) -> Result<&'static Kind, Status> {
+) -> Result<(&'static Kind, bool), Status> {
     let host = &*node.host;
     match found(host, device).await?.as_deref() {
         None if read_only => {
@@ -197,7 +198,7 @@ async fn prepared(
             let arguments = [&wanted.make[1..], &[device]].concat();
             let made = node.formats.run(host, &known.target, wanted.make[0], &arguments).await;
             made.map_err(|error| ours("no file system made", &error))?;
-            Ok(wanted)
+            Ok((wanted, true))
         }
         Some(name) => {
             let other = |_| {
@@ -207,7 +208,7 @@ async fn prepared(
             if kind.name == "ext4" && !read_only {
                 check(node, (device, known)).await?;
             }
-            Ok(kind)
+            Ok((kind, false))
         }
     }
 }

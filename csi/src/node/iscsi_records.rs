@@ -7,8 +7,8 @@
 //!
 //! Commands that wait for a gateway have no turn. `--logout` and `-R` take sessions from sysfs,
 //! not from records (`iscsi_logout_portals`, usr/session_mgmt.c). `--login` reads records first,
-//! and has no lock while it waits (`login_portals`, usr/iscsiadm.c). Three commands that go
-//! through the same records have their turn before each login, so that few logins read at a time.
+//! and has no lock while it waits (`login_portals`, usr/iscsiadm.c). A command that goes through
+//! the same records has its turn before each login, so that few logins read at a time.
 
 use super::host::{Host, HostError};
 use crate::limits::{

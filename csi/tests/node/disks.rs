@@ -9,13 +9,25 @@ async fn a_login_is_tried_again_and_a_disk_is_formatted_once() {
     let mut fixture = Fixture::new();
     fixture.tell(|machine| machine.refused_logins = 2);
     fixture.stage("iscsi").await.unwrap();
-    // A record, its three settings and three logins, all by iSER.
-    assert_eq!((fixture.count("--login"), fixture.count("-I iser")), (3, 7));
+    // A record, its settings and three logins, all by iSER.
+    assert_eq!((fixture.count("--login"), fixture.count("-I iser")), (3, 5));
     fixture.unstage().await.unwrap();
     assert!(!fixture.machine.has_session(""));
     fixture.restart();
     fixture.stage("iscsi").await.unwrap();
     assert_eq!((fixture.count("mkfs.ext4"), fixture.count("e2fsck")), (1, 1));
+}
+
+/// Each is a process that goes through the records of all targets while others wait for their
+/// turn.
+#[tokio::test(start_paused = true)]
+async fn all_settings_of_a_record_are_made_by_one_command() {
+    let fixture = Fixture::new();
+    fixture.stage("iscsi").await.unwrap();
+    let settings = "-o update -n node.startup -v manual -n node.conn[0].startup -v manual \
+                    -n node.session.timeo.replacement_timeout -v 120";
+    assert_eq!((fixture.count("-o update"), fixture.count(settings)), (1, 1));
+    assert_eq!(fixture.count("iscsiadm"), 3, "a record, its settings, a login");
 }
 
 #[tokio::test(start_paused = true)]

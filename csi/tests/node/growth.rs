@@ -21,6 +21,7 @@ impl Fixture {
 #[tokio::test(start_paused = true)]
 async fn a_file_system_grows_by_the_device_that_it_is_mounted_from() {
     let fixture = Fixture::new();
+    fixture.tell(|machine| machine.formatted = true);
     fixture.stage("iscsi").await.unwrap();
     fixture.publish("target", false).await.unwrap();
     assert_eq!(fixture.count("resize2fs"), 1, "by the stage");
@@ -31,6 +32,18 @@ async fn a_file_system_grows_by_the_device_that_it_is_mounted_from() {
     fixture.tell(|machine| machine.mounts[0].0 = "/dev/gone".to_owned());
     assert_eq!(fixture.expand("target").await.unwrap_err().code(), Code::Unavailable);
     assert_eq!(fixture.count("resize2fs"), 2);
+}
+
+/// It has all of its disk.
+#[tokio::test(start_paused = true)]
+async fn a_file_system_that_was_just_made_is_not_grown() {
+    let fixture = Fixture::new();
+    fixture.stage("iscsi").await.unwrap();
+    assert_eq!((fixture.count("mkfs.ext4"), fixture.count("resize2fs")), (1, 0));
+    fixture.unstage().await.unwrap();
+    // Of one that is found nobody knows.
+    fixture.stage("iscsi").await.unwrap();
+    assert_eq!((fixture.count("mkfs.ext4"), fixture.count("resize2fs")), (1, 1));
 }
 
 /// The mount of a pod that reads refuses it.

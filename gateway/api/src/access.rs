@@ -1,5 +1,6 @@
 //! Access of nodes to volumes.
 
+use crate::volume::VolumeKind;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use utoipa::ToSchema;
@@ -8,6 +9,8 @@ use utoipa::ToSchema;
 pub const MAX_NODE_BYTES: usize = 200;
 /// Most addresses of a node.
 pub const MAX_NODE_ADDRESSES: usize = 16;
+/// Most names in one withdrawal.
+pub const MAX_WITHDRAWN_NODES: usize = 16;
 
 /// `PUT /api/v1/volumes/{id}/access/{node}`. It replaces what the node had.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -26,6 +29,41 @@ pub struct GrantAccess {
     /// The node may not modify the volume: the gateway refuses it.
     #[serde(default)]
     pub read_only: bool,
+    /// Condition of the access; none: others may have access, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sole: Option<SoleAccess>,
+}
+
+/// Condition of an access: no other node has any, and the volume is as it is expected. Otherwise
+/// the answer is `in_use`, and nothing has changed. Who would have to look at the volume before
+/// needs no other request. Access for writing is not given to a volume that is read-only as a
+/// whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SoleAccess {
+    /// Kind of the volume; none: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<VolumeKind>,
+}
+
+/// `POST /api/v1/volumes/{id}/withdraw`: ends the access of one node or of all, and their use of
+/// the volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WithdrawAccess {
+    /// Owner of the volume.
+    pub owner: String,
+    /// Names that one node may have, 1 to 16. If it has access under none of them, none holds
+    /// afterwards either that an earlier request was to give. None: all nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<Vec<String>>,
+}
+
+/// Access that is left after a withdrawal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LeftAccess {
+    /// Nodes that have access.
+    pub access: Vec<String>,
 }
 
 /// Transport by which a volume can be reached.
@@ -110,5 +148,20 @@ mod tests {
         assert_eq!(serde_json::from_value::<Reach>(text).unwrap(), reach);
         let wrong = r#"{"owner": "csi", "addresses": ["10.0.0.0/8"]}"#;
         assert!(serde_json::from_str::<GrantAccess>(wrong).is_err(), "an address, no network");
+    }
+
+    /// A gateway that does not know the condition refuses a request that has it.
+    #[test]
+    fn a_condition_is_sent_only_where_there_is_one() {
+        let text = r#"{"owner":"csi","addresses":[],"read_only":false}"#;
+        let plain: GrantAccess = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&plain).unwrap(), text);
+        let sole = Some(SoleAccess { kind: Some(VolumeKind::Block) });
+        let text = serde_json::to_string(&GrantAccess { sole, ..plain }).unwrap();
+        assert!(text.contains(r#""sole":{"kind":"block"}"#), "{text}");
+        let more = text.replace("kind", "sort");
+        assert!(serde_json::from_str::<GrantAccess>(&more).is_err());
+        let all: WithdrawAccess = serde_json::from_str(r#"{"owner":"csi"}"#).unwrap();
+        assert_eq!(all.nodes, None);
     }
 }

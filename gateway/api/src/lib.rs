@@ -9,7 +9,9 @@ pub mod path;
 pub mod snapshot;
 pub mod volume;
 
-pub use access::{Access, GrantAccess, Portal, Reach, Transport};
+pub use access::{
+    Access, GrantAccess, LeftAccess, Portal, Reach, SoleAccess, Transport, WithdrawAccess,
+};
 pub use change::{
     AddLun, AddRule, ReleaseDataset, Reload, ReplacedDataset, ResizeLun, ResumeDataset,
 };
@@ -18,6 +20,6 @@ pub use snapshot::{
     CreateGroupSnapshot, CreateSnapshot, GroupSnapshot, RollBack, Snapshot, SnapshotPage,
 };
 pub use volume::{
-    Capacity, ChangeVolume, ConfirmVolume, CreateVolume, Properties, Source, Volume, VolumeKind,
-    VolumePage,
+    Capacity, ChangeVolume, ConfirmVolume, CreateVolume, DeleteVolume, Properties, Source, Volume,
+    VolumeKind, VolumePage,
 };

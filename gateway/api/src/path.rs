@@ -32,6 +32,18 @@ pub fn access(volume_id: &str, node: &str) -> String {
     format!("{}/access/{}", volume(volume_id), segment(node))
 }
 
+/// Path that ends access to a volume.
+#[must_use]
+pub fn withdrawal(volume_id: &str) -> String {
+    format!("{}/withdraw", volume(volume_id))
+}
+
+/// Path that deletes a volume to which no node has access.
+#[must_use]
+pub fn deletion(volume_id: &str) -> String {
+    format!("{}/delete", volume(volume_id))
+}
+
 /// Path of a snapshot of a volume.
 #[must_use]
 pub fn snapshot(volume_id: &str, name: &str) -> String {
@@ -61,5 +73,7 @@ mod tests {
         assert_eq!(snapshot("t/a", "s"), "/api/v1/volumes/t%2Fa/snapshots/s");
         assert_eq!(rollback("t/a", "s"), "/api/v1/volumes/t%2Fa/snapshots/s/rollback");
         assert_eq!(confirm("t/a"), "/api/v1/volumes/t%2Fa/confirm");
+        assert_eq!(withdrawal("t/a"), "/api/v1/volumes/t%2Fa/withdraw");
+        assert_eq!(deletion("t/a"), "/api/v1/volumes/t%2Fa/delete");
     }
 }

@@ -94,6 +94,15 @@ pub struct ConfirmVolume {
     pub owner: String,
 }
 
+/// `POST /api/v1/volumes/{id}/delete`: deletes it as `DELETE` does, but not while a node has
+/// access: that is `in_use`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeleteVolume {
+    /// Owner of the volume.
+    pub owner: String,
+}
+
 /// A volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Volume {

@@ -123,7 +123,7 @@ pub(crate) const WATCH_INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) const SPACE_INTERVAL: Duration = Duration::from_secs(30);
 /// Least time between two of these queries: zvols that are opened one after the other, or get a
 /// new size, share them.
-pub(crate) const SPACE_LEAST_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const SPACE_LEAST_INTERVAL: Duration = Duration::from_secs(5);
 /// Least duration of background work on a whole disk in seconds, so that
 /// initiators can follow its progress, as on a mechanical disk.
 pub(crate) const BACKGROUND_SECONDS: u64 = 10;

@@ -24,6 +24,7 @@ mod memory;
 pub(crate) mod metrics;
 mod mount_table;
 mod pages;
+mod pool_datasets;
 mod process;
 pub(crate) mod recent;
 pub(crate) mod reconcile;

@@ -9,6 +9,7 @@ use crate::exports::plan::{Inventory, Memory, Outcome, Plan, Volume};
 use crate::exports::settings::DatasetRef;
 use crate::exports::settings::ExportSettings;
 use crate::iscsi::settings::{IscsiSettings, settings};
+use crate::server::pool_datasets::PoolDatasets;
 use crate::server::searches::Searches;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use zgate_config::{Config, ExportClient, LiveChange};
 use zgate_control::tool::SystemTool;
-use zgate_control::volume::{self, VolumeRecord};
+use zgate_control::volume::VolumeRecord;
 use zgate_control::{Dataset, DatasetName, Discovery, PoolName, Tool, ToolError};
 use zgate_iscsi::names::IscsiName;
 
@@ -379,17 +380,8 @@ fn ask(
     bases: &[DatasetName],
     plan: &Plan,
 ) -> Result<PoolAnswers, ToolError> {
-    let mut answers = PoolAnswers { is_known: true, ..PoolAnswers::default() };
-    for base in bases.iter().filter(|base| base.pool() == *pool) {
-        answers.datasets.extend(discovery.datasets_below(base)?);
-    }
-    for parent in plan.parents().iter().filter(|one| one.dataset.pool() == *pool) {
-        match volume::list(&**discovery.tool(), &parent.dataset) {
-            Err(error) if error.is_absent() => {}
-            found => answers.made.extend(found?),
-        }
-    }
-    Ok(answers)
+    let PoolDatasets { datasets, made } = PoolDatasets::list(discovery, pool, bases, plan)?;
+    Ok(PoolAnswers { datasets, made, is_known: true, patient_at: None })
 }
 
 impl Found {

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use zgate_control::PoolName;
 
 /// Place of a request or an event among all who ask for a search.
@@ -68,6 +69,8 @@ struct State {
     is_running: bool,
     /// Number of searches that have ended.
     ended: u64,
+    /// Time that the last of them has taken.
+    took: Duration,
     /// The last of them; none before the first.
     last: Option<Ended>,
 }
@@ -144,6 +147,11 @@ impl Searches {
         }
     }
 
+    /// Returns the time that the last search has taken; none before the first.
+    pub(super) fn took(&self) -> Duration {
+        self.lock().took
+    }
+
     /// Returns the place of the last one who asked.
     #[cfg(test)]
     pub(super) fn last_asked(&self) -> u64 {
@@ -163,9 +171,11 @@ impl Turn<'_> {
         let _one = changing.lock().unwrap_or_else(PoisonError::into_inner);
         // Now: who asked while a reload kept `changing` does not wait for another search.
         let covers = self.0.lock().asked;
+        let begun = Instant::now();
         let outcome = search().map(Arc::new).map_err(Arc::new);
         let mut state = self.0.lock();
         state.ended += 1;
+        state.took = begun.elapsed();
         state.last = Some(Ended { covers, outcome: outcome.clone() });
         outcome
     }

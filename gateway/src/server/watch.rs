@@ -25,12 +25,15 @@ pub(crate) use self::requested::ReplacementRequests;
 
 /// Interval at which stores are checked for idleness.
 const LOOK: Duration = Duration::from_secs(1);
-/// Time within which further changes are handled together with the first.
-const QUIET: Duration = Duration::from_millis(200);
-/// Longest time for which a change waits for others.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time within which further changes are handled together with the first, as a rule and at most.
+const QUIET: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
+/// Longest time for which a change waits for others, as a rule and at most.
+const PATIENCE: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(8)];
 /// Interval and number of checks for a zvol without a device.
 const PENDING: (Duration, u32) = (Duration::from_millis(500), 20);
+/// Shortest time between two lists of all datasets for display: while volumes come and go, each
+/// change would have one.
+const DISPLAY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Running thread; it ends when this is dropped, a moment later.
 pub(crate) struct DatasetWatcher {
@@ -110,6 +113,10 @@ struct Runner {
     trouble: Option<String>,
     /// Number of checks for zvols without devices so far.
     pending: u32,
+    /// Set if datasets may have changed since they were listed for display.
+    is_display_old: bool,
+    /// When they were listed last; none before the first time.
+    displayed: Option<Instant>,
     /// Watch of ZFS events; started when there are datasets to follow, or anything that is
     /// served lies in ZFS.
     watch: Option<Watch>,
@@ -136,6 +143,8 @@ impl Runner {
             looked_at: None,
             trouble: None,
             pending: 0,
+            is_display_old: true,
+            displayed: None,
             watch: None,
             watch_end: Arc::default(),
             asking: None,
@@ -145,7 +154,7 @@ impl Runner {
 
     fn run(mut self, happened: &Receiver<Heard>) {
         self.announcer.look_at_mounts();
-        self.follow.refresh(&self.gateway.shared.datasets);
+        self.refresh_display(Instant::now());
         self.begin_watch();
         let mut next_look = Instant::now() + LOOK;
         let mut next_scan = Instant::now() + self.rescan();
@@ -153,8 +162,9 @@ impl Runner {
         let is_pending = self.follow.state().pending;
         let mut wanted: Option<Wanted> = is_pending.then(|| Wanted::again(None, None));
         loop {
-            let now = Instant::now();
-            let due = wanted.as_ref().map_or(next_look, |wanted| wanted.due().min(next_look));
+            let (now, pauses) = (Instant::now(), Pauses::beside(self.follow.searches.took()));
+            let search = wanted.as_ref().map(|wanted| wanted.due(pauses));
+            let due = search.map_or(next_look, |search| search.min(next_look));
             match happened.recv_timeout(due.saturating_duration_since(now)) {
                 Ok(heard) => wanted = self.hear(&heard, wanted),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -168,6 +178,7 @@ impl Runner {
                 next_look = now + LOOK;
                 self.begin_watch();
                 self.ask_late_pools(now);
+                self.refresh_display(now);
                 for (_, store) in self.gateway.followed() {
                     store.look();
                 }
@@ -176,7 +187,7 @@ impl Runner {
                     wanted.get_or_insert_with(|| Wanted::again(None, None)).since = None;
                 }
             }
-            if let Some(due) = wanted.take_if(|wanted| wanted.due() <= now) {
+            if let Some(due) = wanted.take_if(|wanted| wanted.due(pauses) <= now) {
                 next_scan = Instant::now() + self.rescan();
                 self.scan(due.since);
                 if self.pending > 0 {
@@ -264,9 +275,24 @@ impl Runner {
         Some(Wanted::again(wanted, heard.since(&self.follow.searches)))
     }
 
+    /// Lists all datasets for display if they may have changed, but not all the time.
+    fn refresh_display(&mut self, now: Instant) {
+        let is_due = self.displayed.is_none_or(|last| now >= last + DISPLAY_PAUSE);
+        if self.is_display_old && is_due {
+            self.is_display_old = false;
+            self.follow.refresh(&self.gateway.shared.datasets);
+            self.displayed = Some(Instant::now());
+        }
+    }
+
     /// Returns whether a change may affect what is served.
     fn matters(&mut self, change: &Change) -> bool {
         let matters = match change {
+            // The volumes of the API get their sizes so.
+            Change::Event(event) if event.is_about_size() => {
+                self.is_display_old = true;
+                false
+            }
             Change::Event(event) => {
                 let concerns = event.concerns_datasets();
                 // Mounts have other names then, and nothing else tells of it.
@@ -309,7 +335,8 @@ impl Runner {
         }
         self.trouble = trouble;
         self.looked_at = None;
-        self.follow.refresh(&self.gateway.shared.datasets);
+        self.is_display_old = true;
+        self.refresh_display(Instant::now());
     }
 }
 
@@ -336,8 +363,28 @@ impl Wanted {
         }
     }
 
-    fn due(&self) -> Instant {
-        (self.last + QUIET).min(self.first + PATIENCE)
+    fn due(&self, pauses: Pauses) -> Instant {
+        (self.last + pauses.quiet).min(self.first + pauses.patience)
+    }
+}
+
+/// Time for which a change waits for others: see [`QUIET`] and [`PATIENCE`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pauses {
+    quiet: Duration,
+    patience: Duration,
+}
+
+impl Pauses {
+    /// Returns the pauses beside searches that take so long. While changes go on, the thread that
+    /// follows them does not search all the time; and one that a request has made is in effect
+    /// with the request's own search, which comes a moment later.
+    fn beside(search: Duration) -> Self {
+        let (quiet, patience) = (search, search.saturating_mul(4));
+        Self {
+            quiet: quiet.clamp(QUIET[0], QUIET[1]),
+            patience: patience.clamp(PATIENCE[0], PATIENCE[1]),
+        }
     }
 }
 

@@ -16,14 +16,16 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     let program = arguments[0].rsplit('/').next().unwrap_or_default().to_owned();
     let dir = PathBuf::from(std::env::var_os("ZFS_MODEL").unwrap_or_default());
-    match run(&dir, &program, &arguments[1..]) {
-        Ok(Ok(text)) => {
-            let printed = io::stdout().write_all(text.as_bytes());
-            if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-        }
-        Ok(Err(ToolError::Failed { said, .. })) => fail(&said),
-        Ok(Err(error)) => fail(&error.to_string()),
-        Err(error) => fail(&format!("zfs_model: {error}")),
+    let (text, failed) = match run(&dir, &program, &arguments[1..]) {
+        Ok(ended) => ended,
+        Err(error) => return fail(&format!("zfs_model: {error}")),
+    };
+    let printed = io::stdout().write_all(text.as_bytes());
+    match failed {
+        None if printed.is_ok() => ExitCode::SUCCESS,
+        None => ExitCode::FAILURE,
+        Some(ToolError::Failed { said, .. }) => fail(&said),
+        Some(error) => fail(&error.to_string()),
     }
 }
 
@@ -33,14 +35,15 @@ fn fail(said: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn run(dir: &Path, program: &str, arguments: &[String]) -> io::Result<Result<String, ToolError>> {
+/// Returns what a program prints, and its failure.
+fn run(dir: &Path, program: &str, arguments: &[String]) -> io::Result<(String, Option<ToolError>)> {
     let pool = fs::read_to_string(dir.join("pool"))?;
     if program == "zpool" {
         if arguments.first().is_some_and(|one| one == "events") {
             // It follows events, of which there are none.
             std::thread::sleep(std::time::Duration::from_secs(3600));
         }
-        return Ok(Ok(pool));
+        return Ok((pool, None));
     }
     let lock = File::create(dir.join("lock"))?;
     lock.lock()?;
@@ -56,13 +59,13 @@ fn run(dir: &Path, program: &str, arguments: &[String]) -> io::Result<Result<Str
     }
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let before = model.names();
-    let outcome = model.run("zfs", &arguments);
-    if outcome.is_ok() && !matches!(arguments.first(), Some(&("list" | "get" | "program"))) {
+    let (text, failed) = model.run_in_part("zfs", &arguments);
+    if failed.is_none() && !matches!(arguments.first(), Some(&("list" | "get" | "program"))) {
         let mut journal = File::options().create(true).append(true).open(&journal)?;
         journal.write_all((arguments.join("\t") + "\n").as_bytes())?;
         content(&dir.join("zvol"), &model, &before, &arguments)?;
     }
-    Ok(outcome)
+    Ok((text, failed))
 }
 
 /// Brings the files in line with the names: what is new gets the content of its

@@ -7,6 +7,7 @@ use crate::properties::{
 };
 use crate::tool::{Tool, ToolError};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Properties requested of each dataset. The mount point comes last: it is the
@@ -147,6 +148,19 @@ impl Dataset {
     #[must_use]
     pub fn is_locked(&self) -> bool {
         self.keystatus == KeyStatus::Unavailable
+    }
+
+    /// Reads a dataset from all its properties, as `zfs get all` prints them.
+    ///
+    /// # Errors
+    /// [`ToolError::Answer`] with the property that is not there.
+    pub(crate) fn of_all(name: &str, all: &BTreeMap<String, String>) -> Result<Self, ToolError> {
+        let mut properties = Properties::default();
+        for (column, value) in COLUMNS.iter().filter_map(|one| all.get_key_value(*one)) {
+            properties.set(column, value);
+        }
+        properties.set("name", name);
+        Self::of(&properties).map_err(|reason| not_understood("zfs", "get", reason))
     }
 
     fn of(properties: &Properties) -> Result<Self, String> {

@@ -55,6 +55,9 @@ const HARMLESS: [&str; 9] = [
     "initialize",
 ];
 
+/// Properties that limit or reserve space, or are the size of a zvol.
+const SIZES: [&str; 5] = ["quota", "refquota", "reservation", "refreservation", "volsize"];
+
 impl Event {
     /// Returns whether datasets may have changed, or properties of them that matter for serving
     /// them.
@@ -79,6 +82,13 @@ impl Event {
     #[must_use]
     pub fn is_in_effect(&self) -> bool {
         self.class == "sysevent.fs.zfs.history_event" && self.dataset.is_some()
+    }
+
+    /// Returns whether only a size of a dataset was set, which decides neither what is served
+    /// nor to whom.
+    #[must_use]
+    pub fn is_about_size(&self) -> bool {
+        self.set_property().is_some_and(|name| SIZES.contains(&name))
     }
 
     /// Returns whether a dataset or a snapshot got another name.
@@ -107,15 +117,20 @@ impl Event {
     }
 
     /// Returns whether a dataset got or lost a user property of another program, or one of
-    /// [`KEPT_PROPERTIES`]. The detail is `NAME=VALUE` (`dsl_prop_set_sync_impl`).
+    /// [`KEPT_PROPERTIES`].
     fn is_about_other_property(&self) -> bool {
-        let is_property = matches!(self.operation.as_deref(), Some("set" | "inherit"));
-        let Some((name, _)) = self.detail.as_deref().and_then(|detail| detail.split_once('='))
-        else {
-            return false;
-        };
-        let is_other = name.contains(':') && !name.starts_with("zgate:");
-        is_property && self.dataset.is_some() && (is_other || KEPT_PROPERTIES.contains(&name))
+        self.set_property().is_some_and(|name| {
+            let is_other = name.contains(':') && !name.starts_with("zgate:");
+            is_other || KEPT_PROPERTIES.contains(&name)
+        })
+    }
+
+    /// Returns the property that a dataset got or lost; none if it is another event. The detail
+    /// is `NAME=VALUE` (`dsl_prop_set_sync_impl`).
+    fn set_property(&self) -> Option<&str> {
+        let is_set = matches!(self.operation.as_deref(), Some("set" | "inherit"));
+        let (name, _) = self.detail.as_deref()?.split_once('=')?;
+        (is_set && self.dataset.is_some()).then_some(name)
     }
 }
 
@@ -253,6 +268,11 @@ Nov 21 2026 10:20:31.1\tereport.fs.zfs.checksum
         assert!(of_pool.concerns_datasets() && !of_pool.is_in_effect());
         assert!(event("rename", Some("lab/a"), Some("org.example:a=b")).concerns_datasets());
         assert!(event("inherit", Some("lab/a"), None).concerns_datasets());
+        let is_size = |operation, detail| event(operation, Some("lab/a"), detail).is_about_size();
+        assert!(is_size("set", Some("refquota=5")) && is_size("inherit", Some("quota=")));
+        assert!(!is_size("set", Some("readonly=1")) && !is_size("set", Some("zgate:a=quota=1")));
+        assert!(!is_size("create", Some("quota=5")) && !is_size("set", None));
+        assert!(!event("set", None, Some("quota=5")).is_about_size());
     }
 
     #[test]

@@ -111,6 +111,16 @@ pub trait Tool: Send + Sync {
     ) -> Result<String, ToolError> {
         self.run(program, arguments)
     }
+
+    /// Runs `program` to its end, and returns its standard output also if it failed: a question
+    /// about several things is answered for those that are there. The default leaves out what a
+    /// program that fails has printed.
+    fn run_in_part(&self, program: &str, arguments: &[&str]) -> (String, Option<ToolError>) {
+        match self.run(program, arguments) {
+            Ok(output) => (output, None),
+            Err(error) => (String::new(), Some(error)),
+        }
+    }
 }
 
 /// Runs programs of this machine, with messages in English.
@@ -137,6 +147,23 @@ impl Tool for SystemTool {
         arguments: &[&str],
         input: &'static str,
     ) -> Result<String, ToolError> {
+        let (output, failed) = self.carry_out(program, arguments, input)?;
+        failed.map_or(Ok(output), Err)
+    }
+
+    fn run_in_part(&self, program: &str, arguments: &[&str]) -> (String, Option<ToolError>) {
+        self.carry_out(program, arguments, "").unwrap_or_else(|error| (String::new(), Some(error)))
+    }
+}
+
+impl SystemTool {
+    /// Returns the output of a program, and its failure if it has ended with one.
+    fn carry_out(
+        &self,
+        program: &str,
+        arguments: &[&str],
+        input: &'static str,
+    ) -> Result<(String, Option<ToolError>), ToolError> {
         let (storage, command) = (storage_of(arguments), command_line(program, arguments));
         let began = Instant::now();
         if let Some(waiting) = LEFT_BEHIND.blocks(storage) {
@@ -171,10 +198,12 @@ impl Tool for SystemTool {
         let milliseconds = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         tracing::debug!(command, milliseconds, %status, "a command has ended");
         if status.success() {
-            return Ok(output);
+            return Ok((output, None));
         }
-        let said = if errors.trim().is_empty() { output } else { errors };
-        Err(ToolError::Failed { command, status: status.code(), said: said.trim().to_owned() })
+        let said = if errors.trim().is_empty() { &output } else { &errors };
+        let said = said.trim().to_owned();
+        let failed = ToolError::Failed { command, status: status.code(), said };
+        Ok((output, Some(failed)))
     }
 }
 
@@ -347,6 +376,19 @@ mod tests {
         assert_eq!(tool.run_with_input("cat", &[], "text").unwrap(), "text");
         assert_eq!(tool.run("cat", &[]).unwrap(), "");
         assert_eq!(tool.run_with_input("true", &[], "text").unwrap(), "");
+    }
+
+    #[test]
+    fn what_a_program_that_fails_has_printed_is_told() {
+        let tool = SystemTool::default();
+        let script = "echo found; echo no such pool >&2; exit 1";
+        let (output, failed) = tool.run_in_part("sh", &["-c", script]);
+        assert_eq!(output, "found\n");
+        assert!(failed.is_some_and(|error| error.is_absent()));
+        let (output, failed) = tool.run_in_part("echo", &["found"]);
+        assert!(output == "found\n" && failed.is_none());
+        let (output, failed) = tool.run_in_part("zgate-no-such-program", &[]);
+        assert!(output.is_empty() && failed.is_some_and(|error| error.is_missing()));
     }
 
     #[test]

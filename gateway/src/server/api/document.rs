@@ -12,7 +12,7 @@ use zgate_api::{ErrorAnswer, ErrorCode};
         volumes::create, volumes::list, volumes::show, volumes::change, volumes::delete,
         volumes::grant, volumes::withdraw, volumes::snapshot, volumes::delete_snapshot,
         volumes::group_snapshot, volumes::list_snapshots, volumes::capacity, volumes::confirm,
-        volumes::roll_back,
+        volumes::roll_back, volumes::delete_detached, volumes::withdraw_from,
         changes::lun_add, changes::lun_remove, changes::lun_resize, changes::acl_add,
         changes::acl_remove, changes::reload, changes::drain, changes::release, changes::resume,
         changes::replaced,
@@ -85,6 +85,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(operations, 24);
+        assert_eq!(operations, 26);
     }
 }

@@ -152,10 +152,16 @@ fn a_volume_lives_over_the_socket() {
     let (status, error) = fixture.local("DELETE", &format!("{A}?owner=csi"), &nothing);
     assert_eq!((status, &error["error"]["code"]), (409, &json!("in_use")));
     assert_eq!(fixture.local("DELETE", &format!("{A}/snapshots/s?owner=csi"), &nothing).0, 204);
+    let (status, error) = fixture.local("POST", &format!("{A}/delete"), &owner);
+    assert_eq!((status, &error["error"]["code"]), (409, &json!("in_use")));
     assert_eq!(fixture.local("DELETE", &format!("{A}/access/n?owner=csi"), &nothing).0, 204);
+    let names = json!({ "owner": "csi", "nodes": ["m", "n"] });
+    let left = fixture.local("POST", &format!("{A}/withdraw"), &names);
+    assert_eq!(left, (200, json!({ "access": [] })));
     for _ in 0..2 {
         assert_eq!(fixture.local("DELETE", &format!("{A}?owner=csi"), &nothing).0, 204);
     }
+    assert_eq!(fixture.local("POST", &format!("{A}/delete"), &owner).0, 204);
     assert_eq!(fixture.local("GET", A, &nothing).0, 404);
     assert_eq!(fixture.local("GET", "/api/v1/capacity?parent=tank%2Fk8s", &nothing).0, 200);
     assert!(!fixture.model.names().contains(&"tank/k8s/a".to_owned()));

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use utoipa::IntoParams;
 use zgate_api::{
     Access, ApiError, Capacity, ChangeVolume, ConfirmVolume, CreateGroupSnapshot, CreateSnapshot,
-    CreateVolume, GrantAccess, GroupSnapshot, RollBack, Snapshot, SnapshotPage, Volume, VolumePage,
+    CreateVolume, DeleteVolume, GrantAccess, GroupSnapshot, LeftAccess, RollBack, Snapshot,
+    SnapshotPage, Volume, VolumePage, WithdrawAccess,
 };
 
 type Api = State<Arc<ApiState>>;
@@ -23,6 +24,8 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Arc<ApiState>>)> {
     vec![
         ("/api/v1/volumes", get(list).post(create)),
         ("/api/v1/volumes/{id}/confirm", post(confirm)),
+        ("/api/v1/volumes/{id}/delete", post(delete_detached)),
+        ("/api/v1/volumes/{id}/withdraw", post(withdraw_from)),
         ("/api/v1/volumes/{id}/snapshots/{name}/rollback", post(roll_back)),
         ("/api/v1/volumes/{id}", get(show).patch(change).delete(delete)),
         ("/api/v1/volumes/{id}/access/{node}", put(grant).delete(withdraw)),
@@ -203,6 +206,22 @@ async fn delete(
 }
 
 #[utoipa::path(
+    post, path = "/api/v1/volumes/{id}/delete", tag = "volumes",
+    summary = "Delete a volume to which no node has access",
+    params(("id" = String, Path, description = "Id, percent-encoded as one segment")),
+    request_body = DeleteVolume,
+    responses((status = 204, description = "There is no such volume any more"))
+)]
+async fn delete_detached(
+    State(api): Api,
+    Path(id): Path<String>,
+    Change { caller, asked: DeleteVolume { owner } }: Change<DeleteVolume>,
+) -> Outcome {
+    let what = format!("volume delete {id} if no node has access");
+    api.change(caller, what, gone, move |volumes| volumes.delete_detached(&id, &owner)).await
+}
+
+#[utoipa::path(
     put, path = "/api/v1/volumes/{id}/access/{node}", tag = "volumes",
     summary = "Give a node access",
     params(
@@ -240,6 +259,26 @@ async fn withdraw(
 ) -> Outcome {
     let what = format!("volume withdraw {id} from {node}");
     api.change(caller, what, gone, move |volumes| volumes.withdraw(&id, &node, &owner)).await
+}
+
+#[utoipa::path(
+    post, path = "/api/v1/volumes/{id}/withdraw", tag = "volumes",
+    summary = "Withdraw the access of a node under each of its names, or of all nodes",
+    params(("id" = String, Path, description = "Id, percent-encoded as one segment")),
+    request_body = WithdrawAccess,
+    responses((
+        status = 200, description = "It has ended, and its sessions; what is left",
+        body = LeftAccess
+    ))
+)]
+async fn withdraw_from(
+    State(api): Api,
+    Path(id): Path<String>,
+    Change { caller, asked }: Change<WithdrawAccess>,
+) -> Outcome {
+    let nodes = asked.nodes.as_ref().map_or("all nodes".to_owned(), |nodes| nodes.join(", "));
+    let what = format!("volume withdraw {id} from {nodes}");
+    api.change(caller, what, found, move |volumes| volumes.withdraw_from(&id, &asked)).await
 }
 
 #[utoipa::path(
@@ -344,7 +383,8 @@ pub(super) mod described {
     //! The operations, for the document.
     pub(crate) use super::{
         __path_capacity, __path_change, __path_confirm, __path_create, __path_delete,
-        __path_delete_snapshot, __path_grant, __path_group_snapshot, __path_list,
-        __path_list_snapshots, __path_roll_back, __path_show, __path_snapshot, __path_withdraw,
+        __path_delete_detached, __path_delete_snapshot, __path_grant, __path_group_snapshot,
+        __path_list, __path_list_snapshots, __path_roll_back, __path_show, __path_snapshot,
+        __path_withdraw, __path_withdraw_from,
     };
 }

@@ -1,10 +1,13 @@
 //! Access of nodes. It is in effect when it is answered.
 
-use super::{Answer, VolumeService, absent, error, not_served};
+use super::{Answer, VolumeService, absent, error, not_served, view};
 use crate::exports::granted::ParentPlan;
 use crate::server::limits::{DEVICE_ATTEMPTS, DEVICE_PAUSE};
-use zgate_api::access::Portal;
-use zgate_api::{Access, ApiError, ErrorCode, GrantAccess, Reach, Transport};
+use zgate_api::access::{MAX_WITHDRAWN_NODES, Portal};
+use zgate_api::{
+    Access, ApiError, ErrorCode, GrantAccess, LeftAccess, Reach, SoleAccess, Transport,
+    WithdrawAccess,
+};
 use zgate_control::volume::{self, Fault, Grant, VolumeKind, VolumeRecord};
 
 impl VolumeService {
@@ -20,6 +23,9 @@ impl VolumeService {
             read_only: asked.read_only,
         };
         check(&volume, &grant)?;
+        if let Some(condition) = asked.sole {
+            refuse_unless_sole(&volume, &grant, condition)?;
+        }
         volume::grant(self.tool(), &volume, &grant).map_err(error)?;
         volume::confirm(self.tool(), &volume).map_err(error)?;
         if volume.kind == VolumeKind::Filesystem && volume.mounted_at.is_none() {
@@ -102,6 +108,35 @@ impl VolumeService {
         self.serving.apply(&dataset).map_err(|error| not_served(&error))
     }
 
+    /// Withdraws the access that a node has under one of its names, or that of all nodes, and ends
+    /// their use of the volume. Returns what is left; nothing if there is no volume.
+    pub(crate) fn withdraw_from(&self, id: &str, asked: &WithdrawAccess) -> Answer<LeftAccess> {
+        if let Some(nodes) = &asked.nodes
+            && !(1..=MAX_WITHDRAWN_NODES).contains(&nodes.len())
+        {
+            let message = format!("a withdrawal has 1 to {MAX_WITHDRAWN_NODES} names");
+            return Err(ApiError::new(ErrorCode::Invalid, message, "name those of one node"));
+        }
+        let (dataset, _) = self.parent_of(id)?;
+        let lock = self.locks.lock_volume(&dataset)?;
+        let Some(volume) = self.owned(&dataset, &asked.owner)? else {
+            return Ok(LeftAccess::default());
+        };
+        let is_asked =
+            |node: &String| asked.nodes.as_ref().is_none_or(|nodes| nodes.contains(node));
+        let all = volume.grants.iter().map(|grant| grant.node.clone());
+        let (mut ended, access): (Vec<String>, Vec<String>) = all.partition(is_asked);
+        if ended.is_empty() {
+            // A grant whose command has timed out may come later.
+            ended = asked.nodes.clone().unwrap_or_default();
+        }
+        ended.iter().try_for_each(|node| self.end_access(&volume, node))?;
+        drop(lock);
+        // See `withdraw`.
+        self.serving.apply(&dataset).map_err(|error| not_served(&error))?;
+        Ok(LeftAccess { access })
+    }
+
     /// Ends the access of a node in the record of a volume. One that is gone has no access; one
     /// whose pool has just been exported comes back with it.
     pub(super) fn end_access(&self, volume: &VolumeRecord, node: &str) -> Answer<()> {
@@ -110,6 +145,22 @@ impl VolumeService {
             outcome => outcome.map_err(error),
         }
     }
+}
+
+/// Refuses access under a condition that does not hold.
+fn refuse_unless_sole(volume: &VolumeRecord, grant: &Grant, condition: SoleAccess) -> Answer<()> {
+    let other = volume.grants.iter().find(|other| other.node != grant.node);
+    let why = if let Some(other) = other {
+        format!("node {} has access", other.node)
+    } else if condition.kind.is_some_and(|kind| kind != view::kind(volume.kind)) {
+        "it is of another kind".to_owned()
+    } else if volume.read_only && !grant.read_only {
+        "it is read-only".to_owned()
+    } else {
+        return Ok(());
+    };
+    let next = "look at the volume, then ask without this condition";
+    Err(ApiError::new(ErrorCode::InUse, format!("volume {}: {why}", volume.dataset), next))
 }
 
 fn check(volume: &VolumeRecord, grant: &Grant) -> Answer<()> {

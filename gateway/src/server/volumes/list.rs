@@ -119,8 +119,12 @@ impl VolumeService {
             add(found);
         } else {
             for parent in self.parents(page.parent.as_deref())? {
-                let found = volume::snapshots(self.tool(), &parent.dataset);
-                add(found.map_err(|failed| of_parent(&parent.dataset, failed))?);
+                let (tool, dataset) = (self.tool(), &parent.dataset);
+                let found = match &page.name {
+                    Some(name) => volume::snapshots_named(tool, dataset, name),
+                    None => volume::snapshots(tool, dataset),
+                };
+                add(found.map_err(|failed| of_parent(dataset, failed))?);
             }
         }
         items.sort_by(|a, b| a.id.cmp(&b.id));
@@ -145,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_page_may_be_of_one_name() {
-        let (service, _, _) = service();
+        let (service, model, _) = service();
         let id = |volume: &str| format!("{PARENT}/{volume}");
         for volume in ["a", "b", "t"] {
             service.create(&asked(volume, VolumeKind::Filesystem)).unwrap();
@@ -163,5 +167,11 @@ mod tests {
         assert_eq!(found(&Page { volume: Some(id("b")), ..page.clone() }), [id("b@t")]);
         let volumes = service.list(&page).unwrap().items;
         assert_eq!(volumes.into_iter().map(|one| one.id).collect::<Vec<_>>(), [id("t")]);
+        // Before each new snapshot its name is looked for: one that nobody has costs a look at
+        // no snapshot.
+        let before = model.commands().len();
+        assert!(found(&Page { name: Some("none".to_owned()), ..page }).is_empty());
+        let names = format!("zfs list -H -t snapshot -o name -s name -d 2 {PARENT}");
+        assert_eq!(model.commands().split_off(before), [names]);
     }
 }

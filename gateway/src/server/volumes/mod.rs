@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use zgate_api::{ApiError, ChangeVolume, CreateVolume, ErrorCode, Source, Volume};
 use zgate_control::volume::{
-    self, Change, Fault, Found, NewVolume, Origin, RateLimits, VolumeError, VolumeKind,
+    self, Change, Fault, Found, NewVolume, Origin, Promotion, RateLimits, VolumeError, VolumeKind,
     VolumeRecord,
 };
 use zgate_control::{DatasetName, DatasetPattern, SnapshotName, Tool};
@@ -153,10 +153,8 @@ impl VolumeService {
             return Err(ApiError::new(ErrorCode::Invalid, message, next));
         }
         self.destroy_unconfirmed(&parent);
-        let _one = match &asked.source {
-            None => self.locks.lock_volume(&dataset)?,
-            Some(_) => self.locks.lock(&dataset.pool())?,
-        };
+        let origin = asked.source.as_ref().and_then(dataset_of);
+        let _one = self.locks.lock_clone(&dataset, origin.as_ref())?;
         if let Some(until) = unconfirmed_until {
             self.is_due_at(&parent, until);
         }
@@ -253,15 +251,37 @@ impl VolumeService {
 
     /// Deletes a volume that is not in use; nothing if there is none.
     pub(crate) fn delete(&self, id: &str, owner: &str) -> Answer<()> {
+        self.delete_if(id, owner, |_| Ok(()))
+    }
+
+    /// Deletes a volume to which no node has access; nothing if there is none.
+    pub(crate) fn delete_detached(&self, id: &str, owner: &str) -> Answer<()> {
+        self.delete_if(id, owner, |volume| {
+            let Some(grant) = volume.grants.first() else { return Ok(()) };
+            let (id, count, node) = (&volume.dataset, volume.grants.len(), &grant.node);
+            let message = format!("{count} nodes have access to volume {id}, such as {node}");
+            Err(ApiError::new(ErrorCode::InUse, message, "withdraw their access first"))
+        })
+    }
+
+    fn delete_if(
+        &self,
+        id: &str,
+        owner: &str,
+        check: fn(&VolumeRecord) -> Answer<()>,
+    ) -> Answer<()> {
         let (dataset, parent) = self.parent_of(id)?;
         self.destroy_unconfirmed(&parent);
         let lock = self.locks.lock_volume(&dataset)?;
         let Some(volume) = self.owned(&dataset, owner)? else { return Ok(()) };
+        check(&volume)?;
         self.refuse_if_used(&parent, &volume)?;
+        let mut promotion = Promotion::Allowed;
         if volume.grants.is_empty() {
-            if self.destroy(volume.clone(), owner, false)? {
+            if self.destroy(volume.clone(), owner, Promotion::Excluded)? {
                 return Ok(());
             }
+            promotion = Promotion::Needed;
             drop(lock);
         } else {
             volume::refuse_if_snapshots(self.tool(), &volume).map_err(error)?;
@@ -273,15 +293,18 @@ impl VolumeService {
         }
         // Clones of its snapshots are promoted.
         let _alone = self.locks.lock(&dataset.pool())?;
-        // It may be another volume by now.
+        // It may be another volume by now, or others may have access.
         match self.owned(&dataset, owner)? {
-            Some(now) if now.guid == volume.guid => self.destroy(now, owner, true).map(drop),
+            Some(now) if now.guid == volume.guid => {
+                check(&now)?;
+                self.destroy(now, owner, promotion).map(drop)
+            }
             _ => Ok(()),
         }
     }
 
     /// Destroys a volume that is not served. False: its clones would have to be promoted first.
-    fn destroy(&self, volume: VolumeRecord, owner: &str, may_promote: bool) -> Answer<bool> {
+    fn destroy(&self, volume: VolumeRecord, owner: &str, promotion: Promotion) -> Answer<bool> {
         // Files and devices of ended requests are closed a moment later.
         let deadline = Instant::now() + BUSY_PATIENCE;
         let (mut now, mut pause) = (volume, BUSY_PAUSE);
@@ -289,7 +312,7 @@ impl VolumeService {
             if now.kind == VolumeKind::Filesystem {
                 self.serving.release();
             }
-            let busy = match volume::delete(self.tool(), &now, may_promote) {
+            let busy = match volume::delete(self.tool(), &now, promotion) {
                 Err(busy) if busy.fault == Fault::InUse && busy.message.contains("busy") => busy,
                 outcome => return outcome.map_err(error),
             };
@@ -323,6 +346,12 @@ impl VolumeService {
         let next = "let them log out or close their files, or withdraw their access";
         Err(ApiError::new(ErrorCode::InUse, message, next))
     }
+}
+
+/// Returns the dataset that a source is, or is a snapshot of; none if it has no such name.
+fn dataset_of(source: &Source) -> Option<DatasetName> {
+    let (Source::Volume(text) | Source::Snapshot(text) | Source::Dataset(text)) = source;
+    text.split('@').next()?.parse().ok()
 }
 
 fn outside(name: &DatasetName) -> ApiError {

@@ -1,6 +1,7 @@
 //! Changes of volumes at the same time: of different volumes a few in each pool, of one
 //! volume one. Each waits for ZFS to write a transaction, which has room for all of
-//! them. What concerns several datasets (clones, promotions, groups) has its pool alone. A
+//! them. A new clone has its origin, too: neither is deleted or promoted meanwhile. What concerns
+//! datasets that nobody knows before (promotions), or many (groups), has its pool alone. A
 //! pool that hangs delays its own changes, for a bounded time each, and no other's.
 
 use crate::server::limits::{MAX_VOLUME_CHANGES, POOL_PATIENCE};
@@ -14,6 +15,8 @@ use zgate_control::{DatasetName, PoolName};
 #[derive(Default)]
 struct Changes {
     volumes: BTreeSet<DatasetName>,
+    /// Number of changes of these volumes.
+    count: usize,
     has_pool_alone: bool,
     /// Changes that wait for the pool alone: no others begin before them.
     waiting: usize,
@@ -26,11 +29,12 @@ pub(super) struct PoolLocks {
     ended: Condvar,
 }
 
-/// Right to change a pool, or a volume of it; returned on drop.
+/// Right to change a pool, or volumes of it; returned on drop.
 pub(super) struct PoolLock<'a> {
     all: &'a PoolLocks,
     pool: PoolName,
-    volume: Option<DatasetName>,
+    /// None: the pool.
+    volumes: Vec<DatasetName>,
 }
 
 impl PoolLocks {
@@ -47,7 +51,19 @@ impl PoolLocks {
     /// # Errors
     /// [`ErrorCode::Busy`] if other changes take too long.
     pub(super) fn lock_volume(&self, volume: &DatasetName) -> Result<PoolLock<'_>, ApiError> {
-        self.lock_volume_within(volume, POOL_PATIENCE)
+        self.lock_volumes_within(volume, None, POOL_PATIENCE)
+    }
+
+    /// Waits for the right to make a volume as a clone, and to take a snapshot of its origin.
+    ///
+    /// # Errors
+    /// [`ErrorCode::Busy`] if other changes take too long.
+    pub(super) fn lock_clone(
+        &self,
+        clone: &DatasetName,
+        origin: Option<&DatasetName>,
+    ) -> Result<PoolLock<'_>, ApiError> {
+        self.lock_volumes_within(clone, origin, POOL_PATIENCE)
     }
 
     fn lock_within(&self, pool: &PoolName, limit: Duration) -> Result<PoolLock<'_>, ApiError> {
@@ -63,27 +79,35 @@ impl PoolLocks {
             self.ended.notify_all();
             return Err(busy(pool));
         }
-        Ok(PoolLock { all: self, pool: pool.clone(), volume: None })
+        Ok(PoolLock { all: self, pool: pool.clone(), volumes: Vec::new() })
     }
 
-    fn lock_volume_within(
+    /// Takes both at once, so that no two wait for each other. An origin of another pool is
+    /// refused later, and not waited for.
+    fn lock_volumes_within(
         &self,
         volume: &DatasetName,
+        origin: Option<&DatasetName>,
         limit: Duration,
     ) -> Result<PoolLock<'_>, ApiError> {
         let pool = volume.pool();
+        let origin = origin.filter(|origin| origin.pool() == pool);
+        let volumes: Vec<_> = [Some(volume), origin].into_iter().flatten().cloned().collect();
         let is_free = |changes: &Changes| {
             !changes.has_pool_alone
                 && changes.waiting == 0
-                && changes.volumes.len() < MAX_VOLUME_CHANGES
-                && !changes.volumes.contains(volume)
+                && changes.count < MAX_VOLUME_CHANGES
+                && !volumes.iter().any(|one| changes.volumes.contains(one))
         };
         let (mut changing, is_free) = self.wait(self.all(), &pool, limit, is_free);
         if !is_free {
             return Err(busy(&pool));
         }
-        changing.entry(pool.clone()).or_default().volumes.insert(volume.clone());
-        Ok(PoolLock { all: self, pool, volume: Some(volume.clone()) })
+        let changes = changing.entry(pool.clone()).or_default();
+        changes.count += 1;
+        changes.volumes.extend(volumes.iter().cloned());
+        drop(changing);
+        Ok(PoolLock { all: self, pool, volumes })
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<PoolName, Changes>> {
@@ -123,9 +147,11 @@ impl Drop for PoolLock<'_> {
     fn drop(&mut self) {
         let mut changing = self.all.all();
         if let Some(changes) = changing.get_mut(&self.pool) {
-            match &self.volume {
-                Some(volume) => drop(changes.volumes.remove(volume)),
-                None => changes.has_pool_alone = false,
+            if self.volumes.is_empty() {
+                changes.has_pool_alone = false;
+            } else {
+                changes.count -= 1;
+                changes.volumes.retain(|one| !self.volumes.contains(one));
             }
             let is_idle =
                 changes.volumes.is_empty() && !changes.has_pool_alone && changes.waiting == 0;
@@ -166,13 +192,13 @@ mod tests {
         let [a, b] = ["tank/k/a", "tank/k/b"].map(|name| name.parse().unwrap());
         let pool = "tank".parse().unwrap();
         let held = (locks.lock_volume(&a).unwrap(), locks.lock_volume(&b).unwrap());
-        assert_eq!(code(locks.lock_volume_within(&a, SHORT)), Some(ErrorCode::Busy));
+        assert_eq!(code(locks.lock_volumes_within(&a, None, SHORT)), Some(ErrorCode::Busy));
         assert_eq!(code(locks.lock_within(&pool, SHORT)), Some(ErrorCode::Busy));
         drop(held.0);
         drop(locks.lock_volume(&a).unwrap());
         drop(held.1);
         let held = locks.lock(&pool).unwrap();
-        assert_eq!(code(locks.lock_volume_within(&b, SHORT)), Some(ErrorCode::Busy));
+        assert_eq!(code(locks.lock_volumes_within(&b, None, SHORT)), Some(ErrorCode::Busy));
         drop(held);
         assert!(locks.all().is_empty(), "nothing is remembered");
     }
@@ -185,9 +211,32 @@ mod tests {
             .map(|number| locks.lock_volume(&volume(number)).unwrap())
             .collect();
         let one_more = volume(MAX_VOLUME_CHANGES);
-        assert_eq!(code(locks.lock_volume_within(&one_more, SHORT)), Some(ErrorCode::Busy));
+        let refused = locks.lock_volumes_within(&one_more, None, SHORT);
+        assert_eq!(code(refused), Some(ErrorCode::Busy));
         held.pop();
         drop(locks.lock_volume(&one_more).unwrap());
+    }
+
+    /// Restores of many claims at once would wait for each other, and for all other changes.
+    #[test]
+    fn a_new_clone_has_its_origin_and_not_its_pool() {
+        let locks = PoolLocks::default();
+        let names = ["tank/k/a", "tank/k/b", "tank/k/c", "tank/k/d", "fast/k/a"];
+        let [a, b, c, d, elsewhere]: [DatasetName; 5] = names.map(|name| name.parse().unwrap());
+        let held = locks.lock_clone(&a, Some(&b)).unwrap();
+        let other = locks.lock_clone(&c, Some(&d)).unwrap();
+        assert_eq!(locks.all().values().map(|changes| changes.count).sum::<usize>(), 2);
+        drop(other);
+        for (clone, origin) in [(&a, None), (&b, None), (&c, Some(&a)), (&c, Some(&b))] {
+            let waits = locks.lock_volumes_within(clone, origin, SHORT);
+            assert_eq!(code(waits), Some(ErrorCode::Busy), "{clone} of {origin:?}");
+        }
+        // It is refused later.
+        drop(locks.lock_clone(&c, Some(&elsewhere)).unwrap());
+        assert_eq!(code(locks.lock_within(&a.pool(), SHORT)), Some(ErrorCode::Busy));
+        drop(held);
+        drop(locks.lock_clone(&b, Some(&a)).unwrap());
+        assert!(locks.all().is_empty(), "nothing is remembered");
     }
 
     #[test]
@@ -205,7 +254,7 @@ mod tests {
             while locks.all().get(&pool).is_none_or(|changes| changes.waiting == 0) {
                 std::thread::yield_now();
             }
-            assert_eq!(code(locks.lock_volume_within(&b, SHORT)), Some(ErrorCode::Busy));
+            assert_eq!(code(locks.lock_volumes_within(&b, None, SHORT)), Some(ErrorCode::Busy));
             drop(held);
             let _later = locks.lock_volume(&b).unwrap();
             assert!(had_its_turn.load(Ordering::Acquire));

@@ -2,6 +2,7 @@
 
 mod away;
 mod commands;
+mod conditions;
 mod rollback;
 
 use super::serving::Serving;
@@ -159,6 +160,7 @@ fn node(number: u8) -> GrantAccess {
         addresses: vec![IpAddr::from([10, 0, 0, number])],
         initiator: Some(format!("iqn.2026-11.test:n{number}")),
         read_only: false,
+        sole: None,
     }
 }
 

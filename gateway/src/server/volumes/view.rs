@@ -5,6 +5,13 @@ use crate::exports::granted::ParentPlan;
 use zgate_api::{Snapshot, Source, Volume};
 use zgate_control::volume::{VolumeKind, VolumeRecord, VolumeSnapshot};
 
+pub(super) fn kind(kind: VolumeKind) -> zgate_api::VolumeKind {
+    match kind {
+        VolumeKind::Filesystem => zgate_api::VolumeKind::Filesystem,
+        VolumeKind::Block => zgate_api::VolumeKind::Block,
+    }
+}
+
 /// Writes a source into a property.
 pub(super) fn source_text(source: &Source) -> String {
     match source {
@@ -34,10 +41,7 @@ impl VolumeService {
         Volume {
             id: volume.dataset.to_string(),
             parent: parent.dataset.to_string(),
-            kind: match is_block {
-                true => zgate_api::VolumeKind::Block,
-                false => zgate_api::VolumeKind::Filesystem,
-            },
+            kind: kind(volume.kind),
             size_bytes: volume.size_bytes,
             used_bytes: volume.used_bytes,
             available_bytes: volume.available_bytes,

@@ -224,6 +224,51 @@ fn a_search_covers_what_was_reported_before_but_not_what_takes_effect_later() {
     }
 }
 
+/// Where a search takes a second, the thread that follows datasets would do nothing else.
+#[test]
+fn a_change_waits_for_others_as_long_as_a_search_takes() {
+    let milliseconds = Duration::from_millis;
+    for (search, quiet, patience) in
+        [(0, 200, 2_000), (30, 200, 2_000), (600, 600, 2_400), (30_000, 1_000, 8_000)]
+    {
+        let pauses = Pauses::beside(milliseconds(search));
+        let (quiet, patience) = (milliseconds(quiet), milliseconds(patience));
+        assert_eq!(pauses, Pauses { quiet, patience });
+        let first = Instant::now();
+        for (last, due) in [(Duration::ZERO, quiet), (patience, patience)] {
+            let wanted = Wanted { first, last: first + last, since: None };
+            assert_eq!(wanted.due(pauses), first + due);
+        }
+    }
+}
+
+/// A cluster that grows many volumes at once would have one search after the other.
+#[test]
+fn a_size_is_shown_and_begins_no_search() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rig = Rig::new(dir.path());
+    rig.runner.is_display_old = false;
+    rig.changes.send(event("set", "refquota=1073741824"));
+    assert!(rig.hear().is_none() && rig.runner.is_display_old);
+    rig.changes.send(event("set", "readonly=1"));
+    assert!(rig.hear().is_some());
+}
+
+/// Each list is of all datasets of all pools.
+#[test]
+fn datasets_are_listed_for_display_with_pauses_while_they_go_on_changing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rig = Rig::new(dir.path());
+    rig.runner.refresh_display(Instant::now());
+    assert!(!rig.runner.is_display_old);
+    let listed = rig.runner.displayed.unwrap();
+    rig.runner.is_display_old = true;
+    rig.runner.refresh_display(listed);
+    assert!(rig.runner.is_display_old, "they were listed a moment ago");
+    rig.runner.refresh_display(listed + DISPLAY_PAUSE);
+    assert!(!rig.runner.is_display_old && rig.runner.displayed.unwrap() >= listed);
+}
+
 #[test]
 fn a_mount_that_came_after_a_search_is_searched_for() {
     let dir = tempfile::tempdir().unwrap();

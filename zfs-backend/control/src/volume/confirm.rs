@@ -1,7 +1,7 @@
 //! Volumes that their maker has to confirm. One that crashes between the request
 //! and its own record of the volume leaves nothing: the volume is destroyed later.
 
-use super::delete::delete;
+use super::delete::{Promotion, delete};
 use super::fault::{Fault, VolumeError};
 use super::record::{UNCONFIRMED, VolumeRecord, list};
 use crate::name::DatasetName;
@@ -32,7 +32,7 @@ pub fn destroy_unconfirmed(
     for volume in list(tool, parent)? {
         let Some(until) = volume.unconfirmed_until else { continue };
         if volume.is_abandoned(now_unix_seconds) {
-            match delete(tool, &volume, true) {
+            match delete(tool, &volume, Promotion::Allowed) {
                 Ok(_) => continue,
                 // Somebody has taken a snapshot, or opened the device for a moment.
                 Err(error) if error.fault == Fault::InUse => {}

@@ -6,7 +6,7 @@ use super::kind::{VolumeKind, check_name};
 use super::origin::{Origin, least_bytes};
 use super::properties::{check_properties, zfs_name};
 use super::record::{
-    Found, OWNER, PENDING, SOURCE, UNCONFIRMED, VOLUME, VolumeRecord, capacity, read,
+    Found, OWNER, PENDING, SOURCE, UNCONFIRMED, VOLUME, VolumeRecord, VolumeSpace, capacity, read,
 };
 use super::snapshot::{TEMPORARY, clone_snapshot_name, drop_clone_snapshots};
 use crate::name::{DatasetName, SnapshotName};
@@ -80,8 +80,13 @@ pub fn create(
             let is_complete = volume.pending_bytes.is_none();
             (*volume, is_complete)
         }
-        unmade => {
-            make(tool, new, unmade, flush)?;
+        Found::Unmarked(properties) => {
+            least_of(tool, new)?;
+            finish(tool, new, &properties)?;
+            (read_made(tool, new)?, false)
+        }
+        Found::Nothing(space) => {
+            make(tool, new, space, flush)?;
             (read_made(tool, new)?, false)
         }
     };
@@ -99,24 +104,27 @@ pub fn create(
     Ok(Made { volume, existed })
 }
 
-/// Makes a volume that does not exist, or finishes one that was only begun.
+/// Makes a volume that does not exist. `space` is that below its parent, if it is known.
 fn make(
     tool: &dyn Tool,
     new: &NewVolume,
-    found: Found,
+    space: Option<VolumeSpace>,
     flush: &mut dyn FnMut(&DatasetName) -> Result<(), VolumeError>,
 ) -> Result<(), VolumeError> {
-    let owner = new.is_origin_own.then_some(new.owner.as_str());
-    let least = |origin| least_bytes(tool, origin, owner, new.kind);
-    let least = new.origin.as_ref().map(least).transpose()?;
-    if let Found::Unmarked(properties) = found {
-        return finish(tool, new, &properties);
-    }
-    refuse_beyond_capacity(tool, new)?;
+    let least = least_of(tool, new)?;
+    refuse_beyond_capacity(tool, new, space)?;
     match (&new.origin, least) {
         (Some(origin), Some(least)) => make_clone(tool, new, (origin, least), flush),
         _ => make_empty(tool, new),
     }
+}
+
+/// Checks the origin of a volume, and returns the least size of its clones in bytes; none
+/// without an origin.
+fn least_of(tool: &dyn Tool, new: &NewVolume) -> Result<Option<u64>, VolumeError> {
+    let owner = new.is_origin_own.then_some(new.owner.as_str());
+    let least = |origin| least_bytes(tool, origin, owner, new.kind);
+    new.origin.as_ref().map(least).transpose()
 }
 
 fn read_made(tool: &dyn Tool, new: &NewVolume) -> Result<VolumeRecord, VolumeError> {
@@ -164,12 +172,17 @@ fn check_same(new: &NewVolume, volume: &VolumeRecord) -> Result<(), VolumeError>
     }
 }
 
-/// Refuses a volume that could never be filled.
-fn refuse_beyond_capacity(tool: &dyn Tool, new: &NewVolume) -> Result<(), VolumeError> {
+/// Refuses a volume that could never be filled. `known` is the space below its parent, if it is
+/// known.
+fn refuse_beyond_capacity(
+    tool: &dyn Tool,
+    new: &NewVolume,
+    known: Option<VolumeSpace>,
+) -> Result<(), VolumeError> {
     let Some(parent) = new.dataset.parent() else {
         return Err(VolumeError::invalid("a pool is no volume", "name a parent"));
     };
-    let space = capacity(tool, &parent)?;
+    let space = known.map_or_else(|| capacity(tool, &parent), Ok)?;
     if new.size_bytes <= space.total_bytes {
         return Ok(());
     }

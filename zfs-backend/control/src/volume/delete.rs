@@ -30,6 +30,13 @@ fn snapshots_that_may_go(
     volume: &VolumeRecord,
 ) -> Result<Vec<VolumeSnapshot>, VolumeError> {
     let all = snapshots_of(tool, &volume.dataset)?;
+    refuse_if_kept(volume, &all)?;
+    refuse_if_children(tool, volume, &all)?;
+    Ok(all)
+}
+
+/// Refuses the deletion of a volume of whose snapshots one does not go with it.
+fn refuse_if_kept(volume: &VolumeRecord, all: &[VolumeSnapshot]) -> Result<(), VolumeError> {
     let holders: Vec<_> = all.iter().filter(|one| !may_go(one)).collect();
     if let Some(first) = holders.first() {
         return Err(VolumeError::new(
@@ -45,14 +52,18 @@ fn snapshots_that_may_go(
     }
     // One with clones moves to a clone, with its holds.
     all.iter().filter(|one| one.clones.is_empty()).try_for_each(VolumeSnapshot::refuse_if_held)?;
-    clone_to_promote(&all)?;
-    if !all.is_empty() && volume.kind == VolumeKind::Filesystem {
-        refuse_if_children(tool, volume)?;
-    }
-    Ok(all)
+    clone_to_promote(all).map(drop)
 }
 
-fn refuse_if_children(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
+/// Refuses the deletion of a volume with these snapshots that has datasets below it, too.
+fn refuse_if_children(
+    tool: &dyn Tool,
+    volume: &VolumeRecord,
+    all: &[VolumeSnapshot],
+) -> Result<(), VolumeError> {
+    if all.is_empty() || volume.kind != VolumeKind::Filesystem {
+        return Ok(());
+    }
     let dataset = volume.dataset.as_str();
     let arguments = ["list", "-H", "-o", "name", "-d", "1", "-t", "filesystem,volume", dataset];
     let text = tool.run("zfs", &arguments)?;
@@ -75,6 +86,17 @@ pub(super) fn is_scheduled(snapshot: &VolumeSnapshot) -> bool {
     !snapshot.listed && OurName::parse(snapshot.snapshot.name()).is_some()
 }
 
+/// Right to promote clones of a volume that is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promotion {
+    /// There is none.
+    Excluded,
+    /// The volume has its pool alone.
+    Allowed,
+    /// The same, and an earlier attempt has found clones.
+    Needed,
+}
+
 /// Deletes a volume that nobody uses. One that somebody uses, or of which somebody uses a
 /// snapshot, keeps its snapshots. False: nothing is done, because its clones would have to be
 /// promoted, and must not be.
@@ -84,22 +106,26 @@ pub(super) fn is_scheduled(snapshot: &VolumeSnapshot) -> bool {
 pub fn delete(
     tool: &dyn Tool,
     volume: &VolumeRecord,
-    may_promote: bool,
+    promotion: Promotion,
 ) -> Result<bool, VolumeError> {
     // Most have no snapshots. One with snapshots, or with datasets below it, is refused before
     // anything of it changes (zfs_do_destroy in cmd/zfs/zfs_main.c of OpenZFS).
-    match destroy(tool, volume) {
-        Err(refused) if is_because_of_children(&refused) => {}
-        outcome => return outcome.map(|()| true),
+    if promotion != Promotion::Needed {
+        match destroy(tool, volume) {
+            Err(refused) if is_because_of_children(&refused) => {}
+            outcome => return outcome.map(|()| true),
+        }
     }
-    let all = snapshots_that_may_go(tool, volume)?;
+    let all = snapshots_of(tool, &volume.dataset)?;
+    refuse_if_kept(volume, &all)?;
     if all.is_empty() {
         // The snapshots have gone meanwhile, or ZFS names the datasets below it.
         return destroy(tool, volume).map(|()| true);
     }
-    if !may_promote && all.iter().any(|one| !one.clones.is_empty()) {
+    if promotion == Promotion::Excluded && all.iter().any(|one| !one.clones.is_empty()) {
         return Ok(false);
     }
+    refuse_if_children(tool, volume, &all)?;
     let is_unmounted = unmount(tool, volume)?;
     // `zfs destroy` unmounts one with the mount point `legacy` itself.
     let is_still_mounted = volume.mounted_at.is_some() && !is_unmounted;
@@ -178,7 +204,7 @@ fn destroy(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
     }
     // Its pool may have been exported meanwhile, and comes back with it.
     match look(tool, dataset)? {
-        Found::Nothing => Ok(()),
+        Found::Nothing(_) => Ok(()),
         _ => {
             let next = "send the same request again";
             Err(VolumeError::new(Fault::Storage, failed.to_string(), next))

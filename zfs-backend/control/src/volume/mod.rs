@@ -29,7 +29,7 @@ mod tests;
 pub use change::{Change, change};
 pub use confirm::{confirm, destroy_unconfirmed};
 pub use create::{Made, NewVolume, create};
-pub use delete::{delete, refuse_if_snapshots};
+pub use delete::{Promotion, delete, refuse_if_snapshots};
 pub use fault::{Fault, VolumeError};
 pub use grant::{Grant, grant, withdraw};
 pub use kind::{VolumeKind, check_name};
@@ -39,10 +39,14 @@ pub use limits::{
 };
 pub use origin::Origin;
 pub use properties::{RateLimits, check_properties};
-pub use record::{Found, VolumeRecord, VolumeSpace, away, capacity, list, look, read, read_all};
+pub use record::{
+    Found, VolumeRecord, VolumeSpace, away, capacity, list, list_with_datasets, look, read,
+    read_all,
+};
 pub use rollback::roll_back;
 pub use snapshot::{
-    Taken, VolumeSnapshot, delete_snapshot, group_snapshot, snapshots, snapshots_of,
+    Taken, VolumeSnapshot, delete_snapshot, group_snapshot, snapshots, snapshots_named,
+    snapshots_of,
 };
 
 /// User properties of volumes and snapshots that only requests read: they decide neither what is

@@ -5,6 +5,7 @@
 mod late;
 mod meanwhile;
 mod mounts;
+mod questions;
 mod rollback;
 
 pub use meanwhile::Meanwhile;
@@ -190,6 +191,14 @@ impl Tool for Model {
             return Err(lost());
         }
         said.map_err(|said| ToolError::Failed { command, status: Some(1), said })
+    }
+
+    fn run_in_part(&self, program: &str, arguments: &[&str]) -> (String, Option<ToolError>) {
+        match self.run(program, arguments) {
+            Ok(output) => (output, None),
+            Err(error @ ToolError::Failed { .. }) => (self.state().printed(arguments), Some(error)),
+            Err(error) => (String::new(), Some(error)),
+        }
     }
 }
 
@@ -502,40 +511,6 @@ impl State {
         let all = ["tank"];
         let names = if parsed.operands.is_empty() { &all[..] } else { &parsed.operands[..] };
         Ok(self.asked(parsed, names)?.into_iter().map(line).collect())
-    }
-
-    fn get(&self, parsed: &Parsed<'_>) -> Said {
-        const NATIVE: [&str; 14] = [
-            "type",
-            "guid",
-            "creation",
-            "referenced",
-            "written",
-            "origin",
-            "used",
-            "available",
-            "refquota",
-            "volsize",
-            "volblocksize",
-            "readonly",
-            "mounted",
-            "mountpoint",
-        ];
-        let mut text = String::new();
-        let names = parsed.operands.get(1..).unwrap_or_default();
-        for name in self.asked(parsed, names)? {
-            let local = &self.datasets[&name].properties;
-            for (property, value) in local {
-                text += &format!("{name}\t{property}\t{value}\tlocal\n");
-            }
-            for property in NATIVE.iter().filter(|property| !local.contains_key(**property)) {
-                let value = self.value(&name, property);
-                if value != "-" {
-                    text += &format!("{name}\t{property}\t{value}\t-\n");
-                }
-            }
-        }
-        Ok(text)
     }
 
     fn value(&self, name: &str, column: &str) -> String {

@@ -5,6 +5,7 @@ use super::grant::Grant;
 use super::kind::VolumeKind;
 use super::limits::MAX_ASKED_AT_ONCE;
 use super::properties::{RateLimits, request_name};
+use crate::datasets::Dataset;
 use crate::name::DatasetName;
 use crate::tool::{Tool, ToolError, command_line};
 use std::collections::BTreeMap;
@@ -133,39 +134,46 @@ impl Properties {
             _ => VolumeKind::Filesystem,
         }
     }
+
+    /// Returns the space below the dataset.
+    fn space(&self) -> Option<VolumeSpace> {
+        let (available_bytes, used) = (self.number("available")?, self.number("used")?);
+        Some(VolumeSpace { available_bytes, total_bytes: available_bytes.saturating_add(used) })
+    }
 }
 
 /// Dataset under the name of a volume.
 #[derive(Debug)]
 pub enum Found {
-    /// None, and its parent is there.
-    Nothing,
+    /// None, and its parent is there, with this space below it. Without: nobody has told it.
+    Nothing(Option<VolumeSpace>),
     /// A volume.
     Volume(Box<VolumeRecord>),
     /// A dataset without the mark of a volume.
     Unmarked(Properties),
 }
 
-/// Reads the properties of datasets, by their names: one command for everything.
+/// Properties of datasets, by their names.
+type AllProperties = BTreeMap<String, Properties>;
+
+/// Reads the properties of datasets, and of those below them as far as `reach` says: one command
+/// for everything.
 fn properties(
     tool: &dyn Tool,
-    depth: &str,
+    reach: &[&str],
     datasets: &[&str],
-) -> Result<BTreeMap<String, Properties>, ToolError> {
-    let mut arguments = vec![
-        "get",
-        "-Hp",
-        "-d",
-        depth,
-        "-t",
-        "filesystem,volume",
-        "-o",
-        "name,property,value,source",
-        "all",
-    ];
-    arguments.extend(datasets);
-    let text = tool.run("zfs", &arguments)?;
-    let mut found = BTreeMap::<String, Properties>::new();
+) -> Result<AllProperties, ToolError> {
+    Ok(parsed(&tool.run("zfs", &question(reach, datasets))?))
+}
+
+fn question<'a>(reach: &[&'a str], datasets: &[&'a str]) -> Vec<&'a str> {
+    let columns = "name,property,value,source";
+    let what = ["-t", "filesystem,volume", "-o", columns, "all"];
+    [&["get", "-Hp"][..], reach, &what, datasets].concat()
+}
+
+fn parsed(text: &str) -> AllProperties {
+    let mut found = AllProperties::new();
     for line in text.lines() {
         // The value of another program's property may have tabs and line breaks.
         let fields = line.split_once('\t').and_then(|(name, rest)| {
@@ -181,7 +189,7 @@ fn properties(
         }
         of.all.insert(property.to_owned(), value.to_owned());
     }
-    Ok(found)
+    found
 }
 
 /// Property of a zvol that ZFS has as its default, and not as set, when a
@@ -243,12 +251,33 @@ fn record(name: &str, properties: &Properties) -> Option<VolumeRecord> {
 /// # Errors
 /// The error of `zfs`.
 pub fn list(tool: &dyn Tool, parent: &DatasetName) -> Result<Vec<VolumeRecord>, ToolError> {
-    let found = properties(tool, "1", &[parent.as_str()])?;
-    let below = found.into_iter().filter(|(name, _)| name != parent.as_str());
+    Ok(volumes_below(parent, &properties(tool, &["-d", "1"], &[parent.as_str()])?))
+}
+
+/// Lists a parent with all datasets below it, and the volumes directly below it, both by name:
+/// one command tells the same as [`crate::datasets::list`] and [`list`].
+///
+/// # Errors
+/// The error of `zfs`; [`ToolError::Answer`] if it does not print all properties of a dataset.
+pub fn list_with_datasets(
+    tool: &dyn Tool,
+    parent: &DatasetName,
+) -> Result<(Vec<Dataset>, Vec<VolumeRecord>), ToolError> {
+    let found = properties(tool, &["-r"], &[parent.as_str()])?;
+    let datasets = found.iter().map(|(name, properties)| Dataset::of_all(name, &properties.all));
+    let mut datasets = datasets.collect::<Result<Vec<_>, _>>()?;
+    datasets.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok((datasets, volumes_below(parent, &found)))
+}
+
+/// Returns the volumes directly below a parent, by name.
+fn volumes_below(parent: &DatasetName, found: &AllProperties) -> Vec<VolumeRecord> {
+    let is_below = |name: &str| name.rsplit_once('/').is_some_and(|(of, _)| of == parent.as_str());
+    let below = found.iter().filter(|(name, _)| is_below(name));
     let mut records: Vec<_> =
-        below.filter_map(|(name, properties)| record(&name, &properties)).collect();
+        below.filter_map(|(name, properties)| record(name, properties)).collect();
     records.sort_by(|a, b| a.dataset.cmp(&b.dataset));
-    Ok(records)
+    records
 }
 
 /// Reads one volume; none if there is no such dataset, and its parent is there.
@@ -257,7 +286,7 @@ pub fn list(tool: &dyn Tool, parent: &DatasetName) -> Result<Vec<VolumeRecord>, 
 /// [`Fault::Forbidden`] if the dataset is no volume; others see [`look`].
 pub fn read(tool: &dyn Tool, dataset: &DatasetName) -> Result<Option<VolumeRecord>, VolumeError> {
     match look(tool, dataset)? {
-        Found::Nothing => Ok(None),
+        Found::Nothing(_) => Ok(None),
         Found::Volume(record) => Ok(Some(*record)),
         Found::Unmarked(_) => Err(foreign(dataset)),
     }
@@ -275,7 +304,7 @@ pub fn read_all(
     let mut all = Vec::new();
     for some in datasets.chunks(MAX_ASKED_AT_ONCE) {
         let names: Vec<&str> = some.iter().map(DatasetName::as_str).collect();
-        let found = properties(tool, "0", &names)?;
+        let found = properties(tool, &["-d", "0"], &names)?;
         for dataset in some {
             let properties = found.get(dataset.as_str());
             let volume = properties.and_then(|properties| record(dataset.as_str(), properties));
@@ -286,7 +315,8 @@ pub fn read_all(
 }
 
 /// Returns what has the name of a volume. The same command asks for its parent: without it the
-/// pool is elsewhere, and comes back with the volume and its access.
+/// pool is elsewhere, and comes back with the volume and its access; and it tells the space for a
+/// volume that is to be made.
 ///
 /// # Errors
 /// [`Fault::Storage`] if neither is there; the error of `zfs`, which never says that there is
@@ -297,11 +327,16 @@ pub fn look(tool: &dyn Tool, dataset: &DatasetName) -> Result<Found, VolumeError
     // `zfs get` opens them in this order (zfs_for_each in cmd/zfs/zfs_iter.c of OpenZFS), goes
     // on behind one that is not there, complains of each, and fails at the end.
     let names = [Some(dataset), parent.as_ref()].into_iter().flatten().map(DatasetName::as_str);
-    let mut found = match properties(tool, "0", &names.collect::<Vec<_>>()) {
-        Err(error) => return complained(error, dataset, parent.as_ref()),
-        Ok(found) => found,
-    };
-    let Some(properties) = found.remove(dataset.as_str()) else { return Ok(Found::Nothing) };
+    let arguments = question(&["-d", "0"], &names.collect::<Vec<_>>());
+    let (text, failed) = tool.run_in_part("zfs", &arguments);
+    let mut found = parsed(&text);
+    let of_parent = parent.as_ref().and_then(|parent| found.get(parent.as_str()));
+    let space = of_parent.and_then(Properties::space);
+    if let Some(error) = failed {
+        complained(error, dataset, parent.as_ref())?;
+        return Ok(Found::Nothing(space));
+    }
+    let Some(properties) = found.remove(dataset.as_str()) else { return Ok(Found::Nothing(space)) };
     Ok(match record(dataset.as_str(), &properties) {
         Some(record) => Found::Volume(Box::new(record)),
         None => Found::Unmarked(properties),
@@ -313,7 +348,7 @@ fn complained(
     error: ToolError,
     dataset: &DatasetName,
     parent: Option<&DatasetName>,
-) -> Result<Found, VolumeError> {
+) -> Result<(), VolumeError> {
     let (command, status, said) = match error {
         ToolError::Failed { command, status, said } => (command, status, said),
         error => return Err(error.into()),
@@ -333,7 +368,7 @@ fn complained(
     }
     match parent {
         Some(parent) if absent.iter().any(|line| is_of_parent(line)) => Err(away(parent)),
-        _ => Ok(Found::Nothing),
+        _ => Ok(()),
     }
 }
 

@@ -57,7 +57,7 @@ fn snapshot(
 
 /// Deletes a volume as one that has its pool alone.
 fn delete(tool: &dyn Tool, volume: &VolumeRecord) -> Result<(), VolumeError> {
-    super::delete(tool, volume, true).map(|is_done| assert!(is_done))
+    super::delete(tool, volume, Promotion::Allowed).map(|is_done| assert!(is_done))
 }
 
 fn the(model: &Model, name: &str) -> VolumeRecord {
@@ -94,6 +94,36 @@ fn a_volume_is_made_once_and_found_again() {
     let large = NewVolume { size_bytes: 1 << 50, ..new("l", VolumeKind::Block) };
     assert_eq!(make(&model, &large).unwrap_err().fault, Fault::NoSpace);
     assert_eq!(left(&model), ["b", "f"]);
+}
+
+/// A question of its own would be one more process for each new volume.
+#[test]
+fn the_space_below_a_parent_comes_with_the_question_for_a_volume_that_is_not_there() {
+    let model = model();
+    let found = look(&model, &dataset("a")).unwrap();
+    let Found::Nothing(Some(space)) = found else { panic!("{found:?}") };
+    assert_eq!(space, capacity(&model, &PARENT.parse().unwrap()).unwrap());
+    assert!(space.total_bytes > space.available_bytes);
+}
+
+#[test]
+fn one_command_tells_the_datasets_below_a_parent_and_its_volumes() {
+    let model = model();
+    let parent: DatasetName = PARENT.parse().unwrap();
+    make(&model, &new("b", VolumeKind::Block)).unwrap();
+    let properties = BTreeMap::from([("compression".to_owned(), "zstd".to_owned())]);
+    make(&model, &NewVolume { properties, ..new("f", VolumeKind::Filesystem) }).unwrap();
+    model.run("zfs", &["create", "tank/k8s/f/below"]).unwrap();
+    model.run("zfs", &["unmount", "tank/k8s/f/below"]).unwrap();
+    let before = model.commands().len();
+    let (datasets, volumes) = list_with_datasets(&model, &parent).unwrap();
+    assert_eq!(model.commands().len(), before + 1);
+    assert_eq!(volumes, list(&model, &parent).unwrap());
+    let scope = crate::datasets::Scope::Below(&parent);
+    let listed = crate::datasets::list(&model, crate::OutputForm::Columns, scope).unwrap();
+    assert_eq!((datasets.len(), datasets), (5, listed));
+    let absent = list_with_datasets(&model, &"tank/other".parse().unwrap()).unwrap_err();
+    assert!(absent.is_absent());
 }
 
 /// ZFS makes a dataset in one transaction, and marks it in a later one: what a power

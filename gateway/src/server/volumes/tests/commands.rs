@@ -3,6 +3,7 @@
 //! at once sends hundreds of requests: with more commands, the processors do nothing else.
 
 use super::*;
+use zgate_api::{SoleAccess, WithdrawAccess};
 use zgate_control::ToolError;
 
 /// The model, and the commands of the service so far; what is served asks the model itself.
@@ -13,8 +14,19 @@ struct Counting {
 
 impl Tool for Counting {
     fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
-        locked(&self.commands).push(format!("{program} {}", arguments.join(" ")));
+        self.count(program, arguments);
         self.model.run(program, arguments)
+    }
+
+    fn run_in_part(&self, program: &str, arguments: &[&str]) -> (String, Option<ToolError>) {
+        self.count(program, arguments);
+        self.model.run_in_part(program, arguments)
+    }
+}
+
+impl Counting {
+    fn count(&self, program: &str, arguments: &[&str]) {
+        locked(&self.commands).push(format!("{program} {}", arguments.join(" ")));
     }
 }
 
@@ -45,6 +57,12 @@ fn snapshot(service: &VolumeService, _: zgate_api::VolumeKind) {
     service.snapshot(&id("v"), "s", "csi").unwrap();
 }
 
+/// Returns the number of snapshots with a name.
+fn named(service: &VolumeService, name: &str) -> usize {
+    let page = Page { name: Some(name.to_owned()), ..Page::default() };
+    service.list_snapshots(&page).unwrap().items.len()
+}
+
 fn delete_snapshot(service: &VolumeService, _: zgate_api::VolumeKind) {
     service.delete_snapshot(&id("v"), "s", "csi").unwrap();
 }
@@ -53,13 +71,25 @@ fn withdraw(service: &VolumeService, _: zgate_api::VolumeKind) {
     service.withdraw(&id("v"), "n1", "csi").unwrap();
 }
 
+fn grant_sole(service: &VolumeService, kind: zgate_api::VolumeKind) {
+    let sole = Some(SoleAccess { kind: Some(kind) });
+    service.grant(&id("v"), "n1", &GrantAccess { sole, ..node(1) }).unwrap();
+}
+
+/// Ends the access of a node that may have it under two names.
+fn withdraw_names(service: &VolumeService, _: zgate_api::VolumeKind) {
+    let nodes: Option<Vec<String>> = Some(["n0", "n1"].map(str::to_owned).into());
+    let asked = WithdrawAccess { owner: "csi".to_owned(), nodes };
+    service.withdraw_from(&id("v"), &asked).unwrap();
+}
+
 fn delete(service: &VolumeService, name: &str) {
     service.delete(&id(name), "csi").unwrap();
 }
 
 /// The requests of a life, in their order, and the most commands of a file system and of a disk.
 const REQUESTS: &[(&str, [usize; 2], Request)] = &[
-    ("a volume", [4, 4], create),
+    ("a volume", [3, 3], create),
     ("the same again", [1, 1], create),
     ("show it", [1, 1], |service, _| drop(service.get(&id("v")).unwrap())),
     ("access", [2, 2], grant),
@@ -68,26 +98,36 @@ const REQUESTS: &[(&str, [usize; 2], Request)] = &[
     ("the same space again", [1, 1], grow),
     ("a snapshot", [3, 3], snapshot),
     ("the same snapshot again", [3, 3], snapshot),
-    ("a clone of it", [5, 5], |service, kind| clone(service, kind, "c", 2 * GIB)),
+    ("look for its name", [2, 2], |service, _| assert_eq!(named(service, "s"), 1)),
+    ("look for a name that no snapshot has", [1, 1], |service, _| {
+        assert_eq!(named(service, "t"), 0);
+    }),
+    ("a clone of it", [4, 4], |service, kind| clone(service, kind, "c", 2 * GIB)),
     ("the same clone again", [1, 1], |service, kind| clone(service, kind, "c", 2 * GIB)),
-    ("a larger clone", [5, 8], |service, kind| clone(service, kind, "larger", 3 * GIB)),
+    ("a larger clone", [4, 7], |service, kind| clone(service, kind, "larger", 3 * GIB)),
     ("delete the snapshot that has clones", [4, 4], delete_snapshot),
     ("delete it again", [2, 2], delete_snapshot),
     ("another snapshot", [3, 3], snapshot),
     ("delete it", [2, 2], delete_snapshot),
     ("end the access", [2, 2], withdraw),
     ("end it again", [2, 2], withdraw),
+    ("access if no other node has any", [2, 2], grant_sole),
+    ("end it under one of two names", [2, 2], withdraw_names),
     ("delete a clone", [2, 2], |service, _| delete(service, "larger")),
-    ("delete the volume, which has a clone", [13, 10], |service, _| delete(service, "v")),
+    ("delete the volume, which has a clone", [11, 9], |service, _| delete(service, "v")),
     ("delete it again", [1, 1], |service, _| delete(service, "v")),
     ("end access to what is gone", [1, 1], withdraw),
     ("show what is gone", [1, 1], |service, _| drop(service.get(&id("v")).unwrap_err())),
     ("delete what has scheduled snapshots", [8, 6], |service, _| delete(service, "c")),
-    ("a volume to be confirmed", [4, 4], |service, kind| {
+    ("a volume to be confirmed", [3, 3], |service, kind| {
         service.create_within(&asked("v", kind), Some(3600)).unwrap();
     }),
     ("confirm it", [2, 2], |service, _| drop(service.confirm(&id("v"), "csi").unwrap())),
     ("delete a volume", [2, 2], |service, _| delete(service, "v")),
+    ("a volume once more", [3, 3], create),
+    ("delete it if no node has access", [2, 2], |service, _| {
+        service.delete_detached(&id("v"), "csi").unwrap();
+    }),
 ];
 
 #[test]

@@ -137,13 +137,34 @@ fn without_the_right_to_promote_a_volume_with_clones_stays_as_it_is() {
     make(&model, &clone_of("c", "a", VolumeKind::Filesystem)).unwrap();
     model.foreign_snapshot("tank/k8s/a@zgate_2026-11-21_10:00:00_hourly");
     let names = model.names();
-    let delete = |name: &str| crate::volume::delete(&model, &the(&model, name), false);
+    let delete = |name: &str| {
+        crate::volume::delete(&model, &the(&model, name), Promotion::Excluded)
+    };
     assert_eq!(delete("a"), Ok(false));
     assert_eq!((model.names(), the(&model, "a").mounted_at.is_some()), (names, true));
     for name in ["c", "a"] {
         assert_eq!(delete(name), Ok(true));
     }
     assert_eq!(left(&model), Vec::<String>::new());
+}
+
+/// Its clones may have gone since they were found.
+#[test]
+fn a_volume_whose_clones_were_found_is_deleted_also_without_them() {
+    for (takes_snapshot, kind) in [(false, VolumeKind::Block), (true, VolumeKind::Filesystem)] {
+        let model = model();
+        make(&model, &new("a", kind)).unwrap();
+        if takes_snapshot {
+            model.foreign_snapshot("tank/k8s/a@zgate_2026-11-21_10:00:00_hourly");
+            model.run("zfs", &["create", "tank/k8s/a/below"]).unwrap();
+            let delete = || crate::volume::delete(&model, &the(&model, "a"), Promotion::Needed);
+            assert_eq!(delete().unwrap_err().fault, Fault::InUse);
+            assert_eq!(left(&model).len(), 3, "nothing has changed");
+            model.run("zfs", &["destroy", "tank/k8s/a/below"]).unwrap();
+        }
+        let deleted = crate::volume::delete(&model, &the(&model, "a"), Promotion::Needed);
+        assert_eq!((deleted, left(&model)), (Ok(true), Vec::new()));
+    }
 }
 
 #[test]
@@ -341,4 +362,29 @@ fn a_volume_whose_clone_is_just_being_destroyed_is_not_taken_for_gone() {
     going.0.foreign_snapshot("tank/k8s/b@zgate_2026-11-21_10:00:00_hourly");
     delete(&going, &the(&going.0, "b")).unwrap();
     assert_eq!(left(&going.0), Vec::<String>::new());
+}
+
+/// ZFS in which a snapshot goes as soon as its name was listed.
+struct NamesGo(Model);
+
+impl Tool for NamesGo {
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String, ToolError> {
+        let said = self.0.run(program, arguments);
+        if arguments.contains(&"-s") {
+            self.0.run("zfs", &["destroy", "tank/k8s/a@s"])?;
+        }
+        said
+    }
+}
+
+#[test]
+fn a_snapshot_that_goes_while_its_name_is_looked_for_hides_no_other() {
+    let going = NamesGo(model());
+    for name in ["a", "b"] {
+        make(&going.0, &new(name, VolumeKind::Block)).unwrap();
+        snapshot(&going.0, &the(&going.0, name), "s").unwrap();
+        snapshot(&going.0, &the(&going.0, name), "t").unwrap();
+    }
+    let found = snapshots_named(&going, &PARENT.parse().unwrap(), "s").unwrap();
+    assert_eq!(found.iter().map(|one| one.snapshot.as_str()).collect::<Vec<_>>(), ["tank/k8s/b@s"]);
 }
