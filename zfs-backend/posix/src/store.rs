@@ -194,6 +194,10 @@ impl FileStore for PosixStore {
         self.tree.root.mount.fsid
     }
 
+    fn recent_attr(&self, node: &NodeHandle) -> Option<Attr> {
+        self.known_attr(node)
+    }
+
     fn getattr<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, Attr> {
         Box::pin(async move {
             if let Some(entry) = self.at_hand(node) {

@@ -238,10 +238,10 @@ struct SlowSeeks(MemoryStore);
 impl FileStore for SlowSeeks {
     zgate_store::forward_files! {
         self => self.0;
-        root identity fsid getattr lookup lookup_parent access setattr readlink create_file
-        create_node open remove rename link readdir read write losses commit sync_objects sync_names
-        allocate deallocate seek copy_range clone_range advise statfs get_xattr set_xattr
-        list_xattrs remove_xattr get_acl set_acl
+        root identity fsid recent_attr getattr lookup lookup_parent access setattr readlink
+        create_file create_node open remove rename link readdir read write losses commit
+        sync_objects sync_names allocate deallocate seek copy_range clone_range advise statfs
+        get_xattr set_xattr list_xattrs remove_xattr get_acl set_acl
     }
 
     fn traits(&self) -> StoreTraits {
