@@ -76,10 +76,12 @@ pub(super) async fn decide(
     };
     let Ok(opened) = opened else { return none(RESOURCE) };
     // Attributes read before may precede a change that has ended in the
-    // meantime.
-    let Ok(attr) = object.export.store.getattr(&object.node).await else {
-        return none(RESOURCE);
+    // meantime. Those of a new file stand until it is read after the grant.
+    let read = match target.attr {
+        Some(attr) => Ok(attr),
+        None => object.export.store.getattr(&object.node).await,
     };
+    let Ok(attr) = read else { return none(RESOURCE) };
     *known = Some(attr);
     let wanted = cx.minor > 0 && args.access & WANT_TIMESTAMPS != 0;
     let attrs = wanted && object.export.gives_delegated_times();
