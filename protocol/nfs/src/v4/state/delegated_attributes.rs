@@ -100,9 +100,7 @@ impl State {
         let tables = self.lock();
         let Some(state) = tables.files.get(&file.id) else { return false };
         let mut held = state.delegations.values().filter_map(|key| tables.delegations.get(key));
-        held.any(|one| {
-            one.write && one.recalled_seconds.is_none() && one.is_own(Some(client), file)
-        })
+        held.any(|d| d.write && d.recalled_seconds.is_none() && d.is_own(Some(client), file))
     }
 
     /// Returns the question to the holder of a write delegation of a file, if it may be asked.
