@@ -103,7 +103,10 @@ impl event_loop::Connection for Connection {
             self.take_records()?;
             self.requests.flush()?;
             let load = self.requests.load();
-            self.advance_handshake(load).await?;
+            if self.start_tls.is_under_way() {
+                // Apart: a session of TLS has 1.3 KB, which each request would move several times.
+                Box::pin(self.advance_handshake(load)).await?;
+            }
             self.host.holds(load.request_bytes + load.reply_bytes + self.receiver.held_bytes());
             // There is no other notification of the end of the transmission.
             if !(self.is_held_back && self.may_read(load)) {
@@ -259,7 +262,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Continues the handshake, if one is under way.
+    /// Continues the handshake that is under way.
     async fn advance_handshake(&mut self, load: InFlightLoad) -> Result<(), ConnectionEnd> {
         let advanced = self.start_tls.advance(&self.channel.socket, load.is_idle())?;
         let Some((session, slot)) = advanced else { return Ok(()) };

@@ -25,9 +25,9 @@ impl FileStore for LimitedFiles {
     // They move no data.
     zgate_store::forward_files! {
         self => self.store;
-        root traits fsid identity losses getattr lookup lookup_parent access setattr readlink
-        create_file create_node open remove rename link readdir commit sync_objects sync_names
-        seek advise statfs get_xattr set_xattr list_xattrs remove_xattr get_acl set_acl
+        root traits fsid identity losses recent_attr getattr lookup lookup_parent access setattr
+        readlink create_file create_node open remove rename link readdir commit sync_objects
+        sync_names seek advise statfs get_xattr set_xattr list_xattrs remove_xattr get_acl set_acl
     }
 
     // They change data, but transfer none.

@@ -340,7 +340,13 @@ impl Encoder {
     /// Returns the bytes of a message without bulk data; `None` if it has some.
     #[must_use]
     pub fn finish_bytes(self) -> Option<Bytes> {
-        self.segments.is_empty().then(|| Bytes::from(self.buffer))
+        self.into_vec().map(Bytes::from)
+    }
+
+    /// Returns the same as they were written, without a copy.
+    #[must_use]
+    pub fn into_vec(self) -> Option<Vec<u8>> {
+        self.segments.is_empty().then_some(self.buffer)
     }
 }
 
@@ -444,6 +450,9 @@ mod tests {
     fn bulk_data_does_not_become_plain_bytes() {
         let mut e = Encoder::new();
         e.bulk(Payload::Bytes(Bytes::from_static(b"data")));
-        assert!(e.finish_bytes().is_none());
+        assert!(e.clone().into_vec().is_none() && e.finish_bytes().is_none());
+        let mut words = Encoder::new();
+        words.u32(7);
+        assert_eq!(words.into_vec(), Some(vec![0, 0, 0, 7]));
     }
 }

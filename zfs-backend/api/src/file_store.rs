@@ -349,6 +349,12 @@ pub trait FileStore: Send + Sync {
     /// store cannot have issued the handle. Asks no storage.
     fn identity(&self, node: &NodeHandle) -> Option<NodeHandle>;
 
+    /// Returns attributes that were read a moment ago, at most a second, of an object that
+    /// was not changed through this store since; another program may have changed it. `None`
+    /// where they are not known, and where [`Self::getattr`] needs no other thread for the
+    /// present ones. Asks no storage.
+    fn recent_attr(&self, node: &NodeHandle) -> Option<Attr>;
+
     /// Reads the current attributes. [`StoreError::Stale`] if the object is
     /// gone.
     fn getattr<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, Attr>;

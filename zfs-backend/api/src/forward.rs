@@ -22,7 +22,7 @@
 /// impl FileStore for InFront {
 ///     zgate_store::forward_files! {
 ///         self => self.store;
-///         root traits identity getattr lookup lookup_parent access setattr readlink
+///         root traits identity recent_attr getattr lookup lookup_parent access setattr readlink
 ///         create_file create_node open remove rename link readdir read write losses commit
 ///         sync_objects sync_names allocate deallocate seek copy_range clone_range advise
 ///         statfs get_xattr set_xattr list_xattrs remove_xattr get_acl set_acl fsid
@@ -49,6 +49,9 @@ macro_rules! forward_files {
     (@ $how:tt identity) => { $crate::forward_files! { @ $how fn identity(
         node: &$crate::NodeHandle
     ) -> Option<$crate::NodeHandle> } };
+    (@ $how:tt recent_attr) => { $crate::forward_files! { @ $how fn recent_attr(
+        node: &$crate::NodeHandle
+    ) -> Option<$crate::Attr> } };
     (@ $how:tt getattr) => { $crate::forward_files! { @ $how async fn getattr(
         node: &'a $crate::NodeHandle
     ) -> $crate::Attr } };

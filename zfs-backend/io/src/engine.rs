@@ -11,7 +11,7 @@ use crate::queue::{Demand, Limits, StoreSlot};
 use crate::store_name::StoreName;
 use crate::stores::{OWN, Stores};
 use crate::uring::{self, Lent, Request};
-use crate::workers::{MAX_QUEUED, MAX_WORKERS, WorkerKind, Workers};
+use crate::workers::{MAX_QUEUED, MAX_WORKERS, RunAs, WorkerKind, Workers};
 use crate::write_method::{WriteMethod, WriteMode, WriteSync, writes_by_ring};
 use bytes::Bytes;
 use std::io;
@@ -247,7 +247,7 @@ impl IoEngine {
     ) -> io::Result<Option<FilledPipe>> {
         let (file, pipes) = (Arc::clone(fd), Arc::clone(&self.inner.pipes));
         let read = move || pipes.read(&file, offset, len);
-        self.inner.data.run((self.store, self.demand), None, read).await?
+        self.inner.data.run((self.store, self.demand), RunAs::Process, read).await?
     }
 
     /// Reads from a descriptor with O_DIRECT: a count that is not a multiple of
@@ -305,7 +305,7 @@ impl IoEngine {
         let outcome = self
             .inner
             .data
-            .run((self.store, self.demand), None, move || {
+            .run((self.store, self.demand), RunAs::Process, move || {
                 let result = read_blocking(&file, offset, &mut buffer, (filled, whole_bytes));
                 (result, buffer)
             })
@@ -367,7 +367,7 @@ impl IoEngine {
         let file = Arc::clone(fd);
         let write =
             move || set_id.during(&file, || write_blocking(&file, offset, &data, done, sync))?;
-        self.inner.data.run((self.store, self.demand), None, write).await?
+        self.inner.data.run((self.store, self.demand), RunAs::Process, write).await?
     }
 
     /// Returns whether every page of the range is in the page cache now. Costs no system
@@ -401,7 +401,7 @@ impl IoEngine {
         let file = Arc::clone(fd);
         self.inner
             .data
-            .run((self.store, self.demand), None, move || sync_blocking(&file, data_only))
+            .run((self.store, self.demand), RunAs::Process, move || sync_blocking(&file, data_only))
             .await?
     }
 
@@ -414,7 +414,7 @@ impl IoEngine {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
-        self.inner.metadata.run((self.store, self.demand), None, work).await
+        self.inner.metadata.run((self.store, self.demand), RunAs::Process, work).await
     }
 
     /// Runs a short blocking call on a metadata worker as `who`.
@@ -427,7 +427,19 @@ impl IoEngine {
         who: Caller,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
-        self.inner.metadata.run((self.store, self.demand), Some(who), work).await
+        self.inner.metadata.run((self.store, self.demand), RunAs::Caller(who), work).await
+    }
+
+    /// Runs a short blocking call that makes no system call which depends on the identity of
+    /// its thread, on a metadata worker under whichever identity that has.
+    ///
+    /// # Errors
+    /// If the pool has ended.
+    pub async fn run_as_anyone<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<T> {
+        self.inner.metadata.run((self.store, self.demand), RunAs::Anyone, work).await
     }
 
     /// Runs a short blocking call on a metadata worker without waiting for it:

@@ -36,11 +36,35 @@ pub(crate) const MAX_QUEUED: usize = 16_384;
 /// Idle time after which a worker beyond the permanent ones ends.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// A job with the identity it runs under (`None`: the process's own). The job
-/// is called with an error if the identity could not be taken on or the job was
-/// refused.
+/// Identity under which a job runs.
+#[derive(Clone, Debug)]
+pub(crate) enum RunAs {
+    /// The process's own.
+    Process,
+    /// That of a caller.
+    Caller(Caller),
+    /// Whichever the worker has from the job before: to take on another one costs five system
+    /// calls. The job makes no call that depends on the identity.
+    Anyone,
+}
+
+impl RunAs {
+    fn take_on(&self) -> io::Result<()> {
+        match self {
+            Self::Process => {
+                credentials::restore();
+                Ok(())
+            }
+            Self::Caller(who) => credentials::assume(who),
+            Self::Anyone => Ok(()),
+        }
+    }
+}
+
+/// A job with the identity it runs under. The job is called with an error if the
+/// identity could not be taken on or the job was refused.
 struct Job {
-    who: Option<Caller>,
+    identity: RunAs,
     work: Box<dyn FnOnce(io::Result<()>) + Send>,
     counted: JobInProgress,
 }
@@ -210,20 +234,20 @@ impl Workers {
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         (store, demand): (StoreSlot, Demand),
-        who: Option<Caller>,
+        identity: RunAs,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
         if self.continues_caller(store) {
-            return on_this_worker(who.as_ref(), work);
+            return on_this_worker(&identity, work);
         }
         let (done, result) = oneshot::channel::<io::Result<Result<T, Box<dyn Any + Send>>>>();
-        let work = Box::new(move |identity: io::Result<()>| {
-            let outcome = identity.map(|()| catch_unwind(AssertUnwindSafe(work)));
+        let work = Box::new(move |taken_on: io::Result<()>| {
+            let outcome = taken_on.map(|()| catch_unwind(AssertUnwindSafe(work)));
             // If the request was dropped, nothing receives the result; that is
             // fine.
             let _ = done.send(outcome);
         });
-        let job = Job { who, work, counted: JobInProgress::begin() };
+        let job = Job { identity, work, counted: JobInProgress::begin() };
         if self.push(store, demand, job).is_err() {
             return Err(hangs());
         }
@@ -241,7 +265,7 @@ impl Workers {
             // The panic hook has reported the panic; the worker continues.
             let _ = catch_unwind(AssertUnwindSafe(work));
         });
-        let job = Job { who: None, work, counted: JobInProgress::begin() };
+        let job = Job { identity: RunAs::Process, work, counted: JobInProgress::begin() };
         // Accepted however many jobs wait.
         let _ = self.push(store, Demand::Certain, job);
     }
@@ -355,20 +379,10 @@ impl Drop for InJob {
     }
 }
 
-fn take_identity(who: Option<&Caller>) -> io::Result<()> {
-    match who {
-        Some(who) => credentials::assume(who),
-        None => {
-            credentials::restore();
-            Ok(())
-        }
-    }
-}
-
 /// Runs a call of a request that a worker continues.
-fn on_this_worker<T>(who: Option<&Caller>, work: impl FnOnce() -> T) -> io::Result<T> {
+fn on_this_worker<T>(identity: &RunAs, work: impl FnOnce() -> T) -> io::Result<T> {
     let _job = InJob::begin();
-    take_identity(who)?;
+    identity.take_on()?;
     Ok(work())
 }
 
@@ -377,13 +391,12 @@ fn serve(shared: &Shared) {
     let mut ended = None;
     while let Some(Next { store, job, running }) = next(shared, ended.take()) {
         let continues = shared.kind.takes_long_calls || running <= MAX_CONTINUING;
-        let Job { who, work, mut counted } = job;
+        let Job { identity, work, mut counted } = job;
         THIS_WORKER.with(|worker| worker.bind(counted.begun()));
         counted.continue_here();
         continuation::after(shared.kind.at(store), continues, || {
             let _job = InJob::begin();
-            let identity = take_identity(who.as_ref());
-            work(identity);
+            work(identity.take_on());
         });
         // The worker has sent the replies of the requests that it continued.
         counted.answered();

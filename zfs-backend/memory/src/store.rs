@@ -174,6 +174,11 @@ impl FileStore for MemoryStore {
         Some(*node)
     }
 
+    fn recent_attr(&self, _: &NodeHandle) -> Option<Attr> {
+        // The present ones need no other thread.
+        None
+    }
+
     fn getattr<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, Attr> {
         self.run(FileOp::GetAttr, |tree| tree.getattr(node))
     }

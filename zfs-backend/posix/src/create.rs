@@ -14,7 +14,7 @@ use std::sync::Arc;
 use zgate_io::IoEngine;
 use zgate_io::access_check::Rights;
 use zgate_io::credentials;
-use zgate_store::file_store::{CreateMode, CreatedFile, DirChange, NewNode, Node, OpenFile};
+use zgate_store::file_store::{CreateMode, CreatedFile, DirChange, NewNode, Node};
 use zgate_store::{
     Attr, Caller, FileKind, NodeHandle, SetAttr, SetTime, StoreError, StoreResult, Timestamp,
 };
@@ -74,7 +74,7 @@ impl Tree {
         let (entry, attr, writer) = made?;
         entry.note_creator(who.uid);
         let is_stable = matches!(mode, CreateMode::Exclusive(_));
-        let open: OpenFile = Arc::new(PosixFile::created(self, entry.clone(), writer, who));
+        let open = PosixFile::created(self, entry.clone(), writer, who).into_open();
         Ok(Ok(CreatedFile {
             node: node(&entry, attr),
             open: Some(open),
@@ -183,7 +183,7 @@ impl Tree {
                 if who.uid == attr.uid || who.uid == 0 || entry.is_created_by(who.uid) {
                     let writer = entry.writer()?;
                     let file = PosixFile::created(self, Arc::clone(&entry), writer, who);
-                    found.open = Some(Arc::new(file));
+                    found.open = Some(file.into_open());
                 }
                 found.created = true;
             }

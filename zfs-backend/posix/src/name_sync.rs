@@ -36,6 +36,12 @@ impl Step {
 /// time, and each object comes after the one that it must come after. Where renames go in
 /// a circle there is no such order, and the objects share a round.
 pub(crate) fn rounds(steps: &[Step]) -> Vec<Vec<Object>> {
+    if steps.iter().all(|step| step.after.is_none()) {
+        let mut objects: Vec<Object> = steps.iter().map(|step| step.object).collect();
+        objects.sort_unstable();
+        objects.dedup();
+        return if objects.is_empty() { Vec::new() } else { vec![objects] };
+    }
     let mut round_of: BTreeMap<Object, usize> = steps.iter().map(|one| (one.object, 0)).collect();
     let mut has_moved = true;
     while has_moved {

@@ -9,12 +9,24 @@ use crate::unsynced::UnstableWrite;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 use zgate_io::access_check::Rights;
 use zgate_io::{SetIdBits, WriteMode, on_a_worker};
 use zgate_store::file_store::{OpenAccess, OpenFile};
 use zgate_store::{Caller, FileKind, NodeHandle, StoreError, StoreResult};
 
-/// The store's [`OpenFile`]: exactly the rights that `open` granted.
+/// The store's [`OpenFile`]: it closes the file when its last user drops it.
+struct Opened(Option<PosixFile>);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if let Some(file) = self.0.take() {
+            file.close();
+        }
+    }
+}
+
+/// An open file: exactly the rights that `open` granted.
 pub(crate) struct PosixFile {
     /// Keeps the object alive and findable.
     pub(crate) entry: Arc<Entry>,
@@ -51,10 +63,16 @@ impl PosixFile {
         Self::new(tree, entry, Some(Arc::clone(&writer.fd)), Some(writer), who)
     }
 
+    /// Returns the file for clients: it is closed when the last of them drops it.
+    pub(crate) fn into_open(self) -> OpenFile {
+        Arc::new(Opened(Some(self)))
+    }
+
     /// Returns the store's own file behind an open file; an error if it is
     /// another store's.
     pub(crate) fn of(file: &OpenFile) -> StoreResult<&Self> {
-        file.downcast_ref().ok_or(StoreError::BadHandle)
+        let opened: Option<&Opened> = file.downcast_ref();
+        opened.and_then(|opened| opened.0.as_ref()).ok_or(StoreError::BadHandle)
     }
 
     /// Returns the descriptor for reading, if read access was granted.
@@ -102,44 +120,80 @@ impl PosixFile {
     }
 }
 
-impl Drop for PosixFile {
-    fn drop(&mut self) {
-        let opens = self.entry.opens.fetch_sub(1, Ordering::AcqRel);
-        if opens != 1 {
+impl PosixFile {
+    /// Closes the file. The last close of a file without a name frees its space, and even a
+    /// stat may take long: a thread that must not wait for the storage does neither.
+    fn close(self) {
+        if self.entry.opens.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return self.let_go();
+        }
+        match may_close_here(&self.entry.mount) {
+            true => self.close_here(),
+            // The store keeps it: nothing is freed.
+            false if self.had_a_name() => self.let_go(),
+            false => self.close_on_worker(),
+        }
+    }
+
+    /// Returns whether the file had a name a moment ago, as far as this is known without a
+    /// look at it. Other hosts may have removed it since.
+    fn had_a_name(&self) -> bool {
+        let known = || self.entry.recent_attr(Instant::now());
+        !self.entry.mount.is_remote() && known().is_some_and(|attr| attr.nlink > 0)
+    }
+
+    /// Closes the file on this thread, unless that frees its space.
+    fn close_here(self) {
+        if !is_gone(&self.entry) {
             return;
         }
-        // Closing the last descriptor frees the file's space, and even a stat
-        // may take long: then never on this thread.
-        let gone = |entry: &Entry| syscall::stat(&entry.fd).is_ok_and(|stat| stat.stx_nlink == 0);
-        let is_here = may_close_here(&self.entry.mount);
-        if is_here && !gone(&self.entry) {
-            return;
-        }
-        let (tree, engine) = (Arc::clone(&self.tree), self.entry.mount.engine.clone());
-        if !is_here {
-            // Until then the file system is in use.
-            let freeing = tree.begin_freeing();
-            // In its place the root, which the tree keeps: this thread closes nothing.
-            let entry = std::mem::replace(&mut self.entry, Arc::clone(&tree.root));
-            let files = (self.reader.take(), self.writer.take());
+        let Self { entry, tree, reader, writer, .. } = self;
+        let engine = entry.mount.engine.clone();
+        let freeing = tree.begin_freeing();
+        tree.orphan(&entry);
+        engine.detach(move || {
+            drop((entry, reader, writer));
+            drop(freeing);
+        });
+    }
+
+    /// Has a worker look at the file and close it: nothing of it stays with this thread.
+    fn close_on_worker(self) {
+        let Self { entry, tree, reader, writer, .. } = self;
+        let engine = entry.mount.engine.clone();
+        // Until then the file system is in use.
+        let freeing = tree.begin_freeing();
+        engine.detach(move || {
+            if is_gone(&entry) {
+                tree.orphan(&entry);
+            }
+            drop((reader, writer, entry, tree));
+            drop(freeing);
+        });
+    }
+
+    /// Gives back what others have as well, the cache of the store or other users of the file.
+    /// What nobody else has is closed by a worker.
+    fn let_go(self) {
+        let Self { entry, tree, reader, writer, .. } = self;
+        let engine = entry.mount.engine.clone();
+        let freeing = tree.begin_freeing();
+        // Each is the last user's to close, who alone gets it.
+        let entry = Arc::into_inner(entry);
+        let reader = reader.and_then(Arc::into_inner);
+        let writer = writer.and_then(|writer| Arc::into_inner(writer.fd));
+        let tree = Arc::into_inner(tree);
+        if entry.is_some() || reader.is_some() || writer.is_some() || tree.is_some() {
             engine.detach(move || {
-                if gone(&entry) {
-                    tree.orphan(&entry);
-                }
-                drop((files, entry, tree));
-                drop(freeing);
-            });
-        } else {
-            let entry = Arc::clone(&self.entry);
-            let freeing = tree.begin_freeing();
-            let closing = (self.reader.take(), self.writer.take());
-            tree.orphan(&entry);
-            engine.detach(move || {
-                drop((entry, closing));
+                drop((entry, reader, writer, tree));
                 drop(freeing);
             });
         }
     }
+}
+
+fn is_gone(entry: &Entry) -> bool {
+    syscall::stat(&entry.fd).is_ok_and(|stat| stat.stx_nlink == 0)
 }
 
 /// Returns whether this thread may look at a file of the mount and close it. In a job it may
@@ -187,7 +241,7 @@ impl Tree {
     ) -> StoreResult<OpenFile> {
         let writer = if access.write { Some(entry.writer()?) } else { None };
         let reader = if access.read { Some(entry.reader()?) } else { None };
-        Ok(Arc::new(PosixFile::new(self, entry, reader, writer, who)))
+        Ok(PosixFile::new(self, entry, reader, writer, who).into_open())
     }
 
     /// Opens a file that is in memory without waiting, unless its file system does; `None`
@@ -208,7 +262,7 @@ impl Tree {
             if (reader.is_some(), writer.is_some()) != (access.read, access.write) {
                 return Ok(None);
             }
-            Ok(Some(Arc::new(PosixFile::new(self, entry, reader, writer, who))))
+            Ok(Some(PosixFile::new(self, entry, reader, writer, who).into_open()))
         });
         opened?.transpose()
     }

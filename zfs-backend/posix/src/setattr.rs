@@ -5,7 +5,7 @@ use crate::errno::OrStoreError;
 use crate::open_file::PosixFile;
 use crate::syscall;
 use crate::tree::Tree;
-use rustix::fs::{AtFlags, CWD, Gid, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
+use rustix::fs::{AtFlags, Gid, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use zgate_io::{SetIdBits, credentials};
@@ -25,23 +25,41 @@ impl Tree {
         open: Option<&PosixFile>,
     ) -> StoreResult<Attr> {
         let entry = self.entry(node)?;
-        let before = self.live_attr(&entry)?;
         if changes.is_empty() {
-            return Ok(before);
+            return self.live_attr(&entry);
         }
         let changes = &without_implied(changes);
+        let before = match self.needs_attributes_before(who, changes) {
+            true => Some(self.live_attr(&entry)?),
+            false => None,
+        };
         let opened = open.filter(|file| file.entry.handle == entry.handle);
         let writer = opened.and_then(|file| file.writer());
-        // A size set through an open file needs no other right.
-        let checked = match (&writer, changes.size) {
-            (Some(_), Some(_)) => SetAttr { size: None, ..changes.clone() },
-            _ => changes.clone(),
-        };
-        self.precheck_setattr(who, &entry, Some(&before), &checked)?;
-        let result = self.apply(who, &entry, &before, changes, writer);
+        if let Some(before) = &before {
+            // A size set through an open file needs no other right.
+            let checked = match (&writer, changes.size) {
+                (Some(_), Some(_)) => SetAttr { size: None, ..changes.clone() },
+                _ => changes.clone(),
+            };
+            self.precheck_setattr(who, &entry, Some(before), &checked)?;
+        }
+        let result = self.apply(who, &entry, before.as_ref(), changes, writer);
         entry.mark_modified();
-        let after = entry.attr();
-        result.and(after)
+        let after = if before.is_some() { entry.attr() } else { self.live_attr(&entry) };
+        match after {
+            // That the object is gone comes before other errors.
+            Err(StoreError::Stale) => Err(StoreError::Stale),
+            after => result.and(after),
+        }
+    }
+
+    /// Returns whether the attributes before a change are needed to decide about it. All other
+    /// changes are decided by the kernel: it refuses the first step of those that only the
+    /// owner may make, and nothing is made then.
+    fn needs_attributes_before(&self, who: &Caller, changes: &SetAttr) -> bool {
+        !self.switches_identity
+            || changes.size.is_some()
+            || (who.uid != 0 && sets_one_to_now(changes))
     }
 
     /// Applies size, owner, mode and times, in this order.
@@ -49,11 +67,11 @@ impl Tree {
         &self,
         who: &Caller,
         entry: &Entry,
-        before: &Attr,
+        before: Option<&Attr>,
         changes: &SetAttr,
         writer: Option<Arc<OwnedFd>>,
     ) -> StoreResult<()> {
-        if let Some(size) = changes.size {
+        if let (Some(size), Some(before)) = (changes.size, before) {
             let set_id = self.set_id_after_cut(who);
             set_size((who, set_id), entry, before, size, writer)?;
         }
@@ -61,7 +79,7 @@ impl Tree {
         if let Some(mode) = changes.mode {
             set_mode(entry, mode)?;
         }
-        let is_owner = who.uid == 0 || who.uid == before.uid;
+        let is_owner = who.uid == 0 || before.is_none_or(|before| who.uid == before.uid);
         if !is_owner && sets_one_to_now(changes) {
             // The kernel has no rule for this one; `precheck_setattr` has checked the
             // right to it.
@@ -151,7 +169,11 @@ fn set_mode(entry: &Entry, mode: u32) -> StoreResult<()> {
     if entry.kind == FileKind::Symlink {
         return Ok(());
     }
-    chmod(&entry.fd, mode)
+    match entry.cached_reader() {
+        // It is none that is opened as `O_PATH`: no path through /proc is looked up.
+        Some(fd) => rustix::fs::fchmod(&*fd, syscall::mode_bits(mode)).or_store(),
+        None => chmod(&entry.fd, mode),
+    }
 }
 
 /// Sets the permission bits of anything but a symbolic link.
@@ -168,8 +190,7 @@ pub(crate) fn set_times(fd: &OwnedFd, changes: &SetAttr) -> StoreResult<()> {
         last_access: timespec(changes.atime)?,
         last_modification: timespec(changes.mtime)?,
     };
-    let path = syscall::proc_path(fd);
-    rustix::fs::utimensat(CWD, path.as_c_str(), &times, AtFlags::empty()).or_store()
+    rustix::fs::utimensat(fd, c"", &times, AtFlags::EMPTY_PATH).or_store()
 }
 
 fn timespec(time: Option<SetTime>) -> StoreResult<Timespec> {

@@ -86,7 +86,7 @@ impl Tree {
         let part = objects.len().div_ceil(MAX_SYNCS_BESIDE_EACH_OTHER).max(2);
         if is_alone && objects.len() <= part {
             let (tree, mount) = (Arc::clone(self), Arc::clone(mount));
-            let sync = move || tree.sync_now(&mount, &objects);
+            let sync = move || tree.sync_in_place(&mount, &objects);
             return engine.run_long_in_place(sync).await.or_store()?;
         }
         let syncs = objects.chunks(part).map(|part| {
@@ -95,6 +95,15 @@ impl Tree {
             engine.run_long(move || tree.sync_now(&mount, &part))
         });
         join_all(syncs).await.into_iter().try_for_each(|synced| synced.or_store()?)
+    }
+
+    /// Syncs objects on a thread that may have any identity: no disk asks whose sync it is, but
+    /// the server of a network file system may.
+    fn sync_in_place(&self, mount: &Mount, objects: &[Object]) -> StoreResult<()> {
+        if mount.is_remote() {
+            return credentials::as_process(|| self.sync_now(mount, objects));
+        }
+        self.sync_now(mount, objects)
     }
 
     fn sync_now(&self, mount: &Mount, objects: &[Object]) -> StoreResult<()> {

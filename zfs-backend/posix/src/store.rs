@@ -108,6 +108,22 @@ impl PosixStore {
         self.tree.engine_of(node).run(move || work(&tree)).await.or_store()?
     }
 
+    /// Does the same with work that asks for nothing but attributes, to which everybody has a
+    /// right: on a disk of this machine it runs under whichever identity the worker has. A
+    /// server of another one is told who asks.
+    async fn by_anyone<T: Send + 'static>(
+        &self,
+        node: &NodeHandle,
+        work: impl FnOnce(&Arc<Tree>) -> StoreResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        let mount = self.tree.mount_of(node);
+        if mount.is_remote() {
+            return self.by_itself(node, work).await;
+        }
+        let tree = Arc::clone(&self.tree);
+        mount.engine.run_as_anyone(move || work(&tree)).await.or_store()?
+    }
+
     /// Runs work on `node` on a metadata worker as `who`.
     async fn by<T: Send + 'static>(
         &self,
@@ -194,13 +210,17 @@ impl FileStore for PosixStore {
         self.tree.root.mount.fsid
     }
 
+    fn recent_attr(&self, node: &NodeHandle) -> Option<Attr> {
+        self.known_attr(node)
+    }
+
     fn getattr<'a>(&'a self, node: &'a NodeHandle) -> StoreFuture<'a, Attr> {
         Box::pin(async move {
             if let Some(entry) = self.at_hand(node) {
                 return self.tree.live_attr(&entry);
             }
             let node = *node;
-            self.by_itself(&node, move |tree| tree.live_attr(&*tree.entry(&node)?)).await
+            self.by_anyone(&node, move |tree| tree.live_attr(&*tree.entry(&node)?)).await
         })
     }
 

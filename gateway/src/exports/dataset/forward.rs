@@ -66,6 +66,10 @@ impl FileStore for DatasetStore {
         self.0.identity(node)
     }
 
+    fn recent_attr(&self, node: &NodeHandle) -> Option<Attr> {
+        self.0.recent_attr(node)
+    }
+
     fn losses(&self) -> u64 {
         self.0.losses()
     }

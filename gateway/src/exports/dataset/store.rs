@@ -15,7 +15,7 @@ use zgate_io::IoEngine;
 use zgate_posix::{Identities, Losses, MountedDevices, OpenError, PosixOptions, PosixStore};
 use zgate_store::attr::FsId;
 use zgate_store::file_store::{OpenAccess, OpenFile, StoreTraits};
-use zgate_store::{Caller, FileStore, NodeHandle, StoreError, StoreResult};
+use zgate_store::{Attr, Caller, FileStore, NodeHandle, StoreError, StoreResult};
 
 /// Error for clients while the dataset is away: NFS4ERR_DELAY, NFS3ERR_JUKEBOX.
 /// Clients retry.
@@ -441,6 +441,15 @@ impl DatasetTree {
     /// Returns the properties known without the file system.
     pub(super) fn known(&self) -> (NodeHandle, StoreTraits, FsId) {
         (self.root, self.traits, self.fsid)
+    }
+
+    /// Returns attributes that were read a moment ago, see [`FileStore::recent_attr`]; none
+    /// while the tree is not open.
+    pub(super) fn recent_attr(&self, node: &NodeHandle) -> Option<Attr> {
+        let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
+        let Mount::Open(store, _) = &*place else { return None };
+        self.used.store(true, Ordering::Release);
+        store.recent_attr(node)
     }
 
     /// Returns the identity of the object of a handle, see

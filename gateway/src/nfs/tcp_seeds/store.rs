@@ -46,10 +46,10 @@ impl PooledFiles {
 impl FileStore for PooledFiles {
     zgate_store::forward_files! {
         self => self.store;
-        root traits fsid identity losses getattr lookup lookup_parent access setattr readlink
-        create_file create_node open remove rename link readdir commit sync_objects sync_names
-        allocate deallocate seek copy_range clone_range advise statfs get_xattr set_xattr
-        list_xattrs remove_xattr get_acl set_acl
+        root traits fsid identity losses recent_attr getattr lookup lookup_parent access setattr
+        readlink create_file create_node open remove rename link readdir commit sync_objects
+        sync_names allocate deallocate seek copy_range clone_range advise statfs get_xattr
+        set_xattr list_xattrs remove_xattr get_acl set_acl
     }
 
     fn read<'a>(

@@ -85,9 +85,17 @@ impl Stateid {
     pub const INVALID: Self = Self { seqid: u32::MAX, other: [0; 12] };
 }
 
-/// bitmap4. Trailing zero words do not count in comparisons.
-#[derive(Clone, Debug, Default)]
-pub struct Bitmap(Vec<u32>);
+/// Words of a bitmap that are kept in place: all numbers of attributes that have a meaning lie
+/// in them.
+const PLACED_WORDS: usize = 3;
+
+/// bitmap4. Trailing zero words do not count: they are neither compared nor sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bitmap {
+    placed: [u32; PLACED_WORDS],
+    /// The words behind; the last one is not zero.
+    more: Vec<u32>,
+}
 
 impl Bitmap {
     /// A bitmap with these bits set.
@@ -102,70 +110,130 @@ impl Bitmap {
 
     /// Sets a bit.
     pub fn set(&mut self, bit: u32) {
-        let word = (bit / 32) as usize;
-        if self.0.len() <= word {
-            self.0.resize(word + 1, 0);
-        }
-        self.0[word] |= 1 << (bit % 32);
+        let at = (bit / 32) as usize;
+        let word = match at.checked_sub(PLACED_WORDS) {
+            None => &mut self.placed[at],
+            Some(at) => {
+                if self.more.len() <= at {
+                    self.more.resize(at + 1, 0);
+                }
+                &mut self.more[at]
+            }
+        };
+        *word |= 1 << (bit % 32);
     }
 
     /// Clears a bit.
     pub fn clear(&mut self, bit: u32) {
-        if let Some(word) = self.0.get_mut((bit / 32) as usize) {
+        let at = (bit / 32) as usize;
+        let word = match at.checked_sub(PLACED_WORDS) {
+            None => self.placed.get_mut(at),
+            Some(at) => self.more.get_mut(at),
+        };
+        if let Some(word) = word {
             *word &= !(1 << (bit % 32));
         }
+        self.trim();
     }
 
     /// True if a bit is set.
     #[must_use]
     pub fn contains(&self, bit: u32) -> bool {
-        self.0.get((bit / 32) as usize).is_some_and(|word| word >> (bit % 32) & 1 == 1)
+        self.word((bit / 32) as usize).is_some_and(|word| word >> (bit % 32) & 1 == 1)
     }
 
     /// The bits set, in order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.0.iter().enumerate().flat_map(|(index, &word)| {
-            (0..32).filter(move |bit| word >> bit & 1 == 1).map(move |bit| index as u32 * 32 + bit)
-        })
+        Bits { map: self, at: 0, left: self.placed[0] }
     }
 
     /// True if no bit is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.iter().all(|&word| word == 0)
+        self.placed == [0; PLACED_WORDS] && self.more.is_empty()
     }
 
     /// The bits set in both.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
-        Self(self.0.iter().zip(&other.0).map(|(a, b)| a & b).collect()).trimmed()
-    }
-
-    fn trimmed(mut self) -> Self {
-        while self.0.last() == Some(&0) {
-            self.0.pop();
+        let mut both = Self::default();
+        for (word, (a, b)) in both.placed.iter_mut().zip(self.placed.iter().zip(&other.placed)) {
+            *word = a & b;
         }
-        self
+        both.more = self.more.iter().zip(&other.more).map(|(a, b)| a & b).collect();
+        both.trim();
+        both
+    }
+
+    fn word(&self, at: usize) -> Option<u32> {
+        let word = match at.checked_sub(PLACED_WORDS) {
+            None => self.placed.get(at),
+            Some(at) => self.more.get(at),
+        };
+        word.copied()
+    }
+
+    /// Number of words without trailing zeros.
+    fn words(&self) -> usize {
+        if !self.more.is_empty() {
+            return PLACED_WORDS + self.more.len();
+        }
+        self.placed.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1)
+    }
+
+    fn trim(&mut self) {
+        while self.more.last() == Some(&0) {
+            self.more.pop();
+        }
     }
 }
 
-impl PartialEq for Bitmap {
-    fn eq(&self, other: &Self) -> bool {
-        self.iter().eq(other.iter())
-    }
+/// The bits set in a bitmap from a place on.
+struct Bits<'a> {
+    map: &'a Bitmap,
+    /// Index of the present word.
+    at: usize,
+    /// Those of its bits that are still to come.
+    left: u32,
 }
 
-impl Eq for Bitmap {}
+impl Iterator for Bits<'_> {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        while self.left == 0 {
+            let next = self.at + 1;
+            self.left = self.map.word(next)?;
+            self.at = next;
+        }
+        let bit = self.left.trailing_zeros();
+        self.left &= self.left - 1;
+        Some(self.at as u32 * 32 + bit)
+    }
+}
 
 impl Encode for Bitmap {
     fn encode(&self, e: &mut Encoder) {
-        e.array(&self.0);
+        let words = self.words();
+        e.u32(words as u32);
+        for word in self.placed.iter().chain(&self.more).take(words) {
+            e.u32(*word);
+        }
     }
 }
 
 impl Decode for Bitmap {
     fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        d.array(MAX_BITMAP_WORDS).map(|words| Self(words).trimmed())
+        let words = d.length(MAX_BITMAP_WORDS)?;
+        let mut map = Self::default();
+        for word in map.placed.iter_mut().take(words) {
+            *word = d.u32()?;
+        }
+        for _ in PLACED_WORDS..words {
+            map.more.push(d.u32()?);
+        }
+        map.trim();
+        Ok(map)
     }
 }
 
@@ -280,5 +348,51 @@ mod tests {
         assert_eq!(a, Bitmap::of(&[40, 1]));
         assert_eq!(a.intersection(&Bitmap::of(&[40, 3])), Bitmap::of(&[40]));
         assert!(!a.contains(1000));
+    }
+
+    #[test]
+    fn words_that_no_attribute_has_count_as_all_others_do() {
+        let bits = [0, 31, 32, 95, 96, 127, 200];
+        let mut a = Bitmap::of(&bits);
+        assert_eq!(a.iter().collect::<Vec<_>>(), bits);
+        assert!(bits.iter().all(|bit| a.contains(*bit)) && !a.contains(128));
+        assert_eq!(a.intersection(&Bitmap::of(&[31, 127, 128])), Bitmap::of(&[31, 127]));
+        a.clear(200);
+        assert_eq!(a, Bitmap::of(&bits[..6]));
+        for bit in bits {
+            a.clear(bit);
+        }
+        assert!(a.is_empty() && a.iter().next().is_none());
+        assert_eq!(a, Bitmap::default());
+    }
+
+    #[test]
+    fn trailing_zero_words_are_read_and_not_sent() {
+        let sent = |map: &Bitmap| {
+            let mut e = Encoder::new();
+            map.encode(&mut e);
+            e.finish_bytes().unwrap()
+        };
+        let words = |words: &[u32]| -> Vec<u8> {
+            words.iter().flat_map(|word| word.to_be_bytes()).collect()
+        };
+        for (received, expected) in [
+            (&[0][..], &[0][..]),
+            (&[2, 0, 0], &[0]),
+            (&[3, 1, 0, 0], &[1, 1]),
+            (&[5, 0, 0, 0, 1, 0], &[4, 0, 0, 0, 1]),
+            (&[4, 1, 0, 0, 0], &[1, 1]),
+        ] {
+            let bytes = words(received);
+            let map = Bitmap::decode(&mut Decoder::new(&bytes)).unwrap();
+            assert_eq!(sent(&map)[..], words(expected), "{received:?}");
+        }
+        let mut cleared = Bitmap::of(&[1, 40]);
+        cleared.clear(40);
+        assert_eq!(sent(&cleared)[..], words(&[1, 2]));
+        let short = words(&[2, 1]);
+        assert_eq!(Bitmap::decode(&mut Decoder::new(&short)), Err(XdrError::Short));
+        let long = words(&[MAX_BITMAP_WORDS as u32 + 1]);
+        assert_eq!(Bitmap::decode(&mut Decoder::new(&long)), Err(XdrError::TooLong));
     }
 }

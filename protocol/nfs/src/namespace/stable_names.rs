@@ -48,9 +48,9 @@ macro_rules! settled {
 impl FileStore for StableNames {
     zgate_store::forward_files! {
         self => self.inner;
-        root traits identity fsid getattr lookup lookup_parent access readlink open readdir read
-        write losses commit sync_names sync_objects seek copy_range clone_range advise statfs
-        get_xattr list_xattrs get_acl
+        root traits identity fsid recent_attr getattr lookup lookup_parent access readlink open
+        readdir read write losses commit sync_names sync_objects seek copy_range clone_range advise
+        statfs get_xattr list_xattrs get_acl
     }
 
     zgate_store::forward_files! { settled!(); setattr set_xattr remove_xattr set_acl }

@@ -7,7 +7,7 @@ use crate::limits::{
 use crate::patience::Patience;
 use crate::runtime::{Call, Now};
 use crate::v4::op::names::is_text;
-use crate::v4::op::table::{NoRow, Row, SessionRule, encode_refusal, find};
+use crate::v4::op::table::{NoRow, Row, Run, SessionRule, encode_refusal, find};
 use crate::v4::request::Cx;
 use crate::v4::server::Server;
 use std::sync::OnceLock;
@@ -147,7 +147,10 @@ async fn run_one(cx: &mut Cx<'_>, row: &Row, d: &mut Decoder<'_>, e: &mut Encode
         cx.looked_up = None;
     }
     row.num.encode(e);
-    let mut status = (row.run)(cx, d, e).await;
+    let mut status = match row.run {
+        Run::AtOnce(run) => run(cx, d, e),
+        Run::InTime(run) => run(cx, d, e).await,
+    };
     let (limit, late_too_big) = cx.reply_limit();
     if e.len() > limit {
         // SEQUENCE sets the session's limits while it runs.

@@ -25,7 +25,7 @@ macro_rules! pass {
 }
 
 impl FileStore for Disk {
-    zgate_store::forward_files! { self => self.store; root traits fsid identity }
+    zgate_store::forward_files! { self => self.store; root traits fsid identity recent_attr }
 
     fn losses(&self) -> u64 {
         let hidden =

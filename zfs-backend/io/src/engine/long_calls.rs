@@ -2,6 +2,7 @@
 
 use super::IoEngine;
 use crate::store_name::StoreName;
+use crate::workers::RunAs;
 use std::io;
 
 impl IoEngine {
@@ -14,13 +15,14 @@ impl IoEngine {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
-        self.inner.data.run((self.store, self.demand), None, work).await
+        self.inner.data.run((self.store, self.demand), RunAs::Process, work).await
     }
 
     /// Does the same for a call that a request makes behind a short one: the metadata worker
     /// that continues the request runs it at once, if another one of the store is free and
     /// none of them is in such a call. Short calls do not wait for it: the store has all its
-    /// metadata workers besides.
+    /// metadata workers besides. It runs under any identity, and makes no system call that
+    /// depends on it.
     ///
     /// # Errors
     /// If the pool has ended.

@@ -3,7 +3,7 @@
 //! the call if the store has a place for it then, and otherwise when its job has ended, as
 //! it does after a call that panics.
 
-use super::{THIS_WORKER, Workers, on_this_worker};
+use super::{RunAs, THIS_WORKER, Workers, on_this_worker};
 use crate::continuation;
 use crate::queue::{Queues, StoreSlot};
 use std::cell::Cell;
@@ -15,7 +15,7 @@ thread_local! {
 }
 
 impl Workers {
-    /// Runs `work`, which may take long, on this thread under the process's own identity, if
+    /// Runs `work`, which may take long, on this thread under the identity that it has, if
     /// a worker of this pool continues the caller on the store and short calls do not need
     /// that worker: another one is free, and none is in a long call. The other requests that
     /// wait for this worker are sent to their cores.
@@ -34,7 +34,7 @@ impl Workers {
         continuation::send_others_home();
         // It wakes wherever a processor is free, not behind its core.
         THIS_WORKER.with(|worker| worker.bind(None));
-        let result = on_this_worker(None, work);
+        let result = on_this_worker(&RunAs::Anyone, work);
         // The rest of the job is short: replies, further short calls.
         let counts = self.shared.lock().queues.return_from_long_call(store);
         IN_LONG_CALL.set(!counts);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_call_on_a_worker_for_short_ones_runs_as_the_process() {
+    fn a_long_call_on_a_worker_for_short_ones_takes_on_no_identity() {
         if !credentials::can_switch() {
             return;
         }
@@ -263,7 +263,7 @@ mod tests {
             waits.send(()).unwrap();
             let ((of_short, short), (of_long, long)) = result.await.unwrap();
             assert_eq!(of_short, of_long);
-            assert_eq!((short, long), (4321, 0));
+            assert_eq!((short, long), (4321, 4321));
         });
     }
 

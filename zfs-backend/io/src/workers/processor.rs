@@ -18,6 +18,9 @@ static EVERY: LazyLock<CpuSet> = LazyLock::new(|| {
     every
 });
 
+/// The process: to ask for its number is a system call.
+static PROCESS: LazyLock<Pid> = LazyLock::new(getpid);
+
 /// A worker that can be woken.
 #[derive(Debug)]
 pub(super) struct Sleeper {
@@ -95,7 +98,7 @@ impl Sleeper {
         sched_setaffinity(Some(self.id), &EVERY)?;
         // No worker is the process's first thread, which nobody here binds. Whoever started
         // the process may have given it less than there is (taskset, CPUAffinity=).
-        let Ok(of_process) = sched_getaffinity(Some(getpid())) else { return Ok(()) };
+        let Ok(of_process) = sched_getaffinity(Some(*PROCESS)) else { return Ok(()) };
         if sched_getaffinity(Some(self.id))? != of_process {
             sched_setaffinity(Some(self.id), &of_process)?;
         }

@@ -49,11 +49,12 @@ fn begin<T>(job: &mut std::pin::Pin<Box<impl Future<Output = T>>>) -> bool {
 fn a_store_that_hangs_takes_only_itself() {
     let pool = pool_of(2);
     let gate = Gate::closed();
-    let mut stuck: Vec<_> = (0..2).map(|_| Box::pin(pool.run(A, None, gate.call()))).collect();
-    let mut waits = Box::pin(pool.run(A, None, || ()));
+    let stick = |_| Box::pin(pool.run(A, RunAs::Process, gate.call()));
+    let mut stuck: Vec<_> = (0..2).map(stick).collect();
+    let mut waits = Box::pin(pool.run(A, RunAs::Process, || ()));
     assert!(stuck.iter_mut().all(|job| !begin(job)) && !begin(&mut waits));
     for number in 0..100 {
-        assert_eq!(block_on(pool.run(B, None, move || number)).unwrap(), number);
+        assert_eq!(block_on(pool.run(B, RunAs::Process, move || number)).unwrap(), number);
     }
     // Waiting jobs are refused once the store is known to hang, and later
     // ones at once; a job that closes a file is kept.
@@ -65,11 +66,11 @@ fn a_store_that_hangs_takes_only_itself() {
     }
     (0..crate::hang_detector::HANGING_LOOKS).for_each(|_| pool.shared.look());
     assert_eq!(block_on(waits).unwrap_err().raw_os_error(), Some(libc::ENOBUFS));
-    assert!(block_on(pool.run(A, None, || ())).is_err());
-    assert_eq!(block_on(pool.run(B, None, || 7)).unwrap(), 7);
+    assert!(block_on(pool.run(A, RunAs::Process, || ())).is_err());
+    assert_eq!(block_on(pool.run(B, RunAs::Process, || 7)).unwrap(), 7);
     drop(gate.0);
     stuck.into_iter().for_each(|job| block_on(job).unwrap());
-    assert_eq!(block_on(pool.run(A, None, || 8)).unwrap(), 8, "it answers again");
+    assert_eq!(block_on(pool.run(A, RunAs::Process, || 8)).unwrap(), 8, "it answers again");
     assert!(closed.load(std::sync::atomic::Ordering::SeqCst));
 }
 
@@ -86,13 +87,13 @@ pub(super) fn fail_if_asked(failing: &AtomicUsize) -> io::Result<()> {
 fn a_worker_that_cannot_be_started_is_tried_again() {
     let pool = pool_of(1);
     let gate = Gate::closed();
-    let mut stuck = Box::pin(pool.run(A, None, gate.call()));
+    let mut stuck = Box::pin(pool.run(A, RunAs::Process, gate.call()));
     assert!(!begin(&mut stuck));
     while pool.shared.lock().queues.running() < 1 {
         std::thread::yield_now();
     }
     pool.shared.failing_starts.store(2, Ordering::SeqCst);
-    let mut waits = Box::pin(pool.run(B, None, || 7));
+    let mut waits = Box::pin(pool.run(B, RunAs::Process, || 7));
     assert!(!begin(&mut waits));
     let fails = || pool.shared.failing_starts.load(Ordering::SeqCst) > 0;
     while fails() || pool.shared.lock().missing > 0 {
@@ -120,7 +121,7 @@ fn a_pool_for_short_calls_has_a_thread_to_spare_for_a_long_one() {
 fn idle_stores_cost_nothing() {
     let pool = pool_of(2);
     for store in 0..1000 {
-        assert_eq!(block_on(pool.run((StoreSlot(store), A.1), None, || 1)).unwrap(), 1);
+        assert_eq!(block_on(pool.run((StoreSlot(store), A.1), RunAs::Process, || 1)).unwrap(), 1);
     }
     // A worker that has answered may not be back yet when the next store asks: another
     // one is started then. Their number does not grow with that of the stores.
@@ -135,7 +136,7 @@ fn jobs_count_for_the_core_whose_request_asks() {
     core.count_here();
     let gate = Gate::closed();
     let (of_worker, call) = (Arc::clone(&pool), gate.call());
-    block_on(pool.run(A, None, move || of_worker.detach(B.0, call))).unwrap();
+    block_on(pool.run(A, RunAs::Process, move || of_worker.detach(B.0, call))).unwrap();
     assert!(core.in_progress() > 0, "its worker has asked another one");
     drop(gate.0);
     block_on(core.ended());
@@ -150,7 +151,7 @@ fn one_job_at_a_time_runs_on_the_processor_of_its_core() {
     let core = Arc::new(CoreJobs::default());
     core.count_here();
     let run = || {
-        let bound_to = block_on(pool.run(A, None, processors)).unwrap();
+        let bound_to = block_on(pool.run(A, RunAs::Process, processors)).unwrap();
         block_on(core.ended());
         bound_to
     };
@@ -159,9 +160,9 @@ fn one_job_at_a_time_runs_on_the_processor_of_its_core() {
     assert!((0..20_000).any(|_| run().count() == 1));
     // Two at once, on one worker: it may not have slept in between.
     let gate = Gate::closed();
-    let mut stuck = Box::pin(pool.run(A, None, gate.call()));
+    let mut stuck = Box::pin(pool.run(A, RunAs::Process, gate.call()));
     assert!(!begin(&mut stuck));
-    assert_eq!(block_on(pool.run(A, None, processors)).unwrap(), all);
+    assert_eq!(block_on(pool.run(A, RunAs::Process, processors)).unwrap(), all);
     drop(gate.0);
     block_on(stuck).unwrap();
 }
@@ -172,7 +173,7 @@ fn many_jobs_all_answer() {
     let total = block_on(async {
         let mut total = 0;
         for number in 0..1000u64 {
-            total += pool.run(A, None, move || number).await.unwrap();
+            total += pool.run(A, RunAs::Process, move || number).await.unwrap();
         }
         total
     });
@@ -183,10 +184,10 @@ fn many_jobs_all_answer() {
 fn a_panic_reaches_the_caller_and_the_worker_lives_on() {
     let pool = pool_of(1);
     let panicked = catch_unwind(AssertUnwindSafe(|| {
-        let _ = block_on(pool.run(A, None, || panic!("expected by the test")));
+        let _ = block_on(pool.run(A, RunAs::Process, || panic!("expected by the test")));
     }));
     assert!(panicked.is_err());
-    assert_eq!(block_on(pool.run(A, None, || 5)).unwrap(), 5);
+    assert_eq!(block_on(pool.run(A, RunAs::Process, || 5)).unwrap(), 5);
 }
 
 /// Returns the identity of this thread for file systems.
@@ -203,6 +204,8 @@ fn jobs_run_as_the_identity_named() {
     }
     let pool = pool_of(1);
     let who = Caller { uid: 4321, gid: 5, groups: Arc::from([]) };
-    assert_eq!(block_on(pool.run(A, Some(who), fsuid)).unwrap(), 4321);
-    assert_eq!(block_on(pool.run(A, None, fsuid)).unwrap(), 0);
+    assert_eq!(block_on(pool.run(A, RunAs::Caller(who), fsuid)).unwrap(), 4321);
+    assert_eq!(block_on(pool.run(A, RunAs::Anyone, fsuid)).unwrap(), 4321, "its last one");
+    assert_eq!(block_on(pool.run(A, RunAs::Process, fsuid)).unwrap(), 0);
+    assert_eq!(block_on(pool.run(A, RunAs::Anyone, fsuid)).unwrap(), 0);
 }

@@ -6,13 +6,27 @@ use crate::entry::Entry;
 use crate::errno::OrStoreError;
 use crate::file_systems::WaitsFor;
 use std::sync::Arc;
+use std::time::Instant;
 use zgate_store::file_store::{OpenAccess, OpenFile};
-use zgate_store::{Caller, NodeHandle, StoreResult};
+use zgate_store::{Attr, Caller, NodeHandle, StoreResult};
 
 impl PosixStore {
     /// Returns the cached object, if this thread may ask for its attributes and rights.
     pub(super) fn at_hand(&self, node: &NodeHandle) -> Option<Arc<Entry>> {
         self.tree.cached(node).filter(|entry| entry.mount.answers_here())
+    }
+
+    /// Returns the attributes of a cached object as they were a moment ago, if this thread may
+    /// not ask for the present ones, and only programs on this machine may have changed them
+    /// without this store.
+    pub(super) fn known_attr(&self, node: &NodeHandle) -> Option<Attr> {
+        if self.tree.mounts.is_single() && self.tree.root.mount.answers_at_once() {
+            return None;
+        }
+        let entry = self.tree.cached(node)?;
+        let mount = &entry.mount;
+        let may_not_ask = mount.traits.waits_for == WaitsFor::Lock && !mount.answers_here();
+        if may_not_ask { entry.recent_attr(Instant::now()) } else { None }
     }
 
     /// Opens a regular file.
@@ -229,6 +243,7 @@ mod tests {
             of_request.getattr(&file).await.unwrap();
             let worker = (here(), is_worker());
             let answers = [
+                of_request.recent_attr(&file).is_none(),
                 at_once(of_request.getattr(&file)).is_some_and(|answer| answer.is_ok()),
                 at_once(of_request.access(me, &file)).is_some_and(|answer| answer.is_ok()),
                 at_once(of_request.open(me, &file, READ)).is_some_and(|answer| answer.is_ok()),
@@ -250,7 +265,21 @@ mod tests {
             }
         });
         assert!(worker.1 && worker.0 != here());
-        assert_eq!((answers, being_closed), ([true; 4], 0));
+        assert_eq!((answers, being_closed), ([true; 5], 0));
+    }
+
+    #[test]
+    fn what_was_read_a_moment_ago_is_told_where_a_core_may_not_ask() {
+        let cases: [(Waits, bool); 3] = [(nothing, false), (lock, true), (network, false)];
+        for (waits_for, is_told) in cases {
+            let Files { store, file, .. } = &Files::new(waits_for);
+            let entry = store.tree.cached(file).unwrap();
+            block_on(store.getattr(file)).unwrap();
+            let known = entry.recent_attr(Instant::now()).filter(|_| is_told);
+            assert_eq!(store.recent_attr(file), known);
+            entry.mark_modified();
+            assert_eq!(store.recent_attr(file), None, "it has been changed");
+        }
     }
 
     #[test]
@@ -260,6 +289,8 @@ mod tests {
             let Files { store, file, .. } = &Files::new(waits_for);
             let me = credentials::process_identity();
             let opened = block_on(store.open(me, file, READ)).unwrap();
+            // Nobody knows whether it still has a name.
+            store.tree.cached(file).unwrap().mark_modified();
             let held = hold(store.engine());
             drop(opened);
             let being_closed = || store.tree.freeing.load(Ordering::Acquire);
@@ -268,6 +299,49 @@ mod tests {
             // The one worker takes its jobs in turn.
             block_on(store.engine().run(|| ())).unwrap();
             assert_eq!(being_closed(), 0);
+        }
+    }
+
+    #[test]
+    fn a_file_that_the_store_keeps_is_closed_without_a_worker() {
+        // Over a network others may have removed it.
+        let cases: [(Waits, usize); 3] = [(nothing, 0), (lock, 0), (network, 1)];
+        for (waits_for, expected) in cases {
+            let Files { store, file, .. } = &Files::new(waits_for);
+            let me = credentials::process_identity();
+            let [first, second] = [(); 2].map(|()| block_on(store.open(me, file, READ)).unwrap());
+            let entry = store.tree.cached(file).unwrap();
+            let held = hold(store.engine());
+            let being_closed = || store.tree.freeing.load(Ordering::Acquire);
+            drop(first);
+            assert_eq!(being_closed(), 0, "it is still open");
+            drop(second);
+            let left = being_closed();
+            // On a machine that has stood still for a second, it is not known any more.
+            if entry.recent_attr(Instant::now()).is_some() {
+                assert_eq!(left, expected);
+            }
+            drop(held);
+            block_on(store.engine().run(|| ())).unwrap();
+            assert_eq!((entry.opens.load(Ordering::Acquire), being_closed()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn what_nobody_else_has_is_closed_by_a_worker() {
+        for waits_for in [lock as Waits, network] {
+            let Files { store, file, .. } = &Files::new(waits_for);
+            let me = credentials::process_identity();
+            let opened = block_on(store.open(me, file, READ)).unwrap();
+            let entry = Arc::downgrade(&store.tree.cached(file).unwrap());
+            store.release();
+            let held = hold(store.engine());
+            drop(opened);
+            let being_closed = || store.tree.freeing.load(Ordering::Acquire);
+            assert_eq!(being_closed(), 1);
+            drop(held);
+            block_on(store.engine().run(|| ())).unwrap();
+            assert_eq!((entry.strong_count(), being_closed()), (0, 0));
         }
     }
 

@@ -1,8 +1,8 @@
 //! Attributes, change numbers, extended attributes, ACLs.
 
 use crate::fixture::*;
-use zgate_store::file_store::{PosixAcl, PosixAclEntry, PosixAclTag, XattrSet};
-use zgate_store::{FileStore, SetAttr, SetTime, StoreError, Timestamp};
+use zgate_store::file_store::{NewNode, PosixAcl, PosixAclEntry, PosixAclTag, XattrSet};
+use zgate_store::{FileKind, FileStore, SetAttr, SetTime, StoreError, Timestamp};
 
 #[test]
 fn attributes_are_set_and_told() {
@@ -68,11 +68,55 @@ fn who_may_write_may_cut_and_touch() {
         assert!(s.store.setattr(&bob, &h, &cut, None).await.unwrap().mtime.seconds > 1);
         s.store.setattr(&alice, &h, &by_hand, None).await.unwrap();
         assert!(s.store.setattr(&bob, &h, &touch, None).await.unwrap().mtime.seconds > 1);
-        let set = s.store.setattr(&bob, &h, &by_hand, None).await;
-        assert_eq!(error_of(set), StoreError::NotPermitted);
+        let own_group = SetAttr { gid: Some(2002), ..SetAttr::default() };
+        let touched_mode = SetAttr { mode: Some(0o600), ..touch.clone() };
+        for refused in [by_hand, own_group, mode(0o600), touched_mode] {
+            let set = s.store.setattr(&bob, &h, &refused, None).await;
+            assert_eq!(error_of(set), StoreError::NotPermitted, "{refused:?}");
+        }
+        assert_eq!(s.store.getattr(&h).await.unwrap().mode, 0o666);
         s.store.setattr(&alice, &h, &mode(0o644), None).await.unwrap();
         let set = s.store.setattr(&bob, &h, &touch, None).await;
         assert_eq!(error_of(set), StoreError::AccessDenied);
+    });
+}
+
+#[test]
+fn times_and_modes_are_those_of_the_object_itself() {
+    in_both_modes(|s| async move {
+        let (file, open) = s.file("f").await;
+        let (closed, _) = s.file("g").await;
+        let dir = s.mkdir(&s.root(), "d").await;
+        let what = NewNode::Symlink(b"f".to_vec());
+        let made = s.store.create_node(&root(), &s.root(), b"l", &what, &SetAttr::default()).await;
+        let (link, _) = made.unwrap();
+        let when = Timestamp { seconds: 1_000_000_000, nanoseconds: 5 };
+        let changes = SetAttr { mtime: Some(SetTime::At(when)), ..mode(0o700) };
+        for node in [&link, &closed, &dir] {
+            let attr = s.store.setattr(&root(), &node.handle, &changes, None).await.unwrap();
+            assert_eq!((attr.kind, attr.mtime), (node.attr.kind, when));
+            let is_link = attr.kind == FileKind::Symlink;
+            assert_eq!(attr.mode, if is_link { node.attr.mode } else { 0o700 });
+        }
+        let attr = s.store.getattr(&file.handle).await.unwrap();
+        assert_eq!((attr.mode, attr.mtime), (0o644, file.attr.mtime), "the link was not followed");
+        // A file that is open.
+        let set = s.store.setattr(&root(), &file.handle, &changes, Some(&open)).await.unwrap();
+        assert_eq!((set.mode, set.mtime), (0o700, when));
+    });
+}
+
+#[test]
+fn attributes_of_an_object_that_is_gone_are_not_set() {
+    in_both_modes(|s| async move {
+        for (name, changes) in [("f", mode(0o600)), ("g", SetAttr { size: Some(1), ..mode(0o600) })]
+        {
+            let (node, open) = s.file(name).await;
+            drop(open);
+            std::fs::remove_file(s.path(name)).unwrap();
+            let set = s.store.setattr(&root(), &node.handle, &changes, None).await;
+            assert_eq!(error_of(set), StoreError::Stale);
+        }
     });
 }
 

@@ -9,6 +9,9 @@ use zgate_nfs_wire::v4::{Bitmap, Fattr, NfsTime, Status};
 use zgate_store::{Attr, FileKind};
 use zgate_xdr::{Encode, Encoder, Opaque};
 
+/// Bytes of the attributes that clients usually ask for.
+const USUAL_BYTES: usize = 256;
+
 /// Encodes the supported attributes of `want` for `current`.
 ///
 /// # Errors
@@ -28,16 +31,15 @@ pub async fn encode_known(
     want: &Bitmap,
 ) -> Result<Fattr, Status> {
     let values = AttributeValues::gather(cx, current, known, want).await?;
-    let mask = want.intersection(&supported(cx.minor, &values.traits, values.delegated_times()));
-    let mut e = Encoder::with_capacity(256);
-    let mut written = Bitmap::default();
-    for attribute in mask.iter() {
-        if write_one(cx, &values, attribute, &mut e) {
-            written.set(attribute);
+    let asked = want.intersection(&supported(cx.minor, &values.traits, values.delegated_times()));
+    let mut e = Encoder::with_capacity(USUAL_BYTES);
+    let mut mask = asked.clone();
+    for attribute in asked.iter() {
+        if !write_one(cx, &values, attribute, &mut e) {
+            mask.clear(attribute);
         }
     }
-    let values = e.finish().flatten().map(|bytes| bytes.to_vec()).unwrap_or_default();
-    Ok(Fattr { mask: written, values: Opaque(values) })
+    Ok(Fattr { mask, values: Opaque(e.into_vec().unwrap_or_default()) })
 }
 
 /// READDIR's answer for an entry whose attributes are not available.

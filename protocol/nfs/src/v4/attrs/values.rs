@@ -11,7 +11,7 @@ use zgate_nfs_wire::v4::attr::*;
 use zgate_nfs_wire::v4::{Bitmap, Status};
 use zgate_store::attr::FsId;
 use zgate_store::file_store::{FsStat, PosixAcl, PosixAclTag, StoreTraits};
-use zgate_store::{Attr, FileKind, Timestamp};
+use zgate_store::{Attr, FileKind, NodeHandle, Timestamp};
 
 /// Upper half of the pseudo file system's fsid.
 const PSEUDO_FSID: u64 = 0x7a67_6174_6500;
@@ -145,11 +145,12 @@ impl AttributeValues {
             Current::Node { export, node, entry } => (export, node, entry),
         };
         let store = &export.store;
-        let mut attr = match known {
+        let own = if known.is_none() { own_attributes(cx, export, node) } else { None };
+        let mut attr = match known.or(own) {
             Some(attr) => attr,
             None => store.getattr(node).await?,
         };
-        if asks_data(want) && attr.kind == FileKind::Regular {
+        if own.is_none() && asks_data(want) && attr.kind == FileKind::Regular {
             let key = || FileKey::of(export, node);
             let asks = (cx.calling_client(), cx.now.seconds(), &cx.holder_patience);
             if let Some(said) = cx.server.state.delegated_attributes(key, asks).await {
@@ -207,6 +208,17 @@ impl AttributeValues {
             }
         }
     }
+}
+
+/// Attributes, as they were a moment ago, of a file of which the caller holds a write
+/// delegation. No other client has changed it since, and the caller takes what it has in its
+/// cache for valid, whatever a program on the server does (RFC 8881 §10.4).
+fn own_attributes(cx: &Cx<'_>, export: &Export, node: &NodeHandle) -> Option<Attr> {
+    let state = &cx.server.state;
+    let client = cx.calling_client().filter(|_| state.write_delegations.are_any())?;
+    let attr = export.store.recent_attr(node)?;
+    // In this order: what is recalled meanwhile is not its own any more.
+    state.holds_write_delegation(&FileKey::of(export, node), client).then_some(attr)
 }
 
 /// True if `want` contains attributes that name users or groups.

@@ -81,3 +81,12 @@ pub trait Rule: Operation {
         args: Self::Args,
     ) -> impl Future<Output = Result<Self::Res, Failure>> + Send;
 }
+
+/// Server implementation of an operation that waits for nothing.
+pub trait Immediate: Operation {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The status, with what the operation has in its result beside it.
+    fn run(cx: &mut Cx<'_>, args: Self::Args) -> Result<Self::Res, Failure>;
+}

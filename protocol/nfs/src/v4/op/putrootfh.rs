@@ -1,14 +1,14 @@
 //! PUTROOTFH (RFC 8881 §18.21).
 
-use super::Rule;
+use super::Immediate;
 use crate::v4::attrs::values::root_handle;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Putrootfh;
 
-impl Rule for Putrootfh {
-    async fn run(cx: &mut Cx<'_>, (): ()) -> Result<(), Failure> {
+impl Immediate for Putrootfh {
+    fn run(cx: &mut Cx<'_>, (): ()) -> Result<(), Failure> {
         // The directory that would stand in for it is another object: a client
         // that mounted it would never see the export.
         let away = cx.namespace.root_away(&cx.call.peer);

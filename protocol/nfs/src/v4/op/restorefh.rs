@@ -1,13 +1,13 @@
 //! RESTOREFH (RFC 8881 §18.27).
 
-use super::Rule;
+use super::Immediate;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::op::Restorefh;
 
-impl Rule for Restorefh {
-    async fn run(cx: &mut Cx<'_>, (): ()) -> Result<(), Failure> {
+impl Immediate for Restorefh {
+    fn run(cx: &mut Cx<'_>, (): ()) -> Result<(), Failure> {
         let none = if cx.minor == 0 { Status::Restorefh } else { Status::Nofilehandle };
         cx.current = Some(cx.saved.clone().ok_or(none)?);
         cx.current_stateid = cx.saved_stateid;

@@ -1,12 +1,12 @@
 //! SAVEFH (RFC 8881 §18.28).
 
-use super::Rule;
+use super::Immediate;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::op::Savefh;
 
-impl Rule for Savefh {
-    async fn run(cx: &mut Cx<'_>, (): ()) -> Result<(), Failure> {
+impl Immediate for Savefh {
+    fn run(cx: &mut Cx<'_>, (): ()) -> Result<(), Failure> {
         cx.saved = Some(cx.current()?.clone());
         cx.saved_stateid = cx.current_stateid;
         Ok(())

@@ -1,6 +1,6 @@
 //! SEQUENCE (RFC 8881 §18.46): takes a slot, renews the lease.
 
-use super::Rule;
+use super::Immediate;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
 use crate::v4::tables::client::Client;
@@ -11,8 +11,8 @@ use zgate_nfs_wire::v4::op::sequence::{
     Args, Res, STATUS_CB_PATH_DOWN, STATUS_CB_PATH_DOWN_SESSION, STATUS_RECALLABLE_STATE_REVOKED,
 };
 
-impl Rule for Sequence {
-    async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
+impl Immediate for Sequence {
+    fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
         let session = cx.server.state.sessions.get(args.session).ok_or(Status::Badsession)?;
         let connection = cx.call.peer.connection;
         let bound = session.is_bound(connection);

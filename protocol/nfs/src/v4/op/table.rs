@@ -1,7 +1,8 @@
 //! Table of the operations: minor versions, session rules and implementation.
 
-use super::Rule;
 use super::read::leave_data;
+use super::{Immediate, Rule};
+use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::{Bitmap, OpNum, Operation, Status, op};
 use zgate_xdr::{Decode, Decoder, Encode, Encoder};
@@ -10,8 +11,20 @@ use zgate_xdr::{Decode, Decoder, Encode, Encoder};
 pub type RunFuture<'a> = std::pin::Pin<Box<dyn Future<Output = Status> + Send + 'a>>;
 
 /// Decodes the arguments, runs the operation, writes status and result.
-pub type Run =
+pub type RunInTime =
     for<'a, 'b, 'd> fn(&'a mut Cx<'b>, &'a mut Decoder<'d>, &'a mut Encoder) -> RunFuture<'a>;
+
+/// Does the same without waiting; returns the status it wrote.
+pub type RunAtOnce = fn(&mut Cx<'_>, &mut Decoder<'_>, &mut Encoder) -> Status;
+
+/// Way in which an operation runs.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// It waits for nothing: it needs no future.
+    AtOnce(RunAtOnce),
+    /// It may wait, for storage or for a client.
+    InTime(RunInTime),
+}
 
 /// Relation of an operation to sessions (RFC 8881 §2.10.1, §18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,33 +57,46 @@ fn run<'a, 'b, 'd, O: Rule>(
     e: &'a mut Encoder,
 ) -> RunFuture<'a> {
     Box::pin(async move {
-        let args = match O::Args::decode(d) {
-            Ok(args) => args,
-            Err(_) => {
-                encode_refusal(e, O::NUM, Status::Badxdr);
-                return Status::Badxdr;
-            }
+        let Ok(args) = O::Args::decode(d) else {
+            return refuse_arguments(e, O::NUM);
         };
-        if matches!(O::NUM, OpNum::Putfh | OpNum::Putrootfh | OpNum::Putpubfh) {
-            cx.next_op = d.rest().first_chunk().map(|word| u32::from_be_bytes(*word));
-        }
         if matches!(O::NUM, OpNum::Read | OpNum::ReadPlus) {
             let left = cx.op_count.saturating_sub(cx.op_index + 1);
             cx.data_stays = leave_data(d.clone(), left);
         }
-        match O::run(cx, args).await {
-            Ok(res) => {
-                Status::Ok.encode(e);
-                res.encode(e);
-                Status::Ok
-            }
-            Err(failure) => {
-                failure.status.encode(e);
-                e.raw(&failure.body);
-                failure.status
-            }
-        }
+        let result = O::run(cx, args).await;
+        write_result(result, e)
     })
+}
+
+fn run_at_once<O: Immediate>(cx: &mut Cx<'_>, d: &mut Decoder<'_>, e: &mut Encoder) -> Status {
+    let Ok(args) = O::Args::decode(d) else {
+        return refuse_arguments(e, O::NUM);
+    };
+    if matches!(O::NUM, OpNum::Putfh | OpNum::Putrootfh | OpNum::Putpubfh) {
+        cx.next_op = d.rest().first_chunk().map(|word| u32::from_be_bytes(*word));
+    }
+    write_result(O::run(cx, args), e)
+}
+
+fn refuse_arguments(e: &mut Encoder, num: OpNum) -> Status {
+    encode_refusal(e, num, Status::Badxdr);
+    Status::Badxdr
+}
+
+fn write_result<R: Encode>(result: Result<R, Failure>, e: &mut Encoder) -> Status {
+    match result {
+        Ok(res) => {
+            Status::Ok.encode(e);
+            res.encode(e);
+            Status::Ok
+        }
+        Err(failure) => {
+            failure.status.encode(e);
+            e.raw(&failure.body);
+            failure.status
+        }
+    }
 }
 
 /// Writes the status of an operation that was not run. SETATTR returns the
@@ -83,12 +109,14 @@ pub(crate) fn encode_refusal(e: &mut Encoder, num: OpNum, status: Status) {
 }
 
 macro_rules! rows {
-    ($($op:ident, $first:literal ..= $last:literal, $session:ident;)*) => {
+    (@ $op:ident) => { Run::InTime(run::<op::$op>) };
+    (@ $op:ident at_once) => { Run::AtOnce(run_at_once::<op::$op>) };
+    ($($op:ident, $first:literal ..= $last:literal, $session:ident $($how:ident)?;)*) => {
         &[$(Row {
             num: <op::$op as Operation>::NUM,
             minors: ($first, $last),
             session: SessionRule::$session,
-            run: run::<op::$op>,
+            run: rows!(@ $op $($how)?),
         }),*]
     };
 }
@@ -102,7 +130,7 @@ pub static ROWS: &[Row] = rows! {
     Delegpurge, 0..=2, Inside;
     Delegreturn, 0..=2, Inside;
     Getattr, 0..=2, Inside;
-    Getfh, 0..=2, Inside;
+    Getfh, 0..=2, Inside at_once;
     Link, 0..=2, Inside;
     Lock, 0..=2, Inside;
     Lockt, 0..=2, Inside;
@@ -114,17 +142,17 @@ pub static ROWS: &[Row] = rows! {
     Openattr, 0..=2, Inside;
     OpenConfirm, 0..=0, Inside;
     OpenDowngrade, 0..=2, Inside;
-    Putfh, 0..=2, Inside;
-    Putpubfh, 0..=2, Inside;
-    Putrootfh, 0..=2, Inside;
+    Putfh, 0..=2, Inside at_once;
+    Putpubfh, 0..=2, Inside at_once;
+    Putrootfh, 0..=2, Inside at_once;
     Read, 0..=2, Inside;
     Readdir, 0..=2, Inside;
     Readlink, 0..=2, Inside;
     Remove, 0..=2, Inside;
     Rename, 0..=2, Inside;
     Renew, 0..=0, Inside;
-    Restorefh, 0..=2, Inside;
-    Savefh, 0..=2, Inside;
+    Restorefh, 0..=2, Inside at_once;
+    Savefh, 0..=2, Inside at_once;
     Secinfo, 0..=2, Inside;
     Setattr, 0..=2, Inside;
     Setclientid, 0..=0, Inside;
@@ -145,7 +173,7 @@ pub static ROWS: &[Row] = rows! {
     Layoutget, 1..=2, Inside;
     Layoutreturn, 1..=2, Inside;
     SecinfoNoName, 1..=2, Inside;
-    Sequence, 1..=2, First;
+    Sequence, 1..=2, First at_once;
     SetSsv, 1..=2, Inside;
     TestStateid, 1..=2, Inside;
     WantDelegation, 1..=2, Inside;

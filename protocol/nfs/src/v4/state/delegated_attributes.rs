@@ -92,6 +92,17 @@ impl State {
         decode(reply.attrs()?, given_change, other_export)
     }
 
+    /// Returns whether the client holds a write delegation of a file that is not recalled.
+    pub(crate) fn holds_write_delegation(&self, file: &FileKey, client: ClientId) -> bool {
+        if !self.write_delegations.may_be_of(&file.id) {
+            return false;
+        }
+        let tables = self.lock();
+        let Some(state) = tables.files.get(&file.id) else { return false };
+        let mut held = state.delegations.values().filter_map(|key| tables.delegations.get(key));
+        held.any(|d| d.write && d.recalled_seconds.is_none() && d.is_own(Some(client), file))
+    }
+
     /// Returns the question to the holder of a write delegation of a file, if it may be asked.
     fn question(
         &self,

@@ -24,6 +24,8 @@ const QUIET_SECONDS: u64 = 10;
 pub(crate) struct NewDelegation<'a> {
     pub client: ClientId,
     pub object: &'a Object,
+    /// Its key.
+    pub file: FileKey,
     pub write: bool,
     pub attrs: bool,
     pub times: GrantTimes,
@@ -69,7 +71,7 @@ impl State {
         new: &NewDelegation<'_>,
     ) -> Option<StateKey> {
         let key = self.ids.state();
-        let file = new.object.file_key();
+        let file = new.file;
         let client = tables.clients.get(&new.client)?;
         client.room_for_state().ok()?;
         let bound = self.bound(client);

@@ -242,10 +242,10 @@ struct SlowSeeks(MemoryStore);
 impl FileStore for SlowSeeks {
     zgate_store::forward_files! {
         self => self.0;
-        root traits identity fsid getattr lookup lookup_parent access setattr readlink create_file
-        create_node open remove rename link readdir write losses commit sync_objects sync_names
-        allocate deallocate seek copy_range clone_range advise statfs get_xattr set_xattr
-        list_xattrs remove_xattr get_acl set_acl
+        root traits identity fsid recent_attr getattr lookup lookup_parent access setattr readlink
+        create_file create_node open remove rename link readdir write losses commit sync_objects
+        sync_names allocate deallocate seek copy_range clone_range advise statfs get_xattr
+        set_xattr list_xattrs remove_xattr get_acl set_acl
     }
 
     fn read<'a>(

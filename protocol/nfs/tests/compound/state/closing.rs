@@ -43,10 +43,10 @@ struct WatchedStore {
 impl FileStore for WatchedStore {
     zgate_store::forward_files! {
         self => self.store;
-        root traits identity fsid getattr lookup lookup_parent access setattr readlink create_file
-        create_node remove rename link readdir read write losses commit sync_objects sync_names
-        allocate deallocate seek copy_range clone_range advise statfs get_xattr set_xattr
-        list_xattrs remove_xattr get_acl set_acl
+        root traits identity fsid recent_attr getattr lookup lookup_parent access setattr readlink
+        create_file create_node remove rename link readdir read write losses commit sync_objects
+        sync_names allocate deallocate seek copy_range clone_range advise statfs get_xattr
+        set_xattr list_xattrs remove_xattr get_acl set_acl
     }
 
     fn open<'a>(

@@ -13,10 +13,12 @@ fn a_new_file_may_be_delegated_to_its_maker() {
         let s = Fixture::new(minor);
         let wish = OpenRequest::name(&s.root, "new").how(How::Guarded(mode(0o600)));
         let faults = s.harness.store.faults();
-        let opens = faults.calls(FileOp::Open);
+        let calls = || [FileOp::Open, FileOp::GetAttr].map(|call| faults.calls(call));
+        let [opens, asked] = calls();
         let opened = s.holder.open(&wish).unwrap();
         assert!(matches!(opened.delegated, Delegated::Write { .. }));
-        assert_eq!(faults.calls(FileOp::Open), opens, "it is open already");
+        // It is open already, and its attributes are read after the grant alone.
+        assert_eq!(calls(), [opens, asked + 1]);
         let held = opened.delegation();
         assert_eq!(s.holder.write(&opened.fh, held, 0, b"x"), Ok(1));
         assert_eq!(s.holder.read(&opened.fh, held, 0, 9).unwrap().1, "x");
@@ -58,13 +60,13 @@ fn a_delegation_given_while_a_writer_waits_for_storage_is_recalled() {
 fn the_holder_is_told_of_a_change_that_ended_just_before_the_grant() {
     for minor in 1..=2 {
         let s = Fixture::new(minor);
-        let hold = s.harness.store.faults().hold_next(FileOp::GetAttr, When::AfterEffect);
+        let hold = s.harness.store.faults().hold_next(FileOp::CreateFile, When::AfterEffect);
         let wish = OpenRequest::name(&s.root, "new").how(How::Guarded(mode(0o666)));
         let args = s.holder.open_args(&wish);
         let ops = || Ops::new().at(&s.root).op::<Open>(&args).getattr(&[3, 4]);
         let pending = s.holder.begin_next(ops());
         s.harness.simulation.settle();
-        assert_eq!(hold.waiting(), 1, "the attributes before the grant");
+        assert_eq!(hold.waiting(), 1, "the file is there, with the attributes before the grant");
         let written = s.other.open(&OpenRequest::name(&s.root, "new")).unwrap();
         s.other.write(&written.fh, written.stateid, 0, b"xyz").unwrap();
         s.other.close(&written).unwrap();

@@ -11,6 +11,7 @@ mod grants;
 mod handover;
 mod leases;
 mod locks;
+mod own_attributes;
 mod quotas;
 mod records;
 mod same_files;

@@ -1,6 +1,7 @@
 //! Decides whether an OPEN grants a delegation (RFC 8881 §10.4, §18.16.3).
 
 use super::target::Target;
+use crate::namespace::FileKey;
 use crate::v4::request::Cx;
 use crate::v4::state::delegation::NewDelegation;
 use crate::v4::tables::delegation::GrantTimes;
@@ -29,7 +30,7 @@ pub(super) async fn decide(
     cx: &Cx<'_>,
     args: &Args,
     client: ClientId,
-    target: &Target,
+    (target, file): (&Target, FileKey),
     known: &mut Option<Attr>,
 ) -> Delegated {
     let want = args.access & WANT_MASK;
@@ -56,7 +57,6 @@ pub(super) async fn decide(
     if !target.object.export.delegations || !callback_path_up(cx, client) {
         return none(RESOURCE);
     }
-    let file = target.object.file_key();
     let now = cx.now.seconds();
     let changes = &cx.server.state.changes;
     let begun = changes.begun(&file.id);
@@ -76,16 +76,19 @@ pub(super) async fn decide(
     };
     let Ok(opened) = opened else { return none(RESOURCE) };
     // Attributes read before may precede a change that has ended in the
-    // meantime.
-    let Ok(attr) = object.export.store.getattr(&object.node).await else {
-        return none(RESOURCE);
+    // meantime. Those of a new file stand until it is read after the grant.
+    let read = match target.attr {
+        Some(attr) => Ok(attr),
+        None => object.export.store.getattr(&object.node).await,
     };
+    let Ok(attr) = read else { return none(RESOURCE) };
     *known = Some(attr);
     let wanted = cx.minor > 0 && args.access & WANT_TIMESTAMPS != 0;
     let attrs = wanted && object.export.gives_delegated_times();
     let new = NewDelegation {
         client,
         object,
+        file,
         write,
         attrs,
         times: GrantTimes { now: cx.now.wall, mtime: attr.mtime },
@@ -119,7 +122,7 @@ fn grant(
     is_reclaimed: bool,
 ) -> Result<(StateKey, bool), u32> {
     let (state, now) = (&cx.server.state, cx.now.seconds());
-    let (file, client) = (new.object.file_key(), new.client);
+    let (file, client) = (new.file, new.client);
     let mut tables = state.lock();
     // A delegation that is reclaimed too late may have been in the way of others.
     let too_late = is_reclaimed && !state.grace.active();

@@ -5,7 +5,7 @@ mod target;
 
 use super::Rule;
 use crate::changes::ChangeGuard;
-use crate::namespace::Object;
+use crate::namespace::{FileKey, Object};
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
 use crate::v4::request::sequenced::SeqOwner;
@@ -190,7 +190,7 @@ async fn open(
         state.when_settled(&file, attempt).await?;
     }
     let opened = open_in_store(&target, args, access).await?;
-    let attempt = || Ok(remember(cx, args, client, owner, &target, &opened)?);
+    let attempt = || Ok(remember(cx, args, (client, owner), (&target, file), &opened)?);
     let entered = state.when_settled(&file, attempt).await?;
     let stateid = entered.stateid;
     if args.claim.is_reclaim() {
@@ -211,7 +211,7 @@ async fn open(
     }
     drop(emptying);
     let mut known = target.attr;
-    let delegated = delegate::decide(cx, args, client, &target, &mut known).await;
+    let delegated = delegate::decide(cx, args, client, (&target, file), &mut known).await;
     // With sessions every owner is.
     let confirmed = cx.minor > 0 || cx.server.state.owner_confirmed(client, owner);
     let mut flags = RESULT_LOCKTYPE_POSIX;
@@ -272,13 +272,11 @@ async fn open_in_store(target: &Target, args: &Args, access: u32) -> Result<Open
 fn remember(
     cx: &Cx<'_>,
     args: &Args,
-    client: ClientId,
-    owner: &OwnerName,
-    target: &Target,
+    (client, owner): (ClientId, &OwnerName),
+    (target, file): (&Target, FileKey),
     opened: &OpenFile,
 ) -> Result<Entered, Status> {
     let state = &cx.server.state;
-    let file = target.object.file_key();
     let access = args.access & 3;
     let mut tables = state.lock();
     // Grace may have ended during the calls to the backend: others may have used the
