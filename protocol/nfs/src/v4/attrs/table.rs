@@ -181,7 +181,6 @@ mod tests {
         clone_block_bytes: Some(4096),
         chown_restricted: true,
         tells_files_apart: true,
-        seeks_at_once: true,
     };
 
     #[test]

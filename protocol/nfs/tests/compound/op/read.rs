@@ -353,7 +353,7 @@ impl Changing {
 impl FileStore for Changing {
     zgate_store::forward_files! {
         self => self.store;
-        root traits identity fsid getattr lookup lookup_parent access setattr readlink create_file
+        root traits identity fsid recent_attr getattr lookup lookup_parent access setattr readlink create_file
         create_node open remove rename link readdir write losses commit sync_objects sync_names
         allocate deallocate copy_range clone_range advise statfs get_xattr set_xattr list_xattrs
         remove_xattr get_acl set_acl

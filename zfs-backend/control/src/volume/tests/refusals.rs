@@ -137,9 +137,8 @@ fn without_the_right_to_promote_a_volume_with_clones_stays_as_it_is() {
     make(&model, &clone_of("c", "a", VolumeKind::Filesystem)).unwrap();
     model.foreign_snapshot("tank/k8s/a@zgate_2026-11-21_10:00:00_hourly");
     let names = model.names();
-    let delete = |name: &str| {
-        crate::volume::delete(&model, &the(&model, name), Promotion::Excluded)
-    };
+    let delete =
+        |name: &str| crate::volume::delete(&model, &the(&model, name), Promotion::Excluded);
     assert_eq!(delete("a"), Ok(false));
     assert_eq!((model.names(), the(&model, "a").mounted_at.is_some()), (names, true));
     for name in ["c", "a"] {
