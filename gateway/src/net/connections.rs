@@ -1,8 +1,8 @@
 //! All connections by number, and their admission.
 
 use super::limits::{MAX_OUTSIDER_CONNECTIONS_PER_HOST, outsider_connections};
-use super::peer::ConnectionId;
-use std::collections::HashMap;
+use super::peer::{ConnectionId, TcpEnds};
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,6 +54,8 @@ impl Counted {
 struct Entry {
     address: IpAddr,
     standing: Standing,
+    /// Ends of a TCP connection, once they are known.
+    ends: Option<TcpEnds>,
 }
 
 /// Limits of the number of connections.
@@ -75,6 +77,11 @@ impl Slot {
     /// changed.
     pub(crate) fn set_standing(&self, standing: Standing) {
         self.connections.lock().set_standing(self.id, standing);
+    }
+
+    /// Notes the ends of a TCP connection ([`Connections::tcp_ends`]).
+    pub(crate) fn set_ends(&self, ends: TcpEnds) {
+        self.connections.lock().set_ends(self.id, ends);
     }
 }
 
@@ -102,6 +109,8 @@ struct Table {
     counts: HashMap<Counted, usize>,
     unnamed: usize,
     logging_in: usize,
+    /// Number of changes of the ends of TCP connections.
+    changes: u64,
 }
 
 impl Table {
@@ -156,6 +165,13 @@ impl Table {
             self.count(address, standing);
         }
     }
+
+    fn set_ends(&mut self, id: ConnectionId, ends: TcpEnds) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.ends = Some(ends);
+            self.changes += 1;
+        }
+    }
 }
 
 impl Connections {
@@ -189,7 +205,7 @@ impl Connections {
             return None;
         }
         let id = ConnectionId(self.next.fetch_add(1, Ordering::Relaxed));
-        table.entries.insert(id, Entry { address, standing });
+        table.entries.insert(id, Entry { address, standing, ends: None });
         table.count(address, standing);
         Some(Slot { connections: Arc::clone(self), id })
     }
@@ -214,7 +230,20 @@ impl Connections {
         let mut table = self.lock();
         if let Some(entry) = table.entries.remove(&id) {
             table.uncount(entry.address, entry.standing);
+            table.changes += u64::from(entry.ends.is_some());
         }
+    }
+
+    /// Returns the number of changes of [`Self::tcp_ends`] so far.
+    pub(crate) fn changes(&self) -> u64 {
+        self.lock().changes
+    }
+
+    /// Returns the ends of all TCP connections, and the number of changes until then.
+    pub(crate) fn tcp_ends(&self) -> (u64, BTreeSet<TcpEnds>) {
+        let table = self.lock();
+        let ends = table.entries.values().filter_map(|entry| entry.ends).collect();
+        (table.changes, ends)
     }
 
     pub(crate) fn contains(&self, id: ConnectionId) -> bool {
@@ -318,6 +347,25 @@ mod tests {
         let expected = [Standing::Unnamed, Standing::Named, Standing::LoggedIn];
         assert_eq!(slots.each_ref().map(standings), expected);
         assert_eq!(connections.lock().unnamed, 1);
+    }
+
+    #[test]
+    fn the_ends_of_tcp_connections_are_known_while_they_last() {
+        let all = connections(10, 10);
+        let ends = |port: u16| {
+            let (local, peer) = (address("10.0.0.1"), address("10.0.0.2"));
+            TcpEnds::new((local, 2049).into(), (peer, port).into()).unwrap()
+        };
+        let slots = [1, 2, 3].map(|_| all.admit(address("10.0.0.2"), Standing::Named).unwrap());
+        assert_eq!(all.tcp_ends(), (0, BTreeSet::new()), "RDMA has none");
+        slots[0].set_ends(ends(700));
+        slots[1].set_ends(ends(701));
+        assert_eq!(all.tcp_ends(), (2, BTreeSet::from([ends(700), ends(701)])));
+        let [first, second, third] = slots;
+        drop((first, third));
+        assert_eq!(all.changes(), 3);
+        assert_eq!(all.tcp_ends(), (3, BTreeSet::from([ends(701)])));
+        drop(second);
     }
 
     #[test]
