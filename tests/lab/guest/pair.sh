@@ -439,7 +439,7 @@ watched() {
 # by its next renewal, and changes over version 3 wait for it.
 pauses() {
     local n watch packets
-    rm -f /tmp/pauses
+    rm -f /tmp/pauses /tmp/pauses.pcap
     nsenter --net=/run/netns/client-b ip -ts monitor neigh >/tmp/neighbours &
     watch=$!
     nsenter --net=/run/netns/client-b \
