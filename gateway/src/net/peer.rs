@@ -58,9 +58,8 @@ mod tests {
 
     #[test]
     fn the_ends_of_a_connection_are_read_as_they_are_written() {
-        let ends = |local: &str, peer: &str| {
-            TcpEnds::new(local.parse().unwrap(), peer.parse().unwrap())
-        };
+        let ends =
+            |local: &str, peer: &str| TcpEnds::new(local.parse().unwrap(), peer.parse().unwrap());
         for (local, peer, text) in [
             ("10.0.0.1:2049", "10.0.0.7:700", "10.0.0.1:2049 10.0.0.7:700"),
             ("[::ffff:10.0.0.1]:2049", "[::ffff:10.0.0.7]:700", "10.0.0.1:2049 10.0.0.7:700"),
