@@ -109,7 +109,7 @@ struct Table {
     counts: HashMap<Counted, usize>,
     unnamed: usize,
     logging_in: usize,
-    /// Number of changes of the ends of TCP connections.
+    /// Number of changes of [`Connections::tcp_ends`], at least.
     changes: u64,
 }
 
@@ -161,6 +161,7 @@ impl Table {
         let (address, before) = (entry.address, entry.standing);
         if before != standing {
             entry.standing = standing;
+            self.changes += u64::from(entry.ends.is_some());
             self.uncount(address, before);
             self.count(address, standing);
         }
@@ -171,6 +172,11 @@ impl Table {
             entry.ends = Some(ends);
             self.changes += 1;
         }
+    }
+
+    fn tcp_ends(&self) -> (u64, Vec<TcpEnds>) {
+        let known = self.entries.values().filter(|entry| !entry.standing.is_outsider());
+        (self.changes, known.filter_map(|entry| entry.ends).collect())
     }
 }
 
@@ -234,16 +240,17 @@ impl Connections {
         }
     }
 
-    /// Returns the number of changes of [`Self::tcp_ends`] so far.
+    /// Returns the number of changes of [`Self::tcp_ends`] so far, or more.
     pub(crate) fn changes(&self) -> u64 {
         self.lock().changes
     }
 
-    /// Returns the ends of all TCP connections, and the number of changes until then.
+    /// Returns the ends of all TCP connections but those of outsiders, and the number of changes
+    /// until then.
     pub(crate) fn tcp_ends(&self) -> (u64, BTreeSet<TcpEnds>) {
-        let table = self.lock();
-        let ends = table.entries.values().filter_map(|entry| entry.ends).collect();
-        (table.changes, ends)
+        let (changes, ends) = self.lock().tcp_ends();
+        // Sorted without the lock, for which each connection waits.
+        (changes, ends.into_iter().collect())
     }
 
     pub(crate) fn contains(&self, id: ConnectionId) -> bool {
@@ -366,6 +373,25 @@ mod tests {
         assert_eq!(all.changes(), 3);
         assert_eq!(all.tcp_ends(), (3, BTreeSet::from([ends(701)])));
         drop(second);
+    }
+
+    #[test]
+    fn the_ends_of_outsiders_connections_are_known_once_they_have_logged_in() {
+        let all = connections(10, 10);
+        let ends = |port: u16| {
+            let (local, peer) = (address("10.0.0.1"), address("10.0.0.2"));
+            TcpEnds::new((local, 3260).into(), (peer, port).into()).unwrap()
+        };
+        let unnamed = all.admit(address("10.0.0.2"), Standing::Unnamed).unwrap();
+        let initiator = all.admit(address("10.0.0.2"), Standing::LoggingIn).unwrap();
+        unnamed.set_ends(ends(700));
+        initiator.set_ends(ends(701));
+        assert_eq!(all.tcp_ends(), (2, BTreeSet::new()));
+        initiator.set_standing(Standing::LoggedIn);
+        assert_eq!(all.tcp_ends(), (3, BTreeSet::from([ends(701)])));
+        all.exports_changed(|_| true);
+        assert_eq!(all.tcp_ends(), (4, BTreeSet::from([ends(700), ends(701)])));
+        drop((unnamed, initiator));
     }
 
     #[test]

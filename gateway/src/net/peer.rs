@@ -1,7 +1,7 @@
 //! The peer of a connection.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Number of a connection, never reused while the gateway runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,13 +29,11 @@ pub(crate) struct TcpEnds {
 
 impl TcpEnds {
     /// Returns the ends of a connection between these addresses. `None` for those of one link
-    /// (fe80::/10), which mean nothing without its interface.
+    /// (fe80::/10), which mean nothing without its interface, and for those that are no host's.
     pub(crate) fn new(local: SocketAddr, peer: SocketAddr) -> Option<Self> {
         let plain = |at: SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
-        let is_of_link =
-            |at: SocketAddr| matches!(at.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local());
         let (local, peer) = (plain(local), plain(peer));
-        let is_whole = local.is_ipv4() == peer.is_ipv4() && !is_of_link(local) && !is_of_link(peer);
+        let is_whole = local.is_ipv4() == peer.is_ipv4() && is_of_host(local) && is_of_host(peer);
         is_whole.then_some(Self { local, peer })
     }
 
@@ -44,6 +42,14 @@ impl TcpEnds {
         let (local, peer) = text.split_once(' ')?;
         Self::new(local.parse().ok()?, peer.parse().ok()?)
     }
+}
+
+/// Returns whether one host may have the address, whatever the interface.
+fn is_of_host(at: SocketAddr) -> bool {
+    let ip = at.ip();
+    let is_of_link = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    let is_of_many = ip.is_multicast() || ip == Ipv4Addr::BROADCAST;
+    !is_of_link && !is_of_many && !ip.is_unspecified() && at.port() != 0
 }
 
 impl fmt::Display for TcpEnds {
@@ -73,5 +79,16 @@ mod tests {
         for text in ["", "10.0.0.1:2049", "10.0.0.1:2049 10.0.0.7", "10.0.0.1:1 [fd00::7]:1"] {
             assert_eq!(TcpEnds::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn ends_at_what_is_no_host_are_no_connection() {
+        for peer in ["224.0.0.1:700", "255.255.255.255:700", "0.0.0.0:700", "10.0.0.7:0"] {
+            assert_eq!(TcpEnds::parse(&format!("10.0.0.1:2049 {peer}")), None, "{peer}");
+        }
+        for peer in ["[ff02::1]:700", "[::]:700", "[fd00::7]:0"] {
+            assert_eq!(TcpEnds::parse(&format!("[fd00::1]:2049 {peer}")), None, "{peer}");
+        }
+        assert_eq!(TcpEnds::parse("0.0.0.0:2049 10.0.0.7:700"), None);
     }
 }

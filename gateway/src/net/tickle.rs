@@ -5,10 +5,12 @@
 //! request was acknowledged and not answered sends nothing at all. The kernel that has the
 //! address now would reset such a connection if it heard of it.
 //!
-//! So the peer is sent an acknowledgement whose numbers belong to no window. It has to answer with
-//! its own (RFC 9293 §3.10.7.4), which belongs to no connection of this machine, and is answered
-//! with a reset (RFC 9293 §3.10.7.1 and §3.10.7.2). A peer whose connection is in order answers,
-//! too, and nothing comes of it; one that has no such connection resets nothing.
+//! So the peer is sent an acknowledgement whose numbers are 0: they lie in no window, but by
+//! chance. It has to answer with its own (RFC 9293 §3.10.7.4), which belongs to no connection of
+//! this machine, and is answered with a reset (RFC 9293 §3.10.7.1 and §3.10.7.2). A peer whose
+//! connection is in order answers, too, and nothing comes of it; one that has no such connection
+//! resets nothing. Where both numbers lie in windows, data on its way would count as received:
+//! peers of connections that the gateway has are not asked.
 
 use super::peer::TcpEnds;
 use socket2::{Domain, Socket, Type};
@@ -25,8 +27,11 @@ const TCP_BYTES: u8 = 20;
 const ACK: u8 = 0x10;
 /// Most routers on the way.
 const HOPS: u8 = 64;
+/// Most packets of one socket. Those that wait for the hardware addresses of their peers fill its
+/// send buffer, 256 of them, for seconds where a peer is away: no other peer would be asked.
+const PACKETS_PER_SOCKET: usize = 64;
 
-/// Asks the peers of connections that this machine may not have whether they are there, all of
+/// Asks the peers of connections that this machine does not have whether they are there, all of
 /// them from the address `local`, which this machine has. What is lost on the way is not sent
 /// again.
 ///
@@ -34,15 +39,17 @@ const HOPS: u8 = 64;
 /// Those of a raw socket: `PermissionDenied` without CAP_NET_RAW.
 pub(crate) fn tickle(local: IpAddr, connections: &[TcpEnds]) -> io::Result<()> {
     let own = SocketAddr::new(local, 0);
-    let socket = Socket::new(Domain::for_address(own), Type::RAW, Some(RAW.into()))?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&own.into())?;
-    for ends in connections {
-        let Some(packet) = packet(ends) else { continue };
-        // The port of a raw socket would be a protocol.
-        let to = SocketAddr::new(ends.peer.ip(), 0);
-        if let Err(error) = socket.send_to(&packet, &to.into()) {
-            tracing::debug!(%error, %ends, "a tickle acknowledgement does not leave");
+    for some in connections.chunks(PACKETS_PER_SOCKET) {
+        let socket = Socket::new(Domain::for_address(own), Type::RAW, Some(RAW.into()))?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&own.into())?;
+        for ends in some {
+            let Some(packet) = packet(ends) else { continue };
+            // The port of a raw socket would be a protocol.
+            let to = SocketAddr::new(ends.peer.ip(), 0);
+            if let Err(error) = socket.send_to(&packet, &to.into()) {
+                tracing::debug!(%error, %ends, "a tickle acknowledgement does not leave");
+            }
         }
     }
     Ok(())
@@ -95,7 +102,7 @@ mod tests {
     use super::*;
     use socket2::SockRef;
     use std::io::{Read, Write};
-    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
     use std::time::Duration;
 
     /// Longer than the kernel takes to answer.
@@ -125,31 +132,37 @@ mod tests {
 
     #[test]
     fn a_peer_whose_gateway_has_vanished_is_reset_and_one_whose_gateway_is_there_is_not() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let connect = || {
-            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            client.set_read_timeout(Some(PATIENCE)).unwrap();
-            (client, listener.accept().unwrap().0)
-        };
-        let ((mut left, vanished), (mut kept, mut there)) = (connect(), connect());
-        // The kernel of the gateway forgets the connection, and its peer does not hear of it.
-        be_silent(&left).unwrap();
-        SockRef::from(&vanished).set_linger(Some(Duration::ZERO)).unwrap();
-        drop(vanished);
-        hear(&left).unwrap();
-        let both = [&left, &kept].map(|client| {
-            TcpEnds::new(client.peer_addr().unwrap(), client.local_addr().unwrap()).unwrap()
-        });
-        match tickle(Ipv4Addr::LOCALHOST.into(), &both) {
-            // It takes the right to use raw sockets.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return,
-            sent => sent.unwrap(),
+        for own in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
+            // Not every machine has IPv6.
+            let Ok(listener) = TcpListener::bind((own, 0)) else { continue };
+            let connect = || {
+                let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                client.set_read_timeout(Some(PATIENCE)).unwrap();
+                (client, listener.accept().unwrap().0)
+            };
+            let ((mut left, vanished), (mut kept, mut there)) = (connect(), connect());
+            // The kernel of the gateway forgets the connection, and its peer does not hear of it.
+            be_silent(&left).unwrap();
+            SockRef::from(&vanished).set_linger(Some(Duration::ZERO)).unwrap();
+            drop(vanished);
+            hear(&left).unwrap();
+            let ends = |client: &TcpStream| {
+                TcpEnds::new(client.peer_addr().unwrap(), client.local_addr().unwrap()).unwrap()
+            };
+            // Behind more than one socket takes.
+            let mut all = vec![ends(&kept); PACKETS_PER_SOCKET];
+            all.push(ends(&left));
+            match tickle(own, &all) {
+                // It takes the right to use raw sockets.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return,
+                sent => sent.unwrap(),
+            }
+            let error = left.read(&mut [0]).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+            there.write_all(b"k").unwrap();
+            let mut got = [0];
+            kept.read_exact(&mut got).unwrap();
+            assert_eq!(&got, b"k");
         }
-        let error = left.read(&mut [0]).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-        there.write_all(b"k").unwrap();
-        let mut got = [0];
-        kept.read_exact(&mut got).unwrap();
-        assert_eq!(&got, b"k");
     }
 }

@@ -1,13 +1,14 @@
 //! Connections that a gateway leaves behind when its machine is reset or its address moves.
 //!
-//! The list of TCP connections is kept in the state directory. A gateway that starts asks the
-//! peers in the list of the one before, as soon as this machine has the address of their
-//! connection, whether they are there ([`tickle`]): those whose connection ended without a word
-//! connect again at once, instead of after their own timers.
+//! The list of TCP connections is kept in the state directory, without those of hosts that no
+//! export names and that have not logged in. A gateway that starts asks the peers in the list of
+//! the one before, as soon as this machine has the address of their connection, whether they are
+//! there ([`tickle`]): those whose connection ended without a word connect again at once, instead
+//! of after their own timers.
 
 use super::limits::{
     ADDRESS_PATIENCE, ADDRESS_POLL, CONNECTIONS_POLL, FIRST_TICKLE_PAUSE, LIST_PAUSE,
-    MAX_LISTED_CONNECTIONS, TICKLES,
+    MAX_LISTED_ADDRESSES, MAX_LISTED_CONNECTIONS, TICKLES,
 };
 use super::run::Gateway;
 use crate::net::accept::is_local;
@@ -61,10 +62,12 @@ fn follow(dir: &StateDir, network: &Network, stopped: &AtomicBool) {
         String::new()
     });
     let mut left = LeftConnections::of(&list);
-    let mut kept = KeptList::default();
+    let mut kept = KeptList::of(list);
+    let connections = &network.connections;
     while !stopped.load(Ordering::Acquire) {
         let now = begun.elapsed();
-        for due in left.due(now, is_local) {
+        for mut due in left.due(now, is_local) {
+            due.leave_out(&connections.tcp_ends().1);
             if let Err(error) = ask(&due) {
                 left = LeftConnections::default();
                 tracing::info!(
@@ -75,14 +78,16 @@ fn follow(dir: &StateDir, network: &Network, stopped: &AtomicBool) {
                 break;
             }
         }
-        let connections = &network.connections;
         if kept.is_due(connections.changes(), network.drain.phase(), now) {
             let (changes, mut ends) = connections.tcp_ends();
             ends.extend(left.all());
-            if let Err(error) = dir.put_connections(&text(&ends)) {
+            let put = |list: &str| dir.put_connections(list);
+            // A stop that has begun meanwhile ends connections that clients have.
+            if network.drain.phase() != Phase::Draining
+                && let Err(error) = kept.keep(changes, text(&ends), now, put)
+            {
                 warn_seldom!(%error, "the list of connections is not kept");
             }
-            kept.written(changes, now);
         }
         std::thread::sleep(if left.is_empty() { CONNECTIONS_POLL } else { ADDRESS_POLL });
     }
@@ -93,6 +98,9 @@ fn follow(dir: &StateDir, network: &Network, stopped: &AtomicBool) {
 /// # Errors
 /// If this process has not the right to. Whatever else fails is tried again.
 fn ask(due: &Due) -> io::Result<()> {
+    if due.connections.is_empty() {
+        return Ok(());
+    }
     match tickle(due.local, &due.connections) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(error),
         Err(error) => tracing::debug!(%error, address = %due.local, "peers are not asked"),
@@ -137,12 +145,23 @@ struct Due {
     is_first: bool,
 }
 
+impl Due {
+    /// Leaves out connections of this gateway: their clients have come back by themselves.
+    fn leave_out(&mut self, own: &BTreeSet<TcpEnds>) {
+        self.connections.retain(|ends| !own.contains(ends));
+    }
+}
+
 impl LeftConnections {
-    /// Those in the text of a list. What is no connection is left out.
+    /// Those in the text of a list. What is no connection is left out, and so are those of
+    /// addresses behind the first [`MAX_LISTED_ADDRESSES`], each of which is looked for.
     fn of(list: &str) -> Self {
         let mut left = BTreeMap::<IpAddr, Left>::new();
         for ends in list.lines().take(MAX_LISTED_CONNECTIONS).filter_map(TcpEnds::parse) {
-            left.entry(ends.local.ip()).or_default().connections.push(ends);
+            let address = ends.local.ip();
+            if left.len() < MAX_LISTED_ADDRESSES || left.contains_key(&address) {
+                left.entry(address).or_default().connections.push(ends);
+            }
         }
         Self(left)
     }
@@ -180,27 +199,50 @@ impl LeftConnections {
 /// State of the list on disk.
 #[derive(Debug, Default)]
 struct KeptList {
+    list: String,
     /// Number of changes that it has.
     changes: u64,
-    /// Time before which it is not written again, from the start of the gateway.
-    next: Duration,
+    /// Time of the last attempt to write it, from the start of the gateway.
+    tried: Option<Duration>,
 }
 
 impl KeptList {
-    /// Returns whether the list is to be written.
-    fn is_due(&self, changes: u64, phase: Phase, now: Duration) -> bool {
-        let has_changed = changes != self.changes;
-        match phase {
-            Phase::Serving => has_changed && now >= self.next,
-            // The gateway may be stopped at any moment.
-            Phase::Held => has_changed,
-            // Connections end, and are no longer those that clients have.
-            Phase::Draining => false,
-        }
+    /// The list that the gateway has found.
+    fn of(list: String) -> Self {
+        Self { list, ..Self::default() }
     }
 
-    fn written(&mut self, changes: u64, now: Duration) {
-        (self.changes, self.next) = (changes, now + LIST_PAUSE);
+    /// Returns whether the list is to be written, if it has changed.
+    fn is_due(&self, changes: u64, phase: Phase, now: Duration) -> bool {
+        let pause = match phase {
+            Phase::Serving => LIST_PAUSE,
+            // The gateway may be stopped at any moment.
+            Phase::Held => CONNECTIONS_POLL,
+            // Connections end, and are no longer those that clients have.
+            Phase::Draining => return false,
+        };
+        changes != self.changes && self.tried.is_none_or(|tried| now >= tried + pause)
+    }
+
+    /// Writes the list by `put`, unless it is there: connections that come and go between two
+    /// looks, as those of a monitor do, write nothing. A write that fails is tried again.
+    ///
+    /// # Errors
+    /// Those of `put`.
+    fn keep(
+        &mut self,
+        changes: u64,
+        list: String,
+        now: Duration,
+        put: impl FnOnce(&str) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.tried = Some(now);
+        if list != self.list {
+            put(&list)?;
+            self.list = list;
+        }
+        self.changes = changes;
+        Ok(())
     }
 }
 
@@ -255,17 +297,64 @@ mod tests {
     }
 
     #[test]
+    fn addresses_of_a_list_are_bounded() {
+        let local = |number: usize| [10, 1, (number >> 8) as u8, number as u8];
+        let line = |number: usize, port: u16| {
+            let [a, b, c, d] = local(number);
+            format!("{a}.{b}.{c}.{d}:2049 10.0.0.7:{port}\n")
+        };
+        let mut list: String = (0..2 * MAX_LISTED_ADDRESSES).map(|at| line(at, 700)).collect();
+        list.push_str(&line(0, 701));
+        let left = LeftConnections::of(&list);
+        assert_eq!(left.0.len(), MAX_LISTED_ADDRESSES);
+        assert_eq!(left.0[&IpAddr::from(local(0))].connections.len(), 2);
+    }
+
+    #[test]
+    fn clients_that_have_come_back_are_not_asked() {
+        let all = BTreeSet::from([ends(1, 700), ends(1, 701)]);
+        let mut due = LeftConnections::of(&text(&all)).due(Duration::ZERO, |_| true).remove(0);
+        due.leave_out(&BTreeSet::from([ends(1, 700), ends(1, 702)]));
+        assert_eq!(due.connections, [ends(1, 701)]);
+        due.leave_out(&all);
+        // It would take the right to use raw sockets.
+        ask(&due).unwrap();
+    }
+
+    #[test]
     fn the_list_is_written_at_most_once_in_a_while_and_at_once_before_a_switch() {
         let mut kept = KeptList::default();
         let second = Duration::from_secs(1);
         assert!(!kept.is_due(0, Phase::Serving, second), "there was no connection");
         assert!(kept.is_due(1, Phase::Serving, second));
-        kept.written(1, second);
+        kept.keep(1, "one\n".to_owned(), second, |_| Ok(())).unwrap();
         assert!(!kept.is_due(1, Phase::Serving, second + LIST_PAUSE));
         assert!(!kept.is_due(2, Phase::Serving, second * 2));
         assert!(kept.is_due(2, Phase::Serving, second + LIST_PAUSE));
         assert!(kept.is_due(2, Phase::Held, second * 2));
+        assert!(!kept.is_due(2, Phase::Held, second), "not without a pause");
         // What ends now ends in order, or belongs to a switch.
         assert!(!kept.is_due(2, Phase::Draining, second + LIST_PAUSE));
+    }
+
+    #[test]
+    fn a_list_that_is_there_is_not_written_again_and_one_that_is_not_is() {
+        let mut kept = KeptList::of("one\n".to_owned());
+        let mut now = Duration::ZERO;
+        let mut keep = |changes: u64, list: &str, put: io::Result<()>| {
+            now += LIST_PAUSE;
+            assert!(kept.is_due(changes, Phase::Serving, now));
+            let mut written = None;
+            let outcome = kept.keep(changes, list.to_owned(), now, |list| {
+                written = Some(list.to_owned());
+                put
+            });
+            (outcome.is_ok(), written)
+        };
+        assert_eq!(keep(2, "one\n", Ok(())), (true, None), "one has come and gone");
+        let full = io::ErrorKind::StorageFull.into();
+        assert_eq!(keep(3, "two\n", Err(full)), (false, Some("two\n".to_owned())));
+        assert_eq!(keep(3, "two\n", Ok(())), (true, Some("two\n".to_owned())));
+        assert_eq!(keep(4, "two\n", Ok(())), (true, None));
     }
 }

@@ -78,10 +78,13 @@ pub(crate) const HOLD_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) const MAX_HOLD_SECONDS: u64 = 600;
 /// Most connections that are listed for the next start.
 pub(crate) const MAX_LISTED_CONNECTIONS: usize = 16 << 10;
+/// Most addresses of the gateway before that are looked for.
+pub(crate) const MAX_LISTED_ADDRESSES: usize = 64;
 /// Shortest time between two writes of this list.
 pub(crate) const LIST_PAUSE: Duration = Duration::from_secs(5);
-/// Interval at which changes of connections are looked for.
-pub(crate) const CONNECTIONS_POLL: Duration = Duration::from_millis(500);
+/// Interval at which changes of connections are looked for, and shortest time between two writes
+/// of the list after a handover, which the stop follows.
+pub(crate) const CONNECTIONS_POLL: Duration = Duration::from_millis(200);
 /// Interval at which the address of the gateway before is looked for: clients wait for it.
 pub(crate) const ADDRESS_POLL: Duration = Duration::from_millis(50);
 /// Time after the start for which this address is waited for.
