@@ -11,10 +11,13 @@
 //! luns/NAME      numbers of the zvols of one target; NAME is a digest
 //! files/NAA      path of the file that one logical unit was served from
 //! geometries/NAA  size and shape that one logical unit had when it was served last
+//! connections    TCP connections, which the next start resets if they ended without a word
 //! ```
 //! Every change is written to a temporary file, synced, renamed over the old
 //! one, and the directory is synced.
 
+mod clients;
+mod connections;
 mod geometries;
 mod place;
 
@@ -25,16 +28,21 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use zgate_control::ToolError;
 use zgate_control::tool::QUESTION_SECONDS;
 
+pub(crate) use clients::RecordChange;
 pub(crate) use place::examine;
 
 /// An open state directory, locked by one gateway.
 #[derive(Debug)]
 pub(crate) struct StateDir {
     path: PathBuf,
+    /// Set while a record of a client that can be read may not be on stable storage yet: that of a
+    /// gateway that was killed, or of a sync that failed.
+    has_unsynced_clients: AtomicBool,
     /// Lock on the directory.
     _lock: DirLock,
 }
@@ -46,26 +54,6 @@ const LOCK: &str = "lock";
 const OTHER_DIR: &str = "stop it, or give this gateway its own state_dir";
 /// Longest server owner, in bytes (RFC 8881 §3.3.10: NFS4_OPAQUE_LIMIT).
 const MAX_OWNER_BYTES: usize = 1024;
-
-/// Path and content of a client's record, or the error of reading it.
-pub(crate) type ReadRecord = io::Result<(PathBuf, Vec<u8>)>;
-
-/// A change of one client's record.
-#[derive(Debug)]
-pub(crate) enum RecordChange {
-    /// Stores the record.
-    Put {
-        /// Name of the client.
-        name: Vec<u8>,
-        /// Content of the record.
-        content: Vec<u8>,
-    },
-    /// Removes the record; a missing one counts as removed.
-    Remove {
-        /// Name of the client.
-        name: Vec<u8>,
-    },
-}
 
 fn named(path: &Path, what: &str, error: &io::Error) -> io::Error {
     let hint = match error.kind() {
@@ -147,7 +135,8 @@ impl StateDir {
                 "takes the place of a gateway that ran elsewhere; it must not run any more"
             );
         }
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        let has_unsynced_clients = AtomicBool::new(true);
+        Ok(Self { path: path.to_owned(), has_unsynced_clients, _lock: lock })
     }
 
     /// Increments and returns the number of starts. It is at least the time in
@@ -254,10 +243,6 @@ impl StateDir {
         Ok(secret)
     }
 
-    fn client_path(&self, name: &[u8]) -> PathBuf {
-        self.path.join("clients").join(digest_name(name))
-    }
-
     /// Returns the path of the file with the numbers of a target's zvols.
     pub(crate) fn luns_path(&self, target: &str) -> PathBuf {
         self.path.join("luns").join(digest_name(target.as_bytes()))
@@ -282,53 +267,6 @@ impl StateDir {
     /// The path and the reason.
     pub(crate) fn put_lun_numbers(&self, target: &str, text: &str) -> io::Result<()> {
         self.replace(&self.luns_path(target), text.as_bytes())
-    }
-
-    /// Changes clients' records, in this order; each is on stable storage if
-    /// its result is `Ok`. The directory is synced once for all.
-    pub(crate) fn change_clients(&self, changes: &[RecordChange]) -> Vec<io::Result<()>> {
-        let mut outcomes: Vec<_> =
-            changes.iter().map(|change| self.change_client(change)).collect();
-        let dir = self.path.join("clients");
-        if let Err(error) = sync_dir(&dir) {
-            let unsynced = outcomes.iter_mut().filter(|outcome| outcome.is_ok());
-            unsynced.for_each(|outcome| *outcome = Err(named(&dir, "sync", &error)));
-        }
-        outcomes
-    }
-
-    /// Changes one record; the directory is not synced.
-    fn change_client(&self, change: &RecordChange) -> io::Result<()> {
-        match change {
-            RecordChange::Put { name, content } => {
-                let path = self.client_path(name);
-                put_in_place(&path, content).map_err(|error| named(&path, "write", &error))
-            }
-            RecordChange::Remove { name } => remove(&self.client_path(name)),
-        }
-    }
-
-    /// Returns all records.
-    ///
-    /// # Errors
-    /// The path and the reason, if the directory cannot be read.
-    pub(crate) fn clients(&self) -> io::Result<Vec<ReadRecord>> {
-        let dir = self.path.join("clients");
-        let mut records = Vec::new();
-        for entry in fs::read_dir(&dir).map_err(|error| named(&dir, "read", &error))? {
-            let path = match entry {
-                Ok(entry) => entry.path(),
-                Err(error) => {
-                    records.push(Err(named(&dir, "read", &error)));
-                    continue;
-                }
-            };
-            if path.extension().is_none() {
-                let raw = fs::read(&path).map_err(|error| named(&path, "read", &error));
-                records.push(raw.map(|raw| (path, raw)));
-            }
-        }
-        Ok(records)
     }
 
     /// Returns the path of the saved persistent reservations of a logical unit.

@@ -4,7 +4,7 @@ use super::arrival::{Arrival, NewConnection, Protocol};
 use super::connections::Standing;
 use super::core::Network;
 use super::drain::Phase;
-use super::peer::Peer;
+use super::peer::{Peer, TcpEnds};
 use super::silence;
 use crate::observe::throttle::warn_seldom;
 use socket2::{Domain, Socket, Type};
@@ -148,6 +148,10 @@ pub(crate) async fn accept_loop(
         let Ok(stream) = stream.into_std() else { continue };
         if let Err(error) = tune(&stream, from, protocol) {
             tracing::debug!(%error, "socket options");
+        }
+        let local = stream.local_addr().ok();
+        if let Some(ends) = local.and_then(|local| TcpEnds::new(local, from)) {
+            slot.set_ends(ends);
         }
         let (address, port) = (from.ip().to_canonical(), from.port());
         let peer = Peer { address, port, connection: slot.id, rdma: false };

@@ -1,8 +1,8 @@
 //! All connections by number, and their admission.
 
 use super::limits::{MAX_OUTSIDER_CONNECTIONS_PER_HOST, outsider_connections};
-use super::peer::ConnectionId;
-use std::collections::HashMap;
+use super::peer::{ConnectionId, TcpEnds};
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,6 +54,8 @@ impl Counted {
 struct Entry {
     address: IpAddr,
     standing: Standing,
+    /// Ends of a TCP connection, once they are known.
+    ends: Option<TcpEnds>,
 }
 
 /// Limits of the number of connections.
@@ -75,6 +77,11 @@ impl Slot {
     /// changed.
     pub(crate) fn set_standing(&self, standing: Standing) {
         self.connections.lock().set_standing(self.id, standing);
+    }
+
+    /// Notes the ends of a TCP connection ([`Connections::tcp_ends`]).
+    pub(crate) fn set_ends(&self, ends: TcpEnds) {
+        self.connections.lock().set_ends(self.id, ends);
     }
 }
 
@@ -102,6 +109,8 @@ struct Table {
     counts: HashMap<Counted, usize>,
     unnamed: usize,
     logging_in: usize,
+    /// Number of changes of [`Connections::tcp_ends`], at least.
+    changes: u64,
 }
 
 impl Table {
@@ -152,9 +161,22 @@ impl Table {
         let (address, before) = (entry.address, entry.standing);
         if before != standing {
             entry.standing = standing;
+            self.changes += u64::from(entry.ends.is_some());
             self.uncount(address, before);
             self.count(address, standing);
         }
+    }
+
+    fn set_ends(&mut self, id: ConnectionId, ends: TcpEnds) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.ends = Some(ends);
+            self.changes += 1;
+        }
+    }
+
+    fn tcp_ends(&self) -> (u64, Vec<TcpEnds>) {
+        let known = self.entries.values().filter(|entry| !entry.standing.is_outsider());
+        (self.changes, known.filter_map(|entry| entry.ends).collect())
     }
 }
 
@@ -189,7 +211,7 @@ impl Connections {
             return None;
         }
         let id = ConnectionId(self.next.fetch_add(1, Ordering::Relaxed));
-        table.entries.insert(id, Entry { address, standing });
+        table.entries.insert(id, Entry { address, standing, ends: None });
         table.count(address, standing);
         Some(Slot { connections: Arc::clone(self), id })
     }
@@ -214,7 +236,21 @@ impl Connections {
         let mut table = self.lock();
         if let Some(entry) = table.entries.remove(&id) {
             table.uncount(entry.address, entry.standing);
+            table.changes += u64::from(entry.ends.is_some());
         }
+    }
+
+    /// Returns the number of changes of [`Self::tcp_ends`] so far, or more.
+    pub(crate) fn changes(&self) -> u64 {
+        self.lock().changes
+    }
+
+    /// Returns the ends of all TCP connections but those of outsiders, and the number of changes
+    /// until then.
+    pub(crate) fn tcp_ends(&self) -> (u64, BTreeSet<TcpEnds>) {
+        let (changes, ends) = self.lock().tcp_ends();
+        // Sorted without the lock, for which each connection waits.
+        (changes, ends.into_iter().collect())
     }
 
     pub(crate) fn contains(&self, id: ConnectionId) -> bool {
@@ -318,6 +354,44 @@ mod tests {
         let expected = [Standing::Unnamed, Standing::Named, Standing::LoggedIn];
         assert_eq!(slots.each_ref().map(standings), expected);
         assert_eq!(connections.lock().unnamed, 1);
+    }
+
+    #[test]
+    fn the_ends_of_tcp_connections_are_known_while_they_last() {
+        let all = connections(10, 10);
+        let ends = |port: u16| {
+            let (local, peer) = (address("10.0.0.1"), address("10.0.0.2"));
+            TcpEnds::new((local, 2049).into(), (peer, port).into()).unwrap()
+        };
+        let slots = [1, 2, 3].map(|_| all.admit(address("10.0.0.2"), Standing::Named).unwrap());
+        assert_eq!(all.tcp_ends(), (0, BTreeSet::new()), "RDMA has none");
+        slots[0].set_ends(ends(700));
+        slots[1].set_ends(ends(701));
+        assert_eq!(all.tcp_ends(), (2, BTreeSet::from([ends(700), ends(701)])));
+        let [first, second, third] = slots;
+        drop((first, third));
+        assert_eq!(all.changes(), 3);
+        assert_eq!(all.tcp_ends(), (3, BTreeSet::from([ends(701)])));
+        drop(second);
+    }
+
+    #[test]
+    fn the_ends_of_outsiders_connections_are_known_once_they_have_logged_in() {
+        let all = connections(10, 10);
+        let ends = |port: u16| {
+            let (local, peer) = (address("10.0.0.1"), address("10.0.0.2"));
+            TcpEnds::new((local, 3260).into(), (peer, port).into()).unwrap()
+        };
+        let unnamed = all.admit(address("10.0.0.2"), Standing::Unnamed).unwrap();
+        let initiator = all.admit(address("10.0.0.2"), Standing::LoggingIn).unwrap();
+        unnamed.set_ends(ends(700));
+        initiator.set_ends(ends(701));
+        assert_eq!(all.tcp_ends(), (2, BTreeSet::new()));
+        initiator.set_standing(Standing::LoggedIn);
+        assert_eq!(all.tcp_ends(), (3, BTreeSet::from([ends(701)])));
+        all.exports_changed(|_| true);
+        assert_eq!(all.tcp_ends(), (4, BTreeSet::from([ends(700), ends(701)])));
+        drop((unnamed, initiator));
     }
 
     #[test]

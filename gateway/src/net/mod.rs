@@ -23,4 +23,5 @@ pub(crate) mod seeds;
 pub(crate) mod send;
 pub(crate) mod silence;
 pub(crate) mod stream;
+pub(crate) mod tickle;
 pub(crate) mod tls;

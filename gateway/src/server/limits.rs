@@ -76,6 +76,24 @@ pub(crate) const HOLD_PAUSE: Duration = Duration::from_millis(20);
 /// Longest time for which connections are held, in seconds: a gateway that nobody
 /// stops serves again.
 pub(crate) const MAX_HOLD_SECONDS: u64 = 600;
+/// Most connections that are listed for the next start.
+pub(crate) const MAX_LISTED_CONNECTIONS: usize = 16 << 10;
+/// Most addresses of the gateway before that are looked for.
+pub(crate) const MAX_LISTED_ADDRESSES: usize = 64;
+/// Shortest time between two writes of this list.
+pub(crate) const LIST_PAUSE: Duration = Duration::from_secs(5);
+/// Interval at which changes of connections are looked for, and shortest time between two writes
+/// of the list after a handover, which the stop follows.
+pub(crate) const CONNECTIONS_POLL: Duration = Duration::from_millis(200);
+/// Interval at which the address of the gateway before is looked for: clients wait for it.
+pub(crate) const ADDRESS_POLL: Duration = Duration::from_millis(50);
+/// Time after the start for which this address is waited for.
+pub(crate) const ADDRESS_PATIENCE: Duration = Duration::from_secs(300);
+/// Number of times that the peers of the gateway before are asked to connect again.
+pub(crate) const TICKLES: u32 = 5;
+/// Pause after the first of these times; each is twice the one before. Linux answers what is out
+/// of a connection's window once in 500 ms (`tcp_invalid_ratelimit`).
+pub(crate) const FIRST_TICKLE_PAUSE: Duration = Duration::from_millis(600);
 /// Time limit for reading the mount table: longer than a rollback keeps a file system
 /// suspended as a rule, which takes a transaction group of its pool.
 pub(crate) const MOUNT_TABLE_PATIENCE: Duration = Duration::from_secs(10);

@@ -17,6 +17,7 @@ mod health;
 mod imported_pools;
 mod in_use;
 mod kept;
+mod left_connections;
 mod limits;
 mod listen;
 mod live;

@@ -82,7 +82,7 @@ pub(crate) struct Gateway {
     pub(super) wake: Wake,
     /// Set if nothing may be absent.
     strict: bool,
-    state_dir: Arc<StateDir>,
+    pub(super) state_dir: Arc<StateDir>,
     stores: std::sync::Mutex<Arc<OpenStores>>,
     /// Serializes changes of the stores, which may wait for storage that hangs.
     replacing: std::sync::Mutex<()>,

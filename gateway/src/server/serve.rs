@@ -7,6 +7,7 @@ use super::check::absent_now;
 use super::events::{Event, Reload, until_stop, watch_hangup, watch_stop};
 use super::handover;
 use super::kept::ConfDirLock;
+use super::left_connections::ConnectionList;
 use super::limits::API_TOOL_SECONDS;
 use super::listen::Awaited;
 use super::live::LiveConfig;
@@ -213,6 +214,8 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
     let mut running = Running::start_after(&config, strict, || watch_stop(&events))?;
     let api_listeners = std::mem::take(&mut running.api_listeners);
     let Running { gateway, reconciler, http, .. } = &running;
+    // Before all else: the clients of the gateway before wait for it.
+    let connection_list = ConnectionList::start(gateway)?;
     pools::start(&gateway.shared.pools, config.server.pool_sample_seconds)?;
     let schedule = {
         let (iscsi, views) =
@@ -257,6 +260,7 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
         }
         drop(retrier);
         drop(watcher);
+        drop(connection_list);
     });
     if is_reloading {
         tracing::warn!("a reload had not ended: the next start reads the configuration");

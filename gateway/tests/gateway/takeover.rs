@@ -2,10 +2,14 @@
 //! server to clients, at the same time the second is refused.
 
 use crate::crash::lock;
+use socket2::{SockFilter, SockRef};
 use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use zgate_io::send_queue;
 use zgate_loader::blocking::Connection;
 use zgate_loader::compound::Ops;
 use zgate_nfs_wire::v4::op::{exchange_id, open};
@@ -15,6 +19,10 @@ use zgate_xdr::Opaque;
 
 /// Long enough on a loaded machine; grace ends when all have reclaimed.
 const LEASE_SECONDS: u32 = 60;
+/// Longest wait for what happens at once.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Instruction of the kernel's packet filter that drops a packet (linux/bpf_common.h).
+const DROP: SockFilter = SockFilter::new(0x06, 0, 0, 0);
 
 /// Returns server owner and scope, as an NFSv4.1 client gets them.
 fn identity(gateway: &Gateway) -> (u64, Vec<u8>, Vec<u8>) {
@@ -86,6 +94,41 @@ fn a_gateway_that_takes_the_state_over_is_the_same_server() {
     // The only client that was known is back: grace has ended.
     let others = stranger.open_existing(&root, "locked").unwrap();
     assert_eq!(lock(&mut stranger, &others, false, 105), Err(Status::Denied));
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A request that a machine has acknowledged before it was reset is not sent again: its client
+/// would wait for its own timers.
+#[test]
+fn a_client_of_a_gateway_that_vanished_is_reset_by_the_next_one() {
+    // Raw sockets are root's, too.
+    if !handles_survive_restarts("a_client_of_a_gateway_that_vanished_is_reset_by_the_next_one") {
+        return;
+    }
+    let mut gateway = Gateway::start(LEASE_SECONDS);
+    let mut client = TcpStream::connect(gateway.address).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (peer, list) = (client.local_addr().unwrap(), gateway.dir.path().join("state/connections"));
+    let line = format!("{} {peer}\n", gateway.address);
+    eventually("it is listed", || fs::read_to_string(&list).is_ok_and(|list| list.contains(&line)));
+    gateway.freeze();
+    client.write_all(b"call").unwrap();
+    eventually("it is acknowledged", || send_queue::unacknowledged_bytes(&client).unwrap() == 0);
+    // What nobody has read makes the kernel end the connection at once; the client does not
+    // hear of it.
+    SockRef::from(&client).attach_filter(&[DROP]).unwrap();
+    gateway.kill();
+    SockRef::from(&client).detach_filter().unwrap();
+    gateway.restart_elsewhere();
+    assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert!(gateway.log().contains("are asked to connect again"), "{}", gateway.log());
 }
 
 #[test]

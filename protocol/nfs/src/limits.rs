@@ -94,6 +94,14 @@ pub const RECORD_LOG_PAUSE_SECONDS: u64 = 60;
 pub const SETTLE_WAIT_MILLISECONDS: u64 = 1_000;
 /// First pause of such a wait, in milliseconds; each is twice the one before.
 pub const FIRST_PAUSE_MILLISECONDS: u64 = 4;
+/// Longest time an NFSv3 change waits for the end of grace, in milliseconds; then its client must
+/// retry (NFS3ERR_JUKEBOX).
+pub const GRACE_WAIT_MILLISECONDS: u64 = 5_000;
+/// Pause between two looks of such a wait, in milliseconds.
+pub const GRACE_PAUSE_MILLISECONDS: u64 = 20;
+/// Most NFSv3 changes that wait for the end of grace, with their data in memory; the clients of
+/// further ones must retry.
+pub const MAX_GRACE_WAITERS: usize = 64;
 /// Longest time for which CREATE and OPEN attempt to set the ACL of an object that they
 /// have made, in milliseconds; then the reply tells that it is not set.
 pub const NEW_ACL_WAIT_MILLISECONDS: u64 = 5_000;

@@ -34,6 +34,9 @@ node_prepare() {
     install -m 755 /lab/deploy/ocf/zgate /lab/deploy/ocf/zgate-handover /usr/lib/ocf/resource.d/zgate/
     install -m 755 /lab/guest/fence_lab /usr/sbin/fence_lab
     install -D -m 755 /lab/guest/ocf-knfsd /usr/lib/ocf/resource.d/lab/knfsd
+    # Its lease; the gateway's is in the configuration on the pool.
+    mkdir -p /run/lab
+    echo "$LEASE_SECONDS" >/run/lab/lease
     # What the agents know of a scenario before.
     rm -rf /run/resource-agents
     install -d -m 1755 /run/resource-agents
@@ -389,12 +392,18 @@ pair_with_clients() {
 }
 serves_somewhere() { [ -n "$(pair_node)" ]; }
 mounts() {
+    client_mounts
+    other_mount
+}
+client_mounts() {
     local version
     for version in $VERSIONS 3; do
         service_mount "$version" "/mnt/$version"
         touch "/mnt/$version/here-$version"
     done
-    # Another client, which tries the locks: the machine itself.
+}
+# Another client, which tries the locks: the machine itself.
+other_mount() {
     mkdir -p /mnt/other
     mount -t nfs -o "$(nfs_options 4.2)" "$SERVICE:${EXPORT:-/export}" /mnt/other
 }
@@ -425,12 +434,18 @@ watched() {
 }
 
 # pauses SERVER ROUNDS: planned switches and resets under writers; each writer's
-# longest fsync, and its part after the address was there, as figures.
+# longest fsync, and its part after the address was there, as figures. The client that
+# reads what they have written is there for that only: one that is idle notices a switch
+# by its next renewal, and changes over version 3 wait for it.
 pauses() {
-    local n watch
-    rm -f /tmp/pauses
+    local n watch packets
+    rm -f /tmp/pauses /tmp/pauses.pcap
     nsenter --net=/run/netns/client-b ip -ts monitor neigh >/tmp/neighbours &
     watch=$!
+    nsenter --net=/run/netns/client-b \
+        tcpdump -i pair-b -s 128 -U -w /tmp/pauses.pcap "tcp port 2049" >/tmp/tcpdump 2>&1 &
+    packets=$!
+    eventually 60 grep -q listening /tmp/tcpdump
     # The kernel tells of changes, and traffic keeps an entry: where the address is first
     # must be told, or its first move counts for the beginning.
     eventually 120 neighbour_told
@@ -448,9 +463,11 @@ pauses() {
         # The pair is whole again before the next round only.
         [ "$n" = "$2" ] || { pair_rejoins; on_b node_watch; }
     done
-    kill "$watch"
-    cp /tmp/neighbours /tmp/pauses "$RESULT"
-    python3 /lab/guest/pauses.py "$1" $SERVICE /tmp/neighbours /tmp/pauses >>"$RESULT/figures.tsv"
+    kill "$watch" "$packets"
+    wait "$packets" || true
+    cp /tmp/neighbours /tmp/pauses /tmp/pauses.pcap "$RESULT"
+    python3 /lab/guest/pauses.py "$1" $SERVICE /tmp/neighbours /tmp/pauses.pcap /tmp/pauses \
+        >>"$RESULT/figures.tsv"
 }
 neighbour_told() {
     ip -n client-b neighbour flush to $SERVICE
@@ -464,10 +481,12 @@ writers() {
 # paused KIND: ends the writers; notes their pauses.
 paused() {
     local version
+    other_mount
     for version in $VERSIONS 3; do
         kill -TERM "$(cat "/tmp/writer-$version")"
         eventually 60 process_ended "/tmp/writer-$version"
         python3 /lab/guest/records.py "/tmp/notes-$version" "/mnt/other/written-$version" 1
         echo "$1 $version $(cut -d' ' -f2- "/tmp/notes-$version")" >>/tmp/pauses
     done
+    umount /mnt/other
 }

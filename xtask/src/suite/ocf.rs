@@ -217,6 +217,7 @@ pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
     outcome.check("a pool that nothing protects", setup.unprotected());
     outcome.check("an export whose key is not loaded", setup.locked());
     outcome.check("a configuration that is not read", setup.unread());
+    outcome.check("a configuration that is read once", setup.read_once());
     for (name, has_standby) in [("the shipped pair", false), ("the pair with a standby", true)] {
         let cluster = Cluster::new(scratch.path(), has_standby);
         outcome.check(&format!("{name}: a planned switch"), cluster.planned());
@@ -550,5 +551,22 @@ impl Setup<'_> {
         // Nothing that was not read is a mistake, which would keep both nodes from serving.
         let state = config.with_file_name("state");
         resource.with("state_dir", state.display()).expect("start", ERR_GENERIC, "was not read")
+    }
+
+    /// Each program that a start waits for makes the pause of clients longer. A program notes
+    /// what has a limit.
+    fn read_once(&self) -> Result<(), String> {
+        let resource = self.resource("read-once")?;
+        let text = |error: io::Error| error.to_string();
+        let noted = self.scratch.path().join("shown");
+        let note = format!(
+            "case \"$*\" in *'config show'*) echo >>{} ;; esac\nexec /usr/bin/timeout \"$@\"",
+            noted.display()
+        );
+        resource.stub("timeout", &note).map_err(text)?;
+        let state = self.config("read-once").with_file_name("state");
+        resource.with("state_dir", state.display()).expect("start", SUCCESS, "")?;
+        let times = fs::read_to_string(&noted).map_err(text)?.lines().count();
+        if times == 1 { Ok(()) } else { Err(format!("the configuration was read {times} times")) }
     }
 }

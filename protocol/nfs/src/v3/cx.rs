@@ -96,6 +96,19 @@ impl Cx<'_> {
         node: NodeHandle,
         what: Change,
     ) -> Result<ChangeGuard, Status> {
+        if self.server.guard.waits_for_grace(what) {
+            self.server.guard.end_of_grace().await;
+        }
+        self.begin_change(object, node, what).await
+    }
+
+    /// Does the same without a wait for the end of grace.
+    async fn begin_change(
+        &self,
+        object: &Object,
+        node: NodeHandle,
+        what: Change,
+    ) -> Result<ChangeGuard, Status> {
         let (guard, export) = (&self.server.guard, &*object.export);
         let changing = match what {
             Change::Entries => ChangeGuard::uncounted(),
@@ -125,13 +138,22 @@ impl Cx<'_> {
         {
             return Ok(alone);
         }
-        match dir.store().lookup(&dir.who, &dir.node, name).await {
-            Ok(child) if child.attr.kind == FileKind::Regular => {
-                self.before_change(dir, child.handle, what).await
+        let mut has_waited = false;
+        loop {
+            match dir.store().lookup(&dir.who, &dir.node, name).await {
+                Ok(child) if child.attr.kind == FileKind::Regular => {
+                    if !has_waited && guard.waits_for_grace(what) {
+                        // The name may be another object's by then.
+                        guard.end_of_grace().await;
+                        has_waited = true;
+                        continue;
+                    }
+                    return self.begin_change(dir, child.handle, what).await;
+                }
+                Ok(_) => return Ok(ChangeGuard::uncounted()),
+                // The operation itself gets the same error and reports it.
+                Err(_) => return Ok(ChangeGuard::uncounted()),
             }
-            Ok(_) => Ok(ChangeGuard::uncounted()),
-            // The operation itself gets the same error and reports it.
-            Err(_) => Ok(ChangeGuard::uncounted()),
         }
     }
 

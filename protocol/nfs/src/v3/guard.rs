@@ -30,6 +30,17 @@ pub trait ConflictGuard: Send + Sync {
     /// the guard of a change.
     fn idle(&self) -> bool;
 
+    /// Returns whether a change must wait for the end of grace ([`Self::end_of_grace`]).
+    fn waits_for_grace(&self, _: Change) -> bool {
+        false
+    }
+
+    /// Waits for the end of grace, for a short time. To be called before a change begins: none may
+    /// keep clients from taking their delegations back.
+    fn end_of_grace(&self) -> BorrowingFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     /// Begins a change of a name in the export, if no client could get a
     /// delegation. Otherwise `None`: the name must be looked up.
     fn begin_change_of_name(&self, export: &Export) -> Option<ChangeGuard>;

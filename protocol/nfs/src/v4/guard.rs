@@ -84,6 +84,19 @@ impl ConflictGuard for StateGuard {
         })
     }
 
+    fn waits_for_grace(&self, what: Change) -> bool {
+        Access::Change(what).waits_for_grace()
+            && self.server().is_some_and(|server| server.state.grace.active())
+    }
+
+    fn end_of_grace(&self) -> BorrowingFuture<'_, ()> {
+        Box::pin(async move {
+            if let Some(server) = self.server() {
+                server.state.end_of_grace().await;
+            }
+        })
+    }
+
     fn begin_change_of_name(&self, export: &Export) -> Option<ChangeGuard> {
         match self.server() {
             Some(server) => server.state.begin_change_of_name(export, None),

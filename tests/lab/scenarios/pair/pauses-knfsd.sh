@@ -12,6 +12,10 @@ STEP_SECONDS=$((900 + 1500 * ROUNDS))
 EXPORT=/tank/data
 MOUNT_PORT=20048
 VERSIONS="4.2 4.1"
+# The default of both servers. A client whose lease is shorter than a takeover gives its
+# connection up, and then sleeps for seconds between attempts to connect.
+export LEASE_SECONDS=90
+mounts() { client_mounts; }
 trap 'pair_ends; capture_stop' EXIT
 need "the pair serves at A, with clients" pair_with_clients knfsd
 step "planned switches and resets" pauses knfsd "$ROUNDS"

@@ -40,7 +40,7 @@ use copies::CopyJobs;
 use grace::{Grace, GracePeriod};
 use records::ClientRecords;
 use recovery::RecoveryStore;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 /// All state of one server.
@@ -54,6 +54,8 @@ pub struct State {
     pub(crate) sessions: SessionTable,
     pub(crate) records: ClientRecords,
     pub(crate) grace: Grace,
+    /// Number of NFSv3 changes that wait for its end.
+    grace_waiters: AtomicUsize,
     pub(crate) ids: IdSource,
     pub(crate) lease_seconds: u32,
     pub(crate) hosts: Hosts,
@@ -86,6 +88,7 @@ impl State {
             sessions: SessionTable::default(),
             records,
             grace,
+            grace_waiters: AtomicUsize::new(0),
             ids: IdSource::new(boot_epoch, Arc::clone(&runtime)),
             lease_seconds,
             hosts: Default::default(),

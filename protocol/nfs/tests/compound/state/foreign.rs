@@ -1,12 +1,14 @@
 //! NFSv3 beside NFSv4: the stateless protocol respects delegations, shares and
 //! locks. What happens below the server takes delegations back, too.
 
-use super::grace::reclaim;
+use super::grace::{come_back, reclaim};
 use bytes::Bytes;
+use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::sync::Arc;
 use zgate_memory::{FileOp, When};
-use zgate_nfs::limits::LEASES_OF_A_RUNNING_REQUEST;
+use zgate_nfs::limits::{GRACE_WAIT_MILLISECONDS, LEASES_OF_A_RUNNING_REQUEST};
 use zgate_nfs::namespace::ExportId;
 use zgate_nfs::v3;
 use zgate_nfs::v4::guard::StateGuard;
@@ -43,8 +45,8 @@ pub(super) fn begin_three(c: &Client, procedure: u32, args: Bytes) {
     }));
 }
 
-/// The status of a READ or WRITE of one byte.
-fn call(c: &Client, procedure: u32, fh: &Fh) -> u32 {
+/// Arguments of a READ or WRITE of one byte.
+fn one_byte(procedure: u32, fh: &Fh) -> Encoder {
     let mut args = Encoder::new();
     args.opaque(&fh.0);
     args.u64(0);
@@ -53,7 +55,26 @@ fn call(c: &Client, procedure: u32, fh: &Fh) -> u32 {
         args.u32(0);
         args.opaque(b"3");
     }
-    status_of(c, procedure, args)
+    args
+}
+
+/// The status of a READ or WRITE of one byte.
+fn call(c: &Client, procedure: u32, fh: &Fh) -> u32 {
+    status_of(c, procedure, one_byte(procedure, fh))
+}
+
+/// Begins a WRITE of one byte; its status is there once it is answered.
+fn begin_write(c: &Client, fh: &Fh) -> Rc<Cell<Option<u32>>> {
+    let args = one_byte(WRITE, fh).finish().flatten().unwrap();
+    let (server, rpc, answered) = (three(&c.harness), c.rpc_call(), Rc::new(Cell::new(None)));
+    let told = Rc::clone(&answered);
+    c.harness.simulation.spawn(Box::pin(async move {
+        let mut e = Encoder::new();
+        server.handle(&rpc, WRITE, &mut Decoder::new(&args), &mut e).await.unwrap();
+        let answer = e.finish().flatten().unwrap();
+        told.set(Some(Decoder::new(&answer).u32().unwrap()));
+    }));
+    answered
 }
 
 /// The status of a REMOVE.
@@ -240,6 +261,32 @@ fn it_changes_nothing_while_others_may_reclaim() {
         assert_eq!(call(&other, READ, &fh), 0);
         harness.pass_seconds(GRACE + 5);
         assert_eq!(call(&other, WRITE, &fh), 0);
+    }
+}
+
+#[test]
+fn it_waits_a_short_time_for_the_end_of_grace() {
+    for minor in 1..=2 {
+        let harness = Harness::new();
+        let holder = harness.client("holder", minor);
+        let fh = holder.create("f").fh;
+        harness.restart();
+        let other = harness.stranger("other", 2);
+        let written = begin_write(&other, &fh);
+        harness.simulation.settle();
+        assert_eq!(written.get(), None);
+        come_back(&holder);
+        holder.open(&reclaim(&fh, 0)).unwrap();
+        assert_eq!(written.get(), None, "the holder may reclaim more");
+        holder.reclaim_complete().unwrap();
+        harness.pass_seconds(1);
+        assert_eq!(written.get(), Some(0));
+        // Nobody comes back: it is not waited for without an end.
+        harness.restart();
+        let asked = harness.simulation.clock().monotonic_nanos;
+        assert_eq!(call(&other, WRITE, &fh), JUKEBOX);
+        let waited = (harness.simulation.clock().monotonic_nanos - asked) / 1_000_000;
+        assert!((GRACE_WAIT_MILLISECONDS..GRACE_WAIT_MILLISECONDS + 1000).contains(&waited));
     }
 }
 
