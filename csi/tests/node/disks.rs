@@ -22,8 +22,9 @@ async fn a_login_is_tried_again_and_a_disk_is_formatted_once() {
 async fn the_lock_of_a_killed_iscsiadm_stops_nobody_for_ever() {
     let fixture = Fixture::new();
     fixture.tell(|machine| machine.locked = true);
-    // The first attempt finds it, the others go on.
+    // The first attempt finds it, the others go on, over the same transport.
     fixture.stage("iscsi").await.unwrap();
+    assert_eq!(fixture.count("-I default"), 0);
     fixture.tell(|machine| machine.locked = true);
     let begun = Instant::now();
     assert_eq!(fixture.unstage().await.unwrap_err().code(), Code::Unavailable);
