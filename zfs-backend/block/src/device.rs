@@ -173,8 +173,8 @@ pub(crate) fn shape(fd: &OwnedFd, sysfs: &Sysfs, direct: bool) -> io::Result<Sha
     })
 }
 
-/// Returns the geometry of a zvol by its `volsize` and `volblocksize` in bytes, as [`shape`] finds
-/// it at the device of OpenZFS; none for sizes that no zvol has. `read_only`: writes are refused.
+/// Returns the geometry of a zvol by its `volsize` and `volblocksize` in bytes, as it is found at
+/// the device of OpenZFS; none for sizes that no zvol has. `read_only`: writes are refused.
 #[must_use]
 pub fn zvol_geometry(
     volsize_bytes: u64,
