@@ -67,7 +67,9 @@ impl LogicalUnits {
     /// with D_SENSE, nor are there for a unit that was not opened yet.
     fn absent(&self, command: &Command, reason: Sense) -> Response {
         let cdb = &command.cdb;
-        if touches_nothing(cdb) && let Some((byte, bit)) = reserved_bit(cdb) {
+        if touches_nothing(cdb)
+            && let Some((byte, bit)) = reserved_bit(cdb)
+        {
             return Response::check(Sense::invalid_cdb(byte, Some(bit)));
         }
         match cdb.opcode() {
@@ -203,8 +205,8 @@ mod tests {
         let (config, geometry) = (bench.disk.config(), bench.disk.store().geometry());
         let unit = |geometry| Some(Arc::new(AbsentUnit::new(config.clone(), geometry)));
         let unknown = [(known.unwrap(), unit(Some(geometry))), (named.unwrap(), unit(None))];
-        let luns = LogicalUnits::new([(present, Arc::clone(&bench.disk))])
-            .with_unknown(unknown.into());
+        let luns =
+            LogicalUnits::new([(present, Arc::clone(&bench.disk))]).with_unknown(unknown.into());
         let run = |lun: u8, cdb: &[u8]| {
             let command = bench.command(&bench.nexus, cdb, b"");
             bench.block_on(luns.execute([0, lun, 0, 0, 0, 0, 0, 0], command))
