@@ -3,6 +3,7 @@
 
 use super::Node;
 use super::host::{Disk, Host, HostError, Patience};
+use super::iscsi_records::{DATABASE_FAILURE, has_kept_login};
 use super::mount::ours;
 use super::probes::{NoPlace, Probes};
 use super::record::DiskRecord;
@@ -38,6 +39,15 @@ const OF_MANY_PATHS_UNKEPT: Patience = Patience::Seconds(120);
 /// Feature of a multipath device that keeps commands while it has no path.
 const QUEUEING: &str = "queue_if_no_path";
 
+/// Reason for which there is no session with a portal.
+enum NoLogin {
+    /// The portal, or the way to it. Another portal, or another transport, may work.
+    Portal(HostError),
+    /// This node: the portal was not asked, and nothing is known of it. Without it the disk would
+    /// have one path less, or come over another transport until its next stage.
+    Node(HostError),
+}
+
 /// Logs in by the first transport that works, and returns the disk.
 pub(super) async fn attach(
     node: &Node,
@@ -49,16 +59,12 @@ pub(super) async fn attach(
     let mut reasons = Vec::new();
     for transport in &node.transports {
         let portals = publication.portals(*transport);
-        let mut sessions = 0;
+        let (mut sessions, failed_before) = (0, reasons.len());
         for portal in &portals {
             match login(node, target, portal).await {
                 Ok(()) => sessions += 1,
-                // These say nothing about the portal. Without it the disk would have one path less,
-                // or come over the next transport.
-                Err(error @ (HostError::NoTurn { .. } | HostError::Stuck)) => {
-                    return Err(ours("no login", &error));
-                }
-                Err(error) => {
+                Err(NoLogin::Node(error)) => return Err(ours("no login", &error)),
+                Err(NoLogin::Portal(error)) => {
                     tracing::warn!(target, portal = portal.authority(), %error, "no login");
                     reasons.push(format!("{}: {error}", portal.authority()));
                     forget(node, target, portal).await;
@@ -66,6 +72,14 @@ pub(super) async fn attach(
             }
         }
         if sessions > 0 {
+            if failed_before > 0 {
+                tracing::warn!(
+                    target,
+                    interface = interface(*transport),
+                    "the disk has another transport than it would have, until its next stage: no \
+                     portal of that one took a login"
+                );
+            }
             let disk = disk(&*node.host, (target, naa), sessions).await?;
             set_patience(node, target, naa).await;
             return Ok(disk);
@@ -134,23 +148,31 @@ fn interface(transport: Transport) -> &'static str {
     }
 }
 
-async fn login(node: &Node, target: &str, portal: &NodePortal) -> Result<(), HostError> {
+/// Makes the record of a portal. Whatever keeps this node from that says nothing about the portal,
+/// which is not asked.
+async fn make_record(node: &Node, record: &[&str]) -> Result<(), HostError> {
+    let with = |more: &[&'static str]| [record, more].concat();
+    let settings = SETTINGS.into_iter().flat_map(|(name, value)| ["-n", name, "-v", value]);
+    let update: Vec<&'static str> = ["-o", "update"].into_iter().chain(settings).collect();
+    // One turn for all of them: of many stages at once, the first ones come to their end.
+    let turn = node.record_turns.take(&*node.host, Instant::now() + TURN_SECONDS).await?;
+    turn.run_past_old_lock(&with(&["-o", "new"]), COMMAND_SECONDS).await?;
+    // All at once, which open-iscsi takes since 2.0.873: each update goes through all records.
+    turn.run(&with(&update), COMMAND_SECONDS).await?;
+    Ok(())
+}
+
+async fn login(node: &Node, target: &str, portal: &NodePortal) -> Result<(), NoLogin> {
     let host = &*node.host;
     let authority = portal.authority();
     let record = ["-m", "node", "-T", target, "-p", &authority, "-I", interface(portal.transport)];
-    let with = |more: &[&'static str]| [&record[..], more].concat();
-    let settings = SETTINGS.into_iter().flat_map(|(name, value)| ["-n", name, "-v", value]);
-    let update: Vec<&'static str> = ["-o", "update"].into_iter().chain(settings).collect();
-    // One turn for both: of many stages at once, the first ones come to their end.
-    let turn = node.record_turns.take(host, Instant::now() + TURN_SECONDS).await?;
-    turn.run(&with(&["-o", "new"]), COMMAND_SECONDS).await?;
-    // All at once, which open-iscsi takes since 2.0.873: each update goes through all records.
-    turn.run(&with(&update), COMMAND_SECONDS).await?;
-    // A login waits for the gateway.
-    drop(turn);
+    make_record(node, &record).await.map_err(NoLogin::Node)?;
+    // Without a turn: a login waits for the gateway.
+    let arguments = [&record[..], &["--login"]].concat();
     let mut attempt = 1;
     loop {
-        match host.run("iscsiadm", &with(&["--login"]), LOGIN_SECONDS).await {
+        match host.run("iscsiadm", &arguments, LOGIN_SECONDS).await {
+            Ok(_) => return Ok(()),
             Err(error) if error.status() == Some(SESSION_EXISTS) => return Ok(()),
             // A gateway that has just started refuses for a moment (status 8, 19). A record that
             // another volume's unstage removes meanwhile makes it fail, also after the login (6).
@@ -159,8 +181,21 @@ async fn login(node: &Node, target: &str, portal: &NodePortal) -> Result<(), Hos
                 attempt += 1;
                 sleep(LOGIN_PAUSE).await;
             }
-            ended => return ended.map(drop),
+            Err(error) => {
+                let has_asked = has_asked(host, &error).await;
+                return Err(if has_asked { NoLogin::Portal(error) } else { NoLogin::Node(error) });
+            }
         }
+    }
+}
+
+/// Returns whether a login that has failed has asked its portal: it has run, and has read its
+/// record.
+async fn has_asked(host: &dyn Host, error: &HostError) -> bool {
+    match error {
+        HostError::TimedOut { .. } => !has_kept_login(host).await,
+        HostError::Failed { status: DATABASE_FAILURE | NO_OBJECTS, .. } => false,
+        error => error.has_run(),
     }
 }
 

@@ -12,7 +12,8 @@
 
 use super::host::{Host, HostError};
 use crate::limits::{
-    FIND_SECONDS, FORGET_SECONDS, MIN_RECORDS_SECONDS, RECORDS_ATTEMPTS, RECORDS_PAUSE,
+    FIND_SECONDS, FORGET_SECONDS, LOGIN_SECONDS, MIN_RECORDS_SECONDS, RECORDS_ATTEMPTS,
+    RECORDS_PAUSE,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +21,15 @@ use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, sleep, timeout_at};
 
 /// Exit status of `iscsiadm`: a record could not be read.
-const DATABASE_FAILURE: i32 = 6;
+pub(super) const DATABASE_FAILURE: i32 = 6;
 
 /// Lock of open-iscsi on its records: a link, which a killed `iscsiadm` leaves behind.
 /// Nobody holds it for longer than `LEFT_BEHIND`.
 const RECORDS_LOCK: &str = "/run/lock/iscsi/lock.write";
 const LEFT_BEHIND: &str = "30 seconds ago";
+/// A lock that is as old when a login is given up was there before the login read its record.
+const BEFORE_LOGIN: &str = "15 seconds ago";
+const _: () = assert!(LOGIN_SECONDS.as_secs() > 15 + 2, "a login reads its record at its start");
 
 /// Turns of the driver's commands for records: first come, first served.
 #[derive(Clone, Debug, Default)]
@@ -71,6 +75,14 @@ impl RecordTurns {
     }
 }
 
+/// Returns whether a lock has kept a login, which has just been given up, from its record: it has
+/// asked no portal then.
+pub(super) async fn has_kept_login(host: &dyn Host) -> bool {
+    let look = [RECORDS_LOCK, "!", "-newerct", BEFORE_LOGIN, "-print"];
+    let found = host.run("find", &look, FIND_SECONDS).await;
+    found.is_ok_and(|found| !found.trim().is_empty())
+}
+
 impl Turn<'_> {
     /// Runs an `iscsiadm` that changes records. It fails when somebody else's removes the record of
     /// another target meanwhile, and is repeated if enough of its time is left.
@@ -82,6 +94,34 @@ impl Turn<'_> {
         arguments: &[&str],
         limit: Duration,
     ) -> Result<String, HostError> {
+        self.attempt(arguments, limit).await.0
+    }
+
+    /// Does what [`Self::run`] does, and once more if the lock of a killed `iscsiadm` was in its
+    /// way: it takes twice the time at most.
+    ///
+    /// # Errors
+    /// The end of the last attempt.
+    pub(super) async fn run_past_old_lock(
+        &self,
+        arguments: &[&str],
+        limit: Duration,
+    ) -> Result<String, HostError> {
+        match self.attempt(arguments, limit).await {
+            (Err(error), true) => {
+                tracing::info!(%error, "again, without the lock");
+                self.run(arguments, limit).await
+            }
+            (ended, _) => ended,
+        }
+    }
+
+    /// Returns the end of the command, and whether an old lock was in its way, which is removed.
+    async fn attempt(
+        &self,
+        arguments: &[&str],
+        limit: Duration,
+    ) -> (Result<String, HostError>, bool) {
         let end = Instant::now() + limit;
         let mut ended = self.host.run("iscsiadm", arguments, limit).await;
         for _ in 1..RECORDS_ATTEMPTS {
@@ -95,22 +135,20 @@ impl Turn<'_> {
             ended = self.host.run("iscsiadm", arguments, rest).await;
         }
         // One that is killed after a wait for its place counts as stuck.
-        if let Err(HostError::TimedOut { .. } | HostError::Stuck) = &ended {
-            self.remove_old_lock().await;
-        }
-        ended
+        let is_killed = matches!(&ended, Err(HostError::TimedOut { .. } | HostError::Stuck));
+        let is_unlocked = is_killed && self.remove_old_lock().await;
+        (ended, is_unlocked)
     }
 
-    /// Removes the lock that a killed `iscsiadm` has left behind. Nobody can tell a younger one
-    /// from that of an administrator's command.
-    async fn remove_old_lock(&self) {
+    /// Removes the lock that a killed `iscsiadm` has left behind, and returns whether there was
+    /// one. Nobody can tell a younger one from that of an administrator's command.
+    async fn remove_old_lock(&self) -> bool {
         let remove = [RECORDS_LOCK, "!", "-newerct", LEFT_BEHIND, "-print", "-delete"];
-        match self.host.run("find", &remove, FIND_SECONDS).await {
-            Ok(found) if !found.trim().is_empty() => {
-                tracing::warn!("the lock of a killed iscsiadm was removed");
-            }
-            // Held by another one, or there is none.
-            _ => {}
+        let found = self.host.run("find", &remove, FIND_SECONDS).await;
+        let is_removed = found.is_ok_and(|found| !found.trim().is_empty());
+        if is_removed {
+            tracing::warn!("the lock of a killed iscsiadm was removed");
         }
+        is_removed
     }
 }

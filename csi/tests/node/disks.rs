@@ -34,8 +34,9 @@ async fn all_settings_of_a_record_are_made_by_one_command() {
 async fn the_lock_of_a_killed_iscsiadm_stops_nobody_for_ever() {
     let fixture = Fixture::new();
     fixture.tell(|machine| machine.locked = true);
-    // The first attempt finds it, the others go on.
+    // The first attempt finds it, the others go on, over the same transport.
     fixture.stage("iscsi").await.unwrap();
+    assert_eq!(fixture.count("-I default"), 0);
     fixture.tell(|machine| machine.locked = true);
     let begun = Instant::now();
     assert_eq!(fixture.unstage().await.unwrap_err().code(), Code::Unavailable);

@@ -11,6 +11,7 @@ use zgate_config::{
 };
 use zgate_control::volume::{Grant, RateLimits, VolumeKind, VolumeRecord};
 use zgate_control::{Dataset, DatasetName};
+use zgate_iscsi::names::IscsiName;
 
 /// A parent of the configuration.
 #[derive(Clone)]
@@ -37,22 +38,37 @@ pub(crate) struct GrantedDisk {
 /// Digits of a guid in the name of a target.
 const GUID_DIGITS: usize = 16;
 
-/// Targets that disks of the API may have which nobody knows, because their pools have
-/// not told them: the beginnings of their names.
+/// Targets of disks that nobody knows, because their pools have not told them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AwaitedTargets(BTreeSet<String>);
+pub(crate) struct AwaitedTargets {
+    /// Beginnings of the names of those that disks of the API may have.
+    prefixes: BTreeSet<String>,
+    /// Those whose patterns may find further zvols.
+    of_patterns: BTreeSet<IscsiName>,
+}
 
 impl AwaitedTargets {
     /// Returns the targets of the disks below these parents.
     pub(crate) fn below<'a>(parents: impl Iterator<Item = &'a ParentPlan>) -> Self {
-        Self(parents.filter_map(|parent| parent.config.target.clone()).collect())
+        let prefixes = parents.filter_map(|parent| parent.config.target.clone()).collect();
+        Self { prefixes, of_patterns: BTreeSet::new() }
+    }
+
+    /// Adds targets whose patterns may find further zvols, by their names in the configuration.
+    pub(crate) fn with_patterns_of<'a>(self, targets: impl Iterator<Item = &'a str>) -> Self {
+        Self { of_patterns: targets.filter_map(IscsiName::parse).collect(), ..self }
+    }
+
+    /// Returns whether the patterns of this target may find further zvols.
+    pub(crate) fn has_patterns_of(&self, target: &IscsiName) -> bool {
+        self.of_patterns.contains(target)
     }
 
     /// Returns whether a target has the name of such a disk, in normal form.
     pub(crate) fn may_include(&self, target: &str) -> bool {
         let Some((prefix, guid)) = target.rsplit_once(':') else { return false };
         let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        guid.len() == GUID_DIGITS && guid.bytes().all(is_digit) && self.0.contains(prefix)
+        guid.len() == GUID_DIGITS && guid.bytes().all(is_digit) && self.prefixes.contains(prefix)
     }
 }
 

@@ -241,9 +241,17 @@ impl Plan {
         memory.granted = found.map(|disk| (disk.guid, disk.clone())).collect();
         let pending = pending || awaits_device;
         let exports = ExportSet { incomplete: inventory.incomplete, ..self.arrange(memory) };
-        let is_untold = |parent: &&ParentPlan| inventory.untold.contains(&parent.dataset.pool());
-        let awaited = AwaitedTargets::below(self.parents.iter().filter(is_untold));
+        let awaited = self.awaited(inventory);
         Outcome { exports, volumes, granted, awaited, missing, pending }
+    }
+
+    /// Returns the targets that disks in pools may have of which nobody knows what they have.
+    fn awaited(&self, inventory: &Inventory<'_>) -> AwaitedTargets {
+        let is_untold = |dataset: &DatasetName| inventory.untold.contains(&dataset.pool());
+        let parents = self.parents.iter().filter(|parent| is_untold(&parent.dataset));
+        let patterns = self.volumes.iter().filter(|entry| is_untold(entry.pattern.base()));
+        let targets = patterns.map(|entry| entry.target_name.as_str());
+        AwaitedTargets::below(parents).with_patterns_of(targets)
     }
 
     /// Adds the exports of file systems that the API made. Their keys follow

@@ -4,6 +4,7 @@ use super::*;
 use std::path::Path;
 use zgate_control::OutputForm;
 use zgate_control::volume::{Grant, VolumeKind};
+use zgate_iscsi::names::IscsiName;
 
 fn plan(text: &str) -> Plan {
     Plan::of(&zgate_config::parse(text, Path::new("x")).unwrap()).unwrap()
@@ -206,4 +207,26 @@ fn zvols_wait_for_their_devices() {
     memory.volumes.insert(8, volume.clone());
     let outcome = plan.apply(&mut memory, &inventory);
     assert!(outcome.pending && outcome.volumes == [volume] && outcome.missing.is_empty());
+}
+
+#[test]
+fn targets_are_awaited_while_a_pool_of_their_patterns_has_not_told() {
+    let name = |of: &str| format!("iqn.2026-11.io.zgate:{of}");
+    let target = |of: &str, pool: &str| {
+        let name = name(of);
+        format!("[[target]]\nname = \"{name}\"\n[[target.volumes]]\ndataset = \"{pool}/vm/*\"\n")
+    };
+    let second = "[[target.volumes]]\ndataset = \"slow/db/*\"\nfirst_number = 9\n";
+    let targets = target("fast", "zfast") + &target("both", "zfast") + second;
+    let plan = plan(&format!("[iscsi]\nlisten = [\"127.0.0.1:0\"]\n{targets}"));
+    let awaited = |untold: &[&str]| {
+        let untold = untold.iter().map(|pool| pool.parse().unwrap()).collect();
+        let inventory = Inventory { untold: &untold, ..inventory(Instant::now()) };
+        let awaited = plan.apply(&mut Memory::default(), &inventory).awaited;
+        let has = |of: &str| awaited.has_patterns_of(&IscsiName::parse(&name(of)).unwrap());
+        ["fast", "both", "other"].map(has)
+    };
+    assert_eq!(awaited(&[]), [false, false, false]);
+    assert_eq!(awaited(&["slow"]), [false, true, false]);
+    assert_eq!(awaited(&["zfast"]), [true, true, false]);
 }

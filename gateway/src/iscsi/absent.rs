@@ -32,9 +32,24 @@ impl IscsiService {
         absent_items(self.rules().catalog.named_absent())
     }
 
-    /// Begins the attempts that are due.
+    /// Begins the attempts that are due. Initiators learn the sizes that earlier ones have learned
+    /// of ZFS.
     pub(crate) fn retry_absent(&self) -> Progress {
-        self.volumes.retry(&self.home, self.rules().catalog.absent())
+        let rules = self.rules();
+        let progress = self.volumes.retry(&self.home, rules.catalog.absent());
+        for (name, lun) in rules.catalog.absent().filter(|(_, lun)| lun.tells_no_size()) {
+            let Some(learned) = lun.with_recorded_size(&self.home, name) else { continue };
+            let put = self.change(name.as_str(), |target| {
+                if is_still_absent(target, &lun.config) {
+                    target.absent.insert(lun.config.number, learned);
+                }
+                Ok(())
+            });
+            if let Err(error) = put {
+                tracing::debug!(%error, "a target went while the size of its LUN was learned");
+            }
+        }
+        progress
     }
 
     /// Serves the logical units whose storage has appeared. Initiators of their

@@ -48,6 +48,7 @@ fn chap(initiator: &ChapAccount, target: Option<&ChapAccount>) -> AuthRequiremen
 
 impl AccessPolicy for Access<'_> {
     fn admit(&self, target: &IscsiName, peer: &Peer) -> Admission {
+        let may_find_zvols = self.awaited.has_patterns_of(target);
         let Some(target) = self.catalog.targets.get(target) else {
             // RFC 7143 §11.13.5: initiators try again after the one, and give up after the other.
             return match self.awaited.may_include(target.as_str()) {
@@ -58,7 +59,7 @@ impl AccessPolicy for Access<'_> {
         let Some(rule) = target.rule(&peer.initiator, peer.address) else {
             return Admission::Refused;
         };
-        if target.is_absent_to(rule) {
+        if target.is_absent_to(rule, may_find_zvols) {
             return Admission::Unavailable;
         }
         let auth = match rule.and_then(|rule| rule.chap.as_ref().map(|chap| (rule, chap))) {

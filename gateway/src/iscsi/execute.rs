@@ -76,8 +76,10 @@ pub(crate) async fn execute(
         data_out_offered_bytes: expected_write_bytes.into(),
     };
     // The future of a command has kilobytes, and each move would copy them.
-    let luns =
-        if unit.is_none() && block.awaits_pools() { &lun_map.awaiting } else { &lun_map.luns };
+    let luns = match &live.key.target {
+        Some(target) if unit.is_none() && block.awaits_zvols_of(target) => &lun_map.awaiting,
+        _ => &lun_map.luns,
+    };
     let run = Box::pin(luns.execute_task(wire_lun, command, &own));
     let run = async {
         let done = boundary::caught("SCSI command", run).await;

@@ -52,7 +52,8 @@ fn target(disk: &GrantedDisk) -> Option<TargetSettings> {
         rules: disk.grants.iter().filter_map(rule).collect(),
         luns: vec![disk.unit.unit(LUN, disk.device.clone(), serial, naa)],
         followed: BTreeSet::from([LUN]),
-        unseen: BTreeSet::new(),
+        patterns: Vec::new(),
+        unseen: BTreeMap::new(),
         granted: true,
     })
 }
@@ -97,7 +98,8 @@ impl IscsiService {
                     absent.insert(LUN, known.unwrap_or_else(new));
                 }
             }
-            targets.insert(name, Arc::new(Target { settings, units, absent }));
+            let unseen = BTreeMap::new();
+            targets.insert(name, Arc::new(Target { settings, units, absent, unseen }));
         }
         let discovery = rules.discovery.clone();
         self.replace_rules(Rules { catalog: Catalog { targets }, discovery });
@@ -124,6 +126,13 @@ impl IscsiService {
             true => Arc::clone(&self.awaited.read().unwrap_or_else(PoisonError::into_inner)),
             false => Arc::default(),
         }
+    }
+
+    /// Returns whether a pool may have further zvols of this target, and has not told them since
+    /// the start. Until then, a LUN that had a zvol is not said to be gone: hosts would throw the
+    /// disk away.
+    pub(crate) fn awaits_zvols_of(&self, target: &IscsiName) -> bool {
+        self.awaited_targets().has_patterns_of(target)
     }
 
     /// Returns the initiators that are logged in to a target.

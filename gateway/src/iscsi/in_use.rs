@@ -36,7 +36,7 @@ fn losses_of(live: &LiveSession, prepared: &Prepared) -> Vec<String> {
 /// Names the LUNs that are missing in a new map, or lead to other storage.
 fn lost_luns(old: &LunMap, new: &LunMap) -> Vec<String> {
     let lost = old.units.iter().filter_map(|(lun, unit)| match new.units.get(lun) {
-        None if new.absent.contains(lun) => {
+        None if new.absent.contains_key(lun) => {
             Some(format!("LUN {}, which would be absent,", lun.number()))
         }
         None => Some(format!("LUN {}", lun.number())),

@@ -11,7 +11,7 @@
 //! its command window ([`RESERVED_HEADER_BYTES`]) and `MAX_EARLY_BYTES` of pings and
 //! texts that wait in it.
 
-use crate::exports::limits::{NAME_PATIENCE, RELOAD_PATIENCE};
+use crate::exports::limits::{LONGEST_RETRY, NAME_PATIENCE, RELOAD_PATIENCE};
 use std::time::Duration;
 use zgate_iscsi::limits::{
     BHS_BYTES, FUNCTION_DATA_TIMEOUT, MAX_AHS_BYTES, MAX_COMMAND_WINDOW, MAX_IMMEDIATE_TASKS,
@@ -127,6 +127,12 @@ pub(crate) const SPACE_LEAST_INTERVAL: Duration = Duration::from_secs(5);
 /// Least duration of background work on a whole disk in seconds, so that
 /// initiators can follow its progress, as on a mechanical disk.
 pub(crate) const BACKGROUND_SECONDS: u64 = 10;
+/// Most zvols of a target that are described after a start although their pool has not told them.
+/// All that were destroyed count as such, because nobody knows of them either.
+pub(crate) const MAX_UNSEEN_UNITS: usize = 1024;
+/// Time limit of a question to ZFS for the size of a zvol whose device is not there, in seconds: the
+/// attempt to open it ends with the answer.
+pub(crate) const ZVOL_SIZE_SECONDS: u64 = 5;
 /// Most characters that the log shows of a name which an initiator states: those
 /// of the longest iSCSI name (RFC 7143 §4.2.7.2).
 pub(crate) const SHOWN_CHARACTERS: usize = 223;
@@ -147,6 +153,8 @@ const _: () = assert!(
     "a reload answers before its caller gives up"
 );
 const _: () = assert!(SPACE_LEAST_INTERVAL.as_secs() < SPACE_INTERVAL.as_secs());
+const _: () =
+    assert!(ZVOL_SIZE_SECONDS < LONGEST_RETRY.as_secs(), "no attempt is left out for the question");
 const _: () = assert!(MAX_LOGINS_PER_HOST < MAX_LOGINS);
 const _: () = assert!(LOGIN_LEAST_TIME.as_millis() < LOGIN_TIMEOUT.as_millis());
 const _: () = assert!(

@@ -143,9 +143,8 @@ impl IscsiService {
         Timestamp(self.started.elapsed().as_nanos() as u64)
     }
 
-    /// Returns whether a pool may not have told its zvols since the start. Until then, a
-    /// LUN that had a zvol is not said to be gone: hosts would throw the disk away.
-    pub(crate) fn awaits_pools(&self) -> bool {
+    /// Returns whether a pool that has told nothing since the start is still waited for.
+    pub(super) fn awaits_pools(&self) -> bool {
         self.started.elapsed() < UNKNOWN_PATIENCE
     }
 
@@ -227,6 +226,7 @@ impl IscsiService {
         let (old, new) = (live.lun_map(), target.lun_map(&live.key.initiator, Some(live.address)));
         let same = old.units.len() == new.units.len()
             && old.units.iter().zip(&new.units).all(|(a, b)| a.0 == b.0 && Arc::ptr_eq(a.1, b.1));
+        // Also the sizes that absent ones tell.
         if same && old.absent == new.absent {
             let is_as_before =
                 old.unseen == new.unseen && old.luns.is_read_only() == new.luns.is_read_only();
@@ -243,6 +243,7 @@ impl IscsiService {
         }
         live.set_lun_map(new);
         live.luns_changed();
+        live.lun_map().luns.tell_sizes_since(&old.awaiting, &live.nexus);
     }
 
     /// Returns all sessions.

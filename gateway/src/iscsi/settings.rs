@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 use zgate_config::{
     ChapConfig, Cidr, Config, InitiatorConfig, IscsiConfig, LunConfig, NaaId, NamePattern,
-    TargetConfig,
+    TargetConfig, VolumesConfig,
 };
 use zgate_iscsi::auth::{ChapAccount, Secret};
 use zgate_iscsi::login::Transport;
@@ -88,8 +88,11 @@ pub(crate) struct TargetSettings {
     pub luns: Vec<LunConfig>,
     /// LUNs of zvols found by a pattern.
     pub followed: std::collections::BTreeSet<u16>,
-    /// LUNs that zvols had before, of which none has been found.
-    pub unseen: std::collections::BTreeSet<u16>,
+    /// Entries that select zvols.
+    pub patterns: Vec<VolumesConfig>,
+    /// LUNs that zvols had before, of which none has been found, as they would be if their zvols
+    /// were; none if that depends on the entry that selects a zvol.
+    pub unseen: std::collections::BTreeMap<u16, Option<LunConfig>>,
     /// Set for the target of a disk that the API made.
     pub granted: bool,
 }
@@ -171,7 +174,8 @@ fn target(target: &TargetConfig) -> io::Result<TargetSettings> {
         rules: rules.collect::<io::Result<_>>().map_err(named)?,
         luns: target.luns.clone(),
         followed: std::collections::BTreeSet::new(),
-        unseen: std::collections::BTreeSet::new(),
+        patterns: target.volumes.clone(),
+        unseen: std::collections::BTreeMap::new(),
         granted: false,
     })
 }

@@ -3,7 +3,7 @@
 use crate::disk::Disk;
 use crate::disk::config::DiskConfig;
 use crate::lun::Lun;
-use crate::nexus::NexusId;
+use crate::nexus::{Nexus, NexusId};
 use crate::sense::Asc;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,6 +26,20 @@ impl AbsentUnit {
             geometry.and_then(|geometry| Disk::without_storage(config.clone(), geometry).ok());
         Self { config, last: last.map(Arc::new) }
     }
+
+    /// Returns the size in bytes that READ CAPACITY tells meanwhile; none if it is not known.
+    #[must_use]
+    pub fn told_bytes(&self) -> Option<u64> {
+        self.last.as_ref().map(|disk| disk.store().geometry().capacity_bytes)
+    }
+}
+
+/// A LUN without a disk.
+pub(crate) enum Late<'a> {
+    /// It is known what it is.
+    Known(&'a AbsentUnit),
+    /// Nothing is known of it.
+    Unknown,
 }
 
 /// A map from LUNs to disks. LUN masking is a map with fewer entries.
@@ -34,8 +48,8 @@ pub struct LogicalUnits {
     disks: BTreeMap<Lun, Arc<Disk>>,
     /// LUNs whose storage cannot be opened now, and what is known of them.
     becoming_ready: BTreeMap<Lun, AbsentUnit>,
-    /// LUNs of which nobody knows yet whether they are there.
-    unknown: BTreeSet<Lun>,
+    /// LUNs of which nobody knows yet whether they are there, and what they were.
+    unknown: BTreeMap<Lun, Option<Arc<AbsentUnit>>>,
     is_read_only: bool,
 }
 
@@ -51,15 +65,20 @@ impl LogicalUnits {
     /// and that does not tell its size the size 0, and fails whatever uses it. Other commands
     /// to them are answered NOT READY, so that a host that used the disk before retries
     /// instead of giving it up.
+    ///
+    /// PERIPHERAL QUALIFIER is 000b, not 001b ("not connected", SPC-4 §6.6.2): Linux has no
+    /// disk for a LUN that it has found with 001b, also when the storage is there later.
     #[must_use]
     pub fn with_becoming_ready(self, becoming_ready: BTreeMap<Lun, AbsentUnit>) -> Self {
         Self { becoming_ready, ..self }
     }
 
-    /// Adds LUNs of which nobody knows yet whether they are there. They are not listed;
-    /// commands to them are answered NOT READY: the other answer would be final.
+    /// Adds LUNs of which nobody knows yet whether they are there. They are not listed, because
+    /// they may be gone for good: a host that searches for disks would find them. Commands
+    /// to them are answered NOT READY: the other answer would be final. Those of which it is
+    /// known what they were say that, as those whose storage cannot be opened.
     #[must_use]
-    pub fn with_unknown(self, unknown: BTreeSet<Lun>) -> Self {
+    pub fn with_unknown(self, unknown: BTreeMap<Lun, Option<Arc<AbsentUnit>>>) -> Self {
         Self { unknown, ..self }
     }
 
@@ -76,14 +95,33 @@ impl LogicalUnits {
         self.is_read_only
     }
 
-    /// Returns what is known of a LUN whose storage cannot be opened now.
-    pub(crate) fn becoming_ready(&self, lun: Lun) -> Option<&AbsentUnit> {
-        self.becoming_ready.get(&lun)
+    /// Returns what is known of a LUN that has no disk now, but may have one later; none for a
+    /// LUN that is not supported.
+    pub(crate) fn late(&self, lun: Lun) -> Option<Late<'_>> {
+        if let Some(unit) = self.becoming_ready.get(&lun) {
+            return Some(Late::Known(unit));
+        }
+        let unit = self.unknown.get(&lun)?.as_deref();
+        // Names alone are those of a LUN that is listed.
+        Some(unit.filter(|unit| unit.last.is_some()).map_or(Late::Unknown, Late::Known))
     }
 
-    /// Returns whether nobody knows yet if a LUN is there.
-    pub(crate) fn is_unknown(&self, lun: Lun) -> bool {
-        self.unknown.contains(&lun)
+    /// Informs `nexus` of the size of each logical unit that had none in `before`, or told another
+    /// one there (CAPACITY DATA HAS CHANGED): it may have asked.
+    pub fn tell_sizes_since(&self, before: &Self, nexus: &Arc<Nexus>) {
+        fn size(disk: &Disk) -> (u64, u32) {
+            (disk.capacity_blocks(), disk.block_bytes())
+        }
+        for (lun, disk) in &self.disks {
+            let told = match before.late(*lun) {
+                None => continue,
+                Some(Late::Unknown) => None,
+                Some(Late::Known(unit)) => unit.last.as_deref().map(size),
+            };
+            if told != Some(size(disk)) {
+                disk.capacity_differs(nexus);
+            }
+        }
     }
 
     /// Returns the disk of a LUN.
@@ -119,10 +157,13 @@ impl LogicalUnits {
 
 #[cfg(test)]
 mod tests {
-    use super::LogicalUnits;
+    use super::{AbsentUnit, LogicalUnits};
     use crate::command::Response;
+    use crate::lun::Lun;
     use crate::sense::{Asc, ScsiStatus};
-    use crate::testing::Bench;
+    use crate::testing::{Bench, nexus};
+    use std::sync::Arc;
+    use zgate_store::block_store::BlockGeometry;
 
     const READY: [u8; 6] = [0; 6];
     const REQUEST_SENSE: [u8; 6] = [0x03, 0, 0, 0, 252, 0];
@@ -172,6 +213,44 @@ mod tests {
             for lun in [0, 1] {
                 let status = run(&bench, &luns, lun, &READY).status;
                 assert_eq!(status, ScsiStatus::Good, "LUN {lun} after the list of LUN {by}");
+            }
+        }
+    }
+
+    /// Unit attentions that a nexus gets from a LUN, in their order.
+    fn attentions(bench: &Bench, luns: &LogicalUnits, lun: u8, of: u64) -> Vec<Asc> {
+        let command = || bench.command(&nexus(of), &READY, b"");
+        let run = || bench.block_on(luns.execute([0, lun, 0, 0, 0, 0, 0, 0], command()));
+        std::iter::from_fn(|| run().sense.map(|sense| sense.asc)).collect()
+    }
+
+    #[test]
+    fn a_size_that_was_not_told_or_was_another_one_is_told_when_the_disk_comes() {
+        let told: [fn(&Bench) -> Option<BlockGeometry>; 3] = [
+            |_| None,
+            |bench| {
+                let geometry = bench.disk.store().geometry();
+                Some(BlockGeometry { capacity_bytes: 1 << 20, ..geometry })
+            },
+            |bench| Some(bench.disk.store().geometry()),
+        ];
+        for (case, told) in told.into_iter().enumerate() {
+            let (bench, second, now) = Bench::pair();
+            let lun = Lun::new(1).unwrap();
+            let unit = AbsentUnit::new(second.disk.config().clone(), told(&second));
+            assert_eq!(unit.told_bytes(), told(&second).map(|told| told.capacity_bytes));
+            let first = LogicalUnits::new([(Lun::ZERO, Arc::clone(&bench.disk))]);
+            let late = [
+                first.clone().with_becoming_ready([(lun, unit.clone())].into()),
+                first.with_unknown([(lun, Some(Arc::new(unit)))].into()),
+            ];
+            for (of, before) in (2..).zip(&late) {
+                now.tell_sizes_since(before, &nexus(of));
+                let mut expected = vec![Asc::POWER_ON_OR_RESET];
+                expected.extend((case < 2).then_some(Asc::CAPACITY_CHANGED));
+                assert_eq!(attentions(&second, &now, 1, of), expected, "{case}");
+                // One that was there all the time has nothing to tell.
+                assert_eq!(attentions(&bench, &now, 0, of), [Asc::POWER_ON_OR_RESET]);
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Commands addressed by LUN.
 
+use crate::command::table::{reserved_bit, touches_nothing};
 use crate::command::{Command, Response, inquiry, report_luns};
-use crate::logical_units::{AbsentUnit, LogicalUnits};
+use crate::logical_units::{AbsentUnit, Late, LogicalUnits};
 use crate::lun::Lun;
 use crate::sense::{Asc, ScsiStatus, Sense, SenseKey};
 use crate::transport::{Alone, Task};
@@ -22,11 +23,11 @@ impl LogicalUnits {
             return disk.execute_among(Some(self), command, task).await;
         }
         let not_ready = Sense::new(SenseKey::NotReady, Asc::BECOMING_READY);
-        match lun.and_then(|lun| self.becoming_ready(lun)) {
-            Some(unit) => {
+        match lun.and_then(|lun| self.late(lun)) {
+            Some(Late::Known(unit)) => {
                 self.describe(unit, &command).unwrap_or_else(|| self.absent(&command, not_ready))
             }
-            None if lun.is_some_and(|lun| self.is_unknown(lun)) => self.absent(&command, not_ready),
+            Some(Late::Unknown) => self.absent(&command, not_ready),
             None => self.absent(&command, Sense::illegal(Asc::LUN_NOT_SUPPORTED)),
         }
     }
@@ -39,11 +40,15 @@ impl LogicalUnits {
         if let Some(disk) = &unit.last {
             return disk.describe(self, command);
         }
-        if command.cdb.opcode() != 0x12 {
+        let cdb = &command.cdb;
+        if cdb.opcode() != 0x12 {
             return None;
         }
+        if let Some((byte, bit)) = reserved_bit(cdb) {
+            return Some(Response::check(Sense::invalid_cdb(byte, Some(bit))));
+        }
         Some(match inquiry::becoming_ready(&unit.config, command) {
-            Ok(data) => good(data, u32::from(command.cdb.be16(3))),
+            Ok(data) => good(data, u32::from(cdb.be16(3))),
             Err(sense) => Response::check(sense),
         })
     }
@@ -62,10 +67,17 @@ impl LogicalUnits {
     /// with D_SENSE, nor are there for a unit that was not opened yet.
     fn absent(&self, command: &Command, reason: Sense) -> Response {
         let cdb = &command.cdb;
+        if touches_nothing(cdb)
+            && let Some((byte, bit)) = reserved_bit(cdb)
+        {
+            return Response::check(Sense::invalid_cdb(byte, Some(bit)));
+        }
         match cdb.opcode() {
-            0x12 if cdb.byte(1) & 0x01 == 0 && cdb.byte(2) == 0 => {
-                good(inquiry::absent(), u32::from(cdb.be16(3)))
-            }
+            0x12 if cdb.byte(1) & 0x01 == 0 => match cdb.byte(2) {
+                0 => good(inquiry::absent(), u32::from(cdb.be16(3))),
+                // A page code without EVPD, as at a logical unit.
+                _ => Response::check(Sense::invalid_cdb(2, None)),
+            },
             0xA0 => match report_luns::parameter_data(&self.numbers(), cdb.byte(2)) {
                 Ok(data) => {
                     self.attention_reported(command.nexus.id, Asc::LUNS_CHANGED);
@@ -100,6 +112,8 @@ mod tests {
     use std::sync::Arc;
     use zgate_store::block_store::BlockGeometry;
 
+    /// TEST UNIT READY.
+    const READY: [u8; 6] = [0; 6];
     /// READ CAPACITY (10) and (16).
     const CAPACITY_10: [u8; 10] = [0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     const CAPACITY_16: [u8; 16] = [0x9E, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0];
@@ -170,7 +184,7 @@ mod tests {
     fn a_lun_that_nobody_knows_yet_is_not_ready_and_not_listed() {
         let bench = Bench::new();
         let luns = LogicalUnits::new([(Lun::new(3).unwrap(), Arc::clone(&bench.disk))])
-            .with_unknown([Lun::new(5).unwrap()].into());
+            .with_unknown([(Lun::new(5).unwrap(), None)].into());
         let run = |lun: u8, cdb: &[u8]| {
             let command = bench.command(&bench.nexus, cdb, b"");
             bench.block_on(luns.execute([0, lun, 0, 0, 0, 0, 0, 0], command))
@@ -182,6 +196,68 @@ mod tests {
         assert_eq!(bench.data(&run(5, &[0x03, 0, 0, 0, 252, 0]))[12..14], [0x04, 0x01]);
         let list = bench.data(&run(5, &[0xA0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]));
         assert_eq!(&list[..10], &[0, 0, 0, 8, 0, 0, 0, 0, 0, 3]);
+    }
+
+    #[test]
+    fn a_lun_that_nobody_knows_yet_tells_what_it_was_if_that_is_known() {
+        let bench = Bench::new();
+        let (present, known, named) = (Lun::new(3).unwrap(), Lun::new(5), Lun::new(6));
+        let (config, geometry) = (bench.disk.config(), bench.disk.store().geometry());
+        let unit = |geometry| Some(Arc::new(AbsentUnit::new(config.clone(), geometry)));
+        let unknown = [(known.unwrap(), unit(Some(geometry))), (named.unwrap(), unit(None))];
+        let luns =
+            LogicalUnits::new([(present, Arc::clone(&bench.disk))]).with_unknown(unknown.into());
+        let run = |lun: u8, cdb: &[u8]| {
+            let command = bench.command(&bench.nexus, cdb, b"");
+            bench.block_on(luns.execute([0, lun, 0, 0, 0, 0, 0, 0], command))
+        };
+        let standard = [0x12, 0, 0, 0, 255, 0];
+        let device_id = [0x12, 1, 0x83, 0, 255, 0];
+        let shown = [&standard[..], &device_id[..], &CAPACITY_10[..], &CAPACITY_16[..]];
+        for cdb in shown.into_iter().chain([&CACHING[..]]) {
+            assert_eq!(bench.data(&run(5, cdb)), bench.data(&run(3, cdb)), "{cdb:02x?}");
+        }
+        // Names alone are none of a LUN that is not listed.
+        assert_eq!(bench.data(&run(6, &standard))[0], 0x7F);
+        for (lun, cdb) in [(5, &READY[..]), (6, &READY[..]), (6, &CAPACITY_16[..])] {
+            let sense = run(lun, cdb).sense.unwrap();
+            assert_eq!((sense.key, sense.asc), (SenseKey::NotReady, Asc::BECOMING_READY));
+        }
+        for lun in [3, 5, 6] {
+            let list = bench.data(&run(lun, &[0xA0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]));
+            assert_eq!(&list[..10], &[0, 0, 0, 8, 0, 0, 0, 0, 0, 3], "none of them is listed");
+        }
+    }
+
+    #[test]
+    fn a_lun_without_a_disk_looks_at_a_cdb_as_one_with_a_disk_does() {
+        let bench = Bench::new();
+        let (present, listed) = (Lun::new(3).unwrap(), Lun::new(2).unwrap());
+        let unit = AbsentUnit::new(bench.disk.config().clone(), None);
+        let luns = LogicalUnits::new([(present, Arc::clone(&bench.disk))])
+            .with_becoming_ready([(listed, unit)].into());
+        let sense = |lun: u8, cdb: &[u8]| {
+            let command = bench.command(&bench.nexus, cdb, b"");
+            bench.block_on(luns.execute([0, lun, 0, 0, 0, 0, 0, 0], command)).sense
+        };
+        let wrong: [&[u8]; 5] = [
+            // INQUIRY: CMDDT, which is obsolete; a page code without EVPD.
+            &[0x12, 2, 0, 0, 36, 0],
+            &[0x12, 0, 0x83, 0, 36, 0],
+            // REPORT LUNS: a reserved bit, and a reserved value of SELECT REPORT.
+            &[0xA0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0],
+            &[0xA0, 0, 0x55, 0, 0, 0, 0, 0, 1, 0, 0, 0],
+            // REQUEST SENSE: a reserved bit.
+            &[0x03, 2, 0, 0, 252, 0],
+        ];
+        for cdb in wrong {
+            let at_a_disk = sense(3, cdb).unwrap();
+            assert_eq!(at_a_disk.asc, Asc::INVALID_FIELD_IN_CDB, "{cdb:02x?}");
+            // Of a LUN whose storage is absent, and of one that is not supported.
+            for lun in [2, 0] {
+                assert_eq!(sense(lun, cdb), Some(at_a_disk), "LUN {lun}: {cdb:02x?}");
+            }
+        }
     }
 
     #[test]

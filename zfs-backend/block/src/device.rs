@@ -8,6 +8,7 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use zgate_io::block_ioctl;
+use zgate_store::block_store::BlockGeometry;
 
 /// Smallest and largest block size accepted from the kernel; any other value is
 /// replaced by `fallback`.
@@ -172,6 +173,29 @@ pub(crate) fn shape(fd: &OwnedFd, sysfs: &Sysfs, direct: bool) -> io::Result<Sha
     })
 }
 
+/// Returns the geometry of a zvol by its `volsize` and `volblocksize` in bytes, as it is found at
+/// the device of OpenZFS; none for sizes that no zvol has. `read_only`: writes are refused.
+#[must_use]
+pub fn zvol_geometry(
+    volsize_bytes: u64,
+    volblocksize_bytes: u32,
+    read_only: bool,
+) -> Option<BlockGeometry> {
+    if volsize_bytes == 0 || plausible_block(volblocksize_bytes, 0) == 0 {
+        return None;
+    }
+    Some(BlockGeometry {
+        capacity_bytes: volsize_bytes,
+        physical_block_bytes: volblocksize_bytes,
+        // The optimum of the device is not plausible.
+        optimal_io_bytes: plausible_optimal(0, volblocksize_bytes),
+        discard_granularity_bytes: Some(volblocksize_bytes),
+        discard_zeroes: BackingKind::Zvol.discard_zeroes(),
+        write_cache: true,
+        read_only,
+    })
+}
+
 /// Reads the alignment that the device requires for O_DIRECT.
 pub(crate) fn alignment(fd: &OwnedFd, sysfs: &Sysfs) -> io::Result<Option<Alignment>> {
     let logical = plausible_block(block_ioctl::logical_block_bytes(fd)?, MIN_BLOCK_BYTES);
@@ -209,6 +233,20 @@ mod tests {
         assert_eq!(link("lab/vm/a-old", None), "/dev/zvol/lab/vm/a-old");
         assert_eq!(link("my lab/a b", None), "/dev/zvol/my+lab/a+b");
         assert_eq!(link("lab/vm", Some("2")), "/dev/zvol/lab/vm-part2");
+    }
+
+    #[test]
+    fn a_zvol_has_the_shape_of_its_properties() {
+        let geometry = zvol_geometry(5 << 40, 16 << 10, true).unwrap();
+        assert_eq!((geometry.capacity_bytes, geometry.physical_block_bytes), (5 << 40, 16 << 10));
+        assert_eq!(geometry.optimal_io_bytes, 1 << 20);
+        assert_eq!(geometry.discard_granularity_bytes, Some(16 << 10));
+        assert!(geometry.discard_zeroes && geometry.write_cache && geometry.read_only);
+        // The largest volblocksize has the largest optimum.
+        assert_eq!(zvol_geometry(1 << 30, 16 << 20, false).unwrap().optimal_io_bytes, 16 << 20);
+        for (size, block) in [(0, 16 << 10), (1 << 30, 0), (1 << 30, 1000), (1 << 30, 32 << 20)] {
+            assert_eq!(zvol_geometry(size, block, false), None, "{size} {block}");
+        }
     }
 
     #[test]

@@ -32,6 +32,7 @@ mod volume;
 mod watch;
 
 pub use backing::BackingKind;
+pub use device::zvol_geometry;
 pub use examine::{Examined, Identity, Wanted, examine};
 pub use options::{BlockOptions, DirectIo, OpenError};
 pub use size::{ResizeError, Shrink};

@@ -4,6 +4,7 @@ use super::unit::{Unit, UnitHome, named};
 use super::volumes::Volumes;
 use crate::exports::absent::Fault;
 use crate::exports::open::Opening;
+use crate::iscsi::limits::MAX_UNSEEN_UNITS;
 use crate::iscsi::settings::{IscsiSettings, TargetSettings, identity};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,6 +24,8 @@ pub(crate) struct Target {
     pub units: BTreeMap<u16, Arc<Unit>>,
     /// Logical units whose storage is absent; `settings.luns` does not have them.
     pub absent: BTreeMap<u16, AbsentLun>,
+    /// What is known of those of `settings.unseen` that were served before.
+    pub unseen: BTreeMap<u16, Arc<AbsentUnit>>,
 }
 
 /// A logical unit whose storage is absent.
@@ -50,6 +53,17 @@ impl AbsentLun {
     pub(crate) fn with_fault(&self, fault: Fault) -> Self {
         Self { fault, ..self.clone() }
     }
+
+    /// Returns whether it tells no size.
+    pub(crate) fn tells_no_size(&self) -> bool {
+        self.unit.told_bytes().is_none()
+    }
+
+    /// Returns the same with the size that the state directory has by now, if it has one.
+    pub(crate) fn with_recorded_size(&self, home: &UnitHome, target: &IscsiName) -> Option<Self> {
+        let unit = home.recorded_unit(target, &self.config)?;
+        Some(Self { unit, ..self.clone() })
+    }
 }
 
 /// Logical units of a target that are visible to an initiator.
@@ -59,8 +73,8 @@ pub(crate) struct LunMap {
     pub luns: LogicalUnits,
     /// The units with names and statistics.
     pub units: BTreeMap<Lun, Arc<Unit>>,
-    /// LUNs whose storage is absent.
-    pub absent: BTreeSet<Lun>,
+    /// LUNs whose storage is absent, and the sizes in bytes that they tell.
+    pub absent: BTreeMap<Lun, Option<u64>>,
     /// LUNs that had a zvol before the start, and none now: its pool may not have
     /// answered yet.
     pub unseen: BTreeSet<Lun>,
@@ -98,16 +112,25 @@ impl Target {
         }
     }
 
-    /// Returns whether this rule shows logical units whose storage is absent, and no others. An
+    /// Returns whether this rule shows logical units whose storage is absent, and no others. Zvols
+    /// that are not found count as such with `may_find_zvols`: their pool has not answered yet. An
     /// initiator that logged in would be told that they are not ready. Linux repeats such
     /// commands for some minutes and then fails them, and takes a disk without a size for
     /// one of size 0; while it cannot log in, it waits as long as it is told to.
     pub(crate) fn is_absent_to(
         &self,
         rule: Option<&crate::iscsi::settings::InitiatorRule>,
+        may_find_zvols: bool,
     ) -> bool {
         let visible = |number: &u16| shows(rule, number);
-        self.absent.keys().any(visible) && !self.units.keys().any(visible)
+        let mut unseen = self.unseen_numbers().filter(|_| may_find_zvols);
+        !self.units.keys().any(visible)
+            && (self.absent.keys().any(visible) || unseen.any(|number| visible(&number)))
+    }
+
+    /// Returns the LUNs that zvols had before, of which none is there.
+    fn unseen_numbers(&self) -> impl Iterator<Item = u16> {
+        self.settings.unseen.keys().copied().filter(move |number| !self.has_lun(*number))
     }
 
     /// Returns the logical units visible to an initiator.
@@ -126,16 +149,18 @@ impl Target {
             .filter(|(number, _)| visible(number))
             .filter_map(|(number, lun)| Some((Lun::new(*number)?, lun.unit.clone())))
             .collect();
-        let unseen = self.settings.unseen.iter();
-        let unseen = unseen.filter(|number| visible(number) && !self.has_lun(**number));
-        let unseen: BTreeSet<Lun> = unseen.filter_map(|number| Lun::new(*number)).collect();
+        let unseen = self.unseen_numbers().filter(visible);
+        let unseen: BTreeMap<Lun, Option<Arc<AbsentUnit>>> = unseen
+            .filter_map(|number| Some((Lun::new(number)?, self.unseen.get(&number).cloned())))
+            .collect();
         let luns =
             LogicalUnits::new(units.iter().map(|(lun, unit)| (*lun, Arc::clone(&unit.disk))));
         let read_only = rule.is_some_and(|rule| rule.read_only);
-        let numbers = absent.keys().copied().collect();
+        let told = absent.iter().map(|(lun, unit)| (*lun, unit.told_bytes())).collect();
         let luns = luns.with_becoming_ready(absent).with_read_only(read_only);
-        let awaiting = luns.clone().with_unknown(unseen.clone());
-        LunMap { luns, units, absent: numbers, unseen, awaiting }
+        let numbers = unseen.keys().copied().collect();
+        let awaiting = luns.clone().with_unknown(unseen);
+        LunMap { luns, units, absent: told, unseen: numbers, awaiting }
     }
 
     /// Returns whether it has a logical unit of this number, present or absent.
@@ -277,8 +302,19 @@ impl Catalog {
             }
             let mut settings = target.clone();
             settings.luns.retain(|lun| units.contains_key(&lun.number));
-            targets.insert(target.name.clone(), Arc::new(Target { settings, units, absent }));
+            let unseen = unseen_units(home, target);
+            let target = Target { settings, units, absent, unseen };
+            targets.insert(target.settings.name.clone(), Arc::new(target));
         }
         Ok(Self { targets })
     }
+}
+
+/// Returns what is known of zvols that were served before, and of which none has been found.
+fn unseen_units(home: &UnitHome, target: &TargetSettings) -> BTreeMap<u16, Arc<AbsentUnit>> {
+    let known = target.unseen.iter().filter_map(|(number, lun)| {
+        let unit = home.recorded_unit(&target.name, lun.as_ref()?)?;
+        Some((*number, Arc::new(unit)))
+    });
+    known.take(MAX_UNSEEN_UNITS).collect()
 }

@@ -1,6 +1,6 @@
 //! Geometry of a logical unit in the state directory, one file per unit, named by its NAA
 //! identifier: while the storage of a unit that was served before is absent, initiators are
-//! told what it was.
+//! told what it was. Of a zvol that was not, it is what ZFS has told (`zvol_sizes`).
 
 use crate::state_dir::StateDir;
 use crate::state_writer::StateWriter;
@@ -55,6 +55,18 @@ impl GeometryRecord {
                 tracing::warn!(%error, "cannot remove the record of a removed LUN");
             }
         });
+    }
+}
+
+/// Returns the geometry in the record of a unit; none if there is none, or it cannot be used.
+pub(super) fn recorded(dir: &StateDir, naa: NaaId) -> Option<BlockGeometry> {
+    decode(&dir.geometry(&naa.to_string()).ok()??)
+}
+
+/// Keeps what ZFS tells of a zvol that was not served yet, until it is. Waits for the disk.
+pub(super) fn keep_told(dir: &StateDir, naa: NaaId, geometry: &BlockGeometry) {
+    if let Err(error) = dir.put_geometry(&naa.to_string(), &encode(geometry)) {
+        tracing::warn!(%error, "the size of an absent LUN is not stored, and not told");
     }
 }
 
@@ -167,10 +179,13 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         let (state, naa) = (StateDir::open(dir.path()).unwrap(), NaaId::Short([0x5E; 8]));
-        assert_eq!(last_geometry(&state, naa), None, "it was never served");
+        let read = || (last_geometry(&state, naa), recorded(&state, naa));
+        assert_eq!(read(), (None, None), "it was never served");
         state.put_geometry(&naa.to_string(), "garbage").unwrap();
-        assert_eq!(last_geometry(&state, naa), None);
+        assert_eq!(read(), (None, None));
         state.put_geometry(&naa.to_string(), &text).unwrap();
-        assert_eq!(last_geometry(&state, naa), Some(GEOMETRY));
+        assert_eq!(read(), (Some(GEOMETRY), Some(GEOMETRY)));
+        keep_told(&state, naa, &BlockGeometry { capacity_bytes: 1 << 30, ..GEOMETRY });
+        assert_eq!(recorded(&state, naa).unwrap().capacity_bytes, 1 << 30);
     }
 }

@@ -11,4 +11,5 @@ pub(crate) mod reservations;
 pub(crate) mod unit;
 pub(crate) mod volumes;
 mod watch;
+pub(super) mod zvol_sizes;
 mod zvol_spaces;

@@ -8,7 +8,8 @@ use crate::state_dir::StateDir;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use zgate_config::{LunConfig, NaaId};
+use std::path::PathBuf;
+use zgate_config::{DirectChoice, LunConfig, NaaId, VolumesConfig};
 use zgate_iscsi::names::IscsiName;
 
 /// Largest LUN (SAM-5 flat space addressing).
@@ -131,8 +132,24 @@ fn number(target: &mut TargetSettings, volumes: &[&Volume], known: &Numbers) -> 
     add(target, &served, |volume| numbers.get(&volume.guid).copied());
     // They are gone, or their pool has not answered yet.
     let present: BTreeSet<u16> = target.luns.iter().map(|lun| lun.number).collect();
-    target.unseen = numbers.values().copied().filter(|number| !present.contains(number)).collect();
+    let unseen = numbers.iter().filter(|(_, number)| !present.contains(number));
+    let unseen = unseen.map(|(guid, number)| (*number, unseen_lun(target, *guid, *number)));
+    target.unseen = unseen.collect();
     numbers
+}
+
+/// Returns the logical unit that a zvol would be, as far as initiators are told, whatever its name;
+/// none if that depends on the entry that its name matches.
+fn unseen_lun(target: &TargetSettings, guid: u64, number: u16) -> Option<LunConfig> {
+    let lun = |template: &VolumesConfig| {
+        let (serial, naa) = identity(guid);
+        let unit = template.unit(number, PathBuf::new(), serial, naa);
+        let direct = DirectChoice::default();
+        LunConfig { direct, iops_max: None, bytes_per_second_max: None, ..unit }
+    };
+    let mut luns = target.patterns.iter().map(lun);
+    let first = luns.next()?;
+    luns.all(|other| other == first).then_some(first)
 }
 
 /// Adds those zvols to a target that it has at present, by the same numbers.
@@ -239,9 +256,16 @@ mod tests {
     use crate::exports::open::Opening;
     use crate::iscsi::luns::catalog::LunMap;
     use crate::iscsi::tests::command;
-    use zgate_scsi::{Asc, LogicalUnits, Lun};
+    use std::sync::Arc;
+    use zgate_scsi::{Asc, LogicalUnits, Lun, Response};
+    use zgate_store::Payload;
 
     const TARGET: &str = "iqn.2026-11.test:vm";
+    const CAPACITY_10: [u8; 10] = [0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    /// What a zvol of 1 GiB was when it was served last.
+    const RECORD: &str = "capacity_bytes 1073741824\nphysical_block_bytes 16384\n\
+        optimal_io_bytes 1048576\ndiscard_granularity_bytes 16384\ndiscard_zeroes true\n\
+        write_cache true\nread_only false\n";
 
     fn volume(guid: u64, first_number: u16) -> Volume {
         let template = format!("dataset = \"llm/vm/*\"\nfirst_number = {first_number}\n");
@@ -294,9 +318,14 @@ mod tests {
 
     /// A target without zvols.
     fn settings() -> IscsiSettings {
+        settings_with("")
+    }
+
+    /// The same with further entries.
+    fn settings_with(entries: &str) -> IscsiSettings {
         let text = format!(
             "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{TARGET}\"\n\
-             allow_any_initiator = true\n[[target.volumes]]\ndataset = \"llm/vm/*\"\n"
+             allow_any_initiator = true\n[[target.volumes]]\ndataset = \"llm/vm/*\"\n{entries}"
         );
         let config = zgate_config::parse(&text, std::path::Path::new("x")).unwrap();
         crate::iscsi::settings::settings(&config).unwrap()
@@ -310,8 +339,8 @@ mod tests {
         settings.targets[0].luns.clone()
     }
 
-    /// LUNs that a host sees of a target after a restart, if zvol 9 was LUN 4 before.
-    fn seen(volumes: &[Volume]) -> LunMap {
+    /// The target after a restart, if zvol 9 was LUN 4 before, and this is its record.
+    fn after_restart(volumes: &[Volume], record: Option<&str>) -> Arc<Target> {
         let dir = tempfile::tempdir().unwrap();
         let gateway = crate::nfs::tcp::tests::gateway_with(dir.path(), "");
         let state = StateDir::open(&dir.path().join("numbers")).unwrap();
@@ -319,22 +348,34 @@ mod tests {
         let (settings, _) = with_volumes(&settings(), volumes, &state, &Catalog::default());
         let iscsi = &gateway.shared.iscsi;
         let (home, opened) = (&iscsi.home, &iscsi.volumes);
+        if let Some(record) = record {
+            home.state_dir.put_geometry(&identity(9).1.to_string(), record).unwrap();
+        }
         let catalog = Catalog::default().next(&settings, home, opened, Opening::Start).unwrap();
+        Arc::clone(catalog.targets.values().next().unwrap())
+    }
+
+    /// LUNs that a host sees of it.
+    fn seen(volumes: &[Volume], record: Option<&str>) -> LunMap {
         let host = IscsiName::parse("iqn.2026-11.test:host").unwrap();
-        catalog.targets.values().next().unwrap().lun_map(&host, None)
+        after_restart(volumes, record).lun_map(&host, None)
+    }
+
+    /// Sends a command to LUN 4.
+    fn run(luns: &LogicalUnits, cdb: &[u8]) -> Response {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(luns.execute([0, 4, 0, 0, 0, 0, 0, 0], command(cdb)))
     }
 
     /// Sends TEST UNIT READY to LUN 4.
     fn sense(luns: &LogicalUnits) -> Asc {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let response = runtime.block_on(luns.execute([0, 4, 0, 0, 0, 0, 0, 0], command(&[0; 6])));
-        response.sense.unwrap().asc
+        run(luns, &[0; 6]).sense.unwrap().asc
     }
 
     #[test]
     fn a_zvol_that_waits_for_its_device_at_the_start_is_becoming_ready() {
-        let seen = seen(&[Volume { device: "/nosuch/zvol".into(), ..volume(9, 4) }]);
-        let lun = BTreeSet::from([Lun::new(4).unwrap()]);
+        let seen = seen(&[Volume { device: "/nosuch/zvol".into(), ..volume(9, 4) }], None);
+        let lun = BTreeMap::from([(Lun::new(4).unwrap(), None)]);
         assert_eq!((seen.absent, seen.unseen), (lun, BTreeSet::new()));
         assert_eq!(seen.luns.numbers(), [Lun::new(4).unwrap()]);
         assert_eq!(sense(&seen.luns), Asc::BECOMING_READY);
@@ -342,12 +383,47 @@ mod tests {
 
     #[test]
     fn a_zvol_of_a_pool_that_has_not_answered_yet_is_becoming_ready() {
-        let seen = seen(&[]);
+        let seen = seen(&[], None);
         assert_eq!(seen.unseen, BTreeSet::from([Lun::new(4).unwrap()]));
         assert!(seen.awaiting.numbers().is_empty(), "it may be gone");
         assert_eq!(sense(&seen.awaiting), Asc::BECOMING_READY);
+        assert_eq!(run(&seen.awaiting, &CAPACITY_10).sense.unwrap().asc, Asc::BECOMING_READY);
         // When the patience with pools has ended.
         assert_eq!(sense(&seen.luns), Asc::LUN_NOT_SUPPORTED);
+    }
+
+    #[test]
+    fn a_zvol_of_a_pool_that_has_not_answered_yet_tells_what_it_was() {
+        let seen = seen(&[], Some(RECORD));
+        match run(&seen.awaiting, &CAPACITY_10).data_in {
+            // The last block of 1 GiB, and 512 bytes for each.
+            Some(Payload::Bytes(told)) => assert_eq!(told[..], [0, 0x1F, 0xFF, 0xFF, 0, 0, 2, 0]),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(sense(&seen.awaiting), Asc::BECOMING_READY);
+        assert!(seen.awaiting.numbers().is_empty(), "it may be gone");
+        assert_eq!(run(&seen.luns, &CAPACITY_10).sense.unwrap().asc, Asc::LUN_NOT_SUPPORTED);
+    }
+
+    #[test]
+    fn a_zvol_without_a_name_tells_only_what_all_entries_say() {
+        let lun = |entries: &str| unseen_lun(&settings_with(entries).targets[0], 9, 4);
+        let (serial, naa) = identity(9);
+        let found = lun("").unwrap();
+        assert_eq!((found.number, found.serial, found.naa), (4, Some(serial), Some(naa)));
+        let entry = "[[target.volumes]]\ndataset = \"slow/*\"\n";
+        assert!(lun(&format!("{entry}first_number = 9\niops_max = 50\n")).is_some());
+        assert_eq!(lun(&format!("{entry}block_bytes = 4096\n")), None);
+    }
+
+    #[test]
+    fn a_login_waits_for_a_pool_that_may_have_all_disks_of_the_target() {
+        let target = after_restart(&[], None);
+        assert!(target.is_absent_to(None, true));
+        assert!(!target.is_absent_to(None, false), "they are gone");
+        // One that waits for its device is waited for in any case.
+        let target = after_restart(&[Volume { device: "/no".into(), ..volume(9, 4) }], None);
+        assert!(target.is_absent_to(None, true) && target.is_absent_to(None, false));
     }
 
     #[test]

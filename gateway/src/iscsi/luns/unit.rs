@@ -1,9 +1,10 @@
 //! One logical unit: a volume, its disk, its statistics.
 
-use super::geometry::{GeometryRecord, last_geometry};
+use super::geometry::{GeometryRecord, keep_told, last_geometry, recorded};
 use super::late_flush::LateFlush;
 use super::reservations::DirReservations;
 use super::watch::watch;
+use super::zvol_sizes::ZvolSizes;
 use super::zvol_spaces::ZvolSpaces;
 use crate::exports::absent::Fault;
 use crate::exports::stores::in_time;
@@ -54,6 +55,8 @@ pub(crate) struct UnitHome {
     pub groups: Arc<PortGroups>,
     pub thin_warning_percent: u8,
     zvol_spaces: Arc<ZvolSpaces>,
+    /// Sizes of zvols that are absent.
+    pub(in crate::iscsi) zvol_sizes: Arc<ZvolSizes>,
     pub token_secret: [u8; 16],
 }
 
@@ -93,6 +96,7 @@ impl UnitHome {
             groups: Arc::new(PortGroups::new(settings, is_local)),
             thin_warning_percent: settings.thin_warning_percent,
             zvol_spaces: Arc::new(ZvolSpaces::new()),
+            zvol_sizes: Arc::new(ZvolSizes::new()),
             token_secret: random_bytes()?,
         })
     }
@@ -240,6 +244,30 @@ impl UnitHome {
         }
     }
 
+    /// Returns the same for a unit that is absent. If it still is, and is a zvol that was not
+    /// served before, its size is kept as ZFS tells it.
+    pub(super) fn retry_work(
+        &self,
+        target: &IscsiName,
+        lun: &LunConfig,
+    ) -> impl FnOnce() -> Result<BlockVolume, Fault> + Send + 'static {
+        let open = self.volume_work(target, lun);
+        let (lun, (_, naa)) = (lun.clone(), identity(target, lun));
+        let (state_dir, zvol_sizes) = (Arc::clone(&self.state_dir), Arc::clone(&self.zvol_sizes));
+        let served_here = !self.groups.standby;
+        move || {
+            let opened = open();
+            if served_here
+                && opened.is_err()
+                && recorded(&state_dir, naa).is_none()
+                && let Some(geometry) = zvol_sizes.geometry(&lun)
+            {
+                keep_told(&state_dir, naa, &geometry);
+            }
+            opened
+        }
+    }
+
     /// Returns what is known of a unit whose storage is absent. Reads its record in the state
     /// directory. Of a disk in standby the configuration says all.
     pub(super) fn absent_unit(&self, target: &IscsiName, lun: &LunConfig) -> AbsentUnit {
@@ -248,6 +276,17 @@ impl UnitHome {
         let served_here = !self.groups.standby;
         let geometry = served_here.then(|| last_geometry(&self.state_dir, naa)).flatten();
         AbsentUnit::new(config, geometry)
+    }
+
+    /// Returns the same of a unit whose record can be used; nothing of another one.
+    pub(super) fn recorded_unit(&self, target: &IscsiName, lun: &LunConfig) -> Option<AbsentUnit> {
+        if self.groups.standby {
+            return None;
+        }
+        let (serial, naa) = identity(target, lun);
+        let geometry = recorded(&self.state_dir, naa)?;
+        let unit = AbsentUnit::new(self.disk_config(target, lun, &serial, naa), Some(geometry));
+        unit.told_bytes().is_some().then_some(unit)
     }
 
     /// Waits until all geometries that were to be written are written.

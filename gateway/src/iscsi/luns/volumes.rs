@@ -61,7 +61,7 @@ impl Volumes {
         home: &UnitHome,
         luns: impl Iterator<Item = (&'a IscsiName, &'a AbsentLun)>,
     ) -> Progress {
-        self.0.retry(luns.map(|(target, lun)| job(home, target, &lun.config, true)).collect())
+        self.0.retry(luns.map(|(target, lun)| retry_job(home, target, &lun.config)).collect())
     }
 
     /// Makes the next attempts due now.
@@ -78,5 +78,14 @@ fn by_lun(luns: &[(&IscsiName, &LunConfig)], results: Vec<Result<BlockVolume, Fa
 
 fn job(home: &UnitHome, target: &IscsiName, lun: &LunConfig, begins: bool) -> Job<BlockVolume> {
     let work = Box::new(home.volume_work(target, lun));
-    Job { key: format!("{target} {lun:?}"), work, begins }
+    Job { key: key(target, lun), work, begins }
+}
+
+fn retry_job(home: &UnitHome, target: &IscsiName, lun: &LunConfig) -> Job<BlockVolume> {
+    let work = Box::new(home.retry_work(target, lun));
+    Job { key: key(target, lun), work, begins: true }
+}
+
+fn key(target: &IscsiName, lun: &LunConfig) -> String {
+    format!("{target} {lun:?}")
 }

@@ -1,19 +1,23 @@
 //! Zvols and disks of the API that cannot be opened when they are found: they are
 //! served as soon as they can be.
 
-use super::{Fixture, TARGET};
+use super::host::Host;
+use super::{Fixture, Over, TARGET};
 use crate::exports::granted::{AwaitedTargets, GrantedDisk, ParentPlan};
 use crate::iscsi::luns::catalog::Target;
-use crate::iscsi::settings::{IscsiSettings, TargetSettings};
-use std::collections::BTreeSet;
+use crate::iscsi::settings::{IscsiSettings, TargetSettings, identity};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zgate_config::LunConfig;
 use zgate_control::volume::Grant;
 use zgate_iscsi::names::IscsiName;
-use zgate_test_initiator::{LoginScript, Session};
+use zgate_test_initiator::{LoginScript, Lun, Session};
 
 const NUMBER: u16 = 7;
+/// Size of a disk that comes.
+const SIZE_BYTES: u64 = 1 << 20;
 const DISK: &str = "iqn.2026-11.test.zgate:k8s:7";
 const INITIATOR: &str = "iqn.2026-11.test.zgate:node";
 /// Beginning of the targets of a parent, and one with the guid of a zvol.
@@ -26,7 +30,7 @@ fn target(fixture: &Fixture, name: &str) -> Arc<Target> {
 }
 
 fn make(path: &Path) {
-    std::fs::File::create(path).unwrap().set_len(1 << 20).unwrap();
+    std::fs::File::create(path).unwrap().set_len(SIZE_BYTES).unwrap();
 }
 
 /// Does what the thread that retries does, until something absent has appeared.
@@ -150,4 +154,94 @@ fn a_login_is_put_off_while_all_disks_of_the_target_are_absent() {
     make(&path);
     let_appear(&fixture);
     login().unwrap();
+}
+
+#[test]
+fn a_login_waits_for_a_pool_only_while_no_disk_of_the_target_is_there() {
+    let fixture = Fixture::start();
+    let iscsi = &fixture.gateway.shared.iscsi;
+    let login = || Session::login(fixture.tcp, &LoginScript::normal(INITIATOR, TARGET)).map(drop);
+    let had_zvol = |target: &mut Target| {
+        target.settings.unseen = BTreeMap::from([(NUMBER, None)]);
+        Ok(())
+    };
+    iscsi.change(TARGET, had_zvol).unwrap();
+    iscsi.await_targets(&AwaitedTargets::default().with_patterns_of([TARGET].into_iter()));
+    login().unwrap();
+    let without_disk = |target: &mut Target| {
+        target.units.clear();
+        target.settings.luns.clear();
+        Ok(())
+    };
+    iscsi.change(TARGET, without_disk).unwrap();
+    assert_eq!(login().unwrap_err().to_string(), "login refused: 0301");
+    // All pools have told: it is gone.
+    iscsi.await_targets(&AwaitedTargets::default());
+    login().unwrap();
+}
+
+/// Sense keys and codes of the unit attentions of LUN [`NUMBER`], and of what follows them.
+fn told(host: &mut Host) -> Vec<(u8, [u8; 2])> {
+    let mut told = Vec::new();
+    loop {
+        let itt = host.start_on(Lun(u64::from(NUMBER) << 48), &[0; 6], &Bytes::new());
+        let ended = host.wait(itt);
+        if ended.status == 0 {
+            return told;
+        }
+        let sense = (ended.sense[2] & 15, [ended.sense[12], ended.sense[13]]);
+        told.push(sense);
+        if sense.0 != 6 {
+            return told;
+        }
+    }
+}
+
+#[test]
+fn a_lun_that_may_come_is_waited_for_while_its_pool_has_not_told() {
+    let fixture = Fixture::start();
+    let iscsi = &fixture.gateway.shared.iscsi;
+    let had_zvol = |target: &mut Target| {
+        target.settings.unseen = BTreeMap::from([(NUMBER, None)]);
+        Ok(())
+    };
+    iscsi.change(TARGET, had_zvol).unwrap();
+    let mut host = fixture.host(Over::Tcp, "one");
+    assert_eq!(told(&mut host), [(5, [0x25, 0])], "all pools have told");
+    iscsi.await_targets(&AwaitedTargets::default().with_patterns_of([TARGET].into_iter()));
+    assert_eq!(told(&mut host), [(2, [4, 1])]);
+    iscsi.await_targets(&AwaitedTargets::default());
+    assert_eq!(told(&mut host), [(5, [0x25, 0])]);
+}
+
+/// A host that has asked for it before may have taken it for 0, and looks again now.
+#[test]
+fn a_lun_that_comes_tells_a_size_that_it_has_not_told_before() {
+    for recorded_bytes in [None, Some(1 << 19), Some(SIZE_BYTES)] {
+        let fixture = Fixture::start();
+        let (iscsi, path) = (&fixture.gateway.shared.iscsi, late(&fixture));
+        let before = target(&fixture, TARGET).settings.clone();
+        let named = before.luns[0].clone();
+        let zvol = LunConfig { number: NUMBER, path: path.clone(), ..named.clone() };
+        if let Some(bytes) = recorded_bytes {
+            let record = format!(
+                "capacity_bytes {bytes}\nphysical_block_bytes 4096\noptimal_io_bytes 1048576\n\
+                 discard_granularity_bytes 4096\ndiscard_zeroes true\nwrite_cache true\n\
+                 read_only false\n"
+            );
+            let naa = identity(&before.name, &zvol).1.to_string();
+            iscsi.home.state_dir.put_geometry(&naa, &record).unwrap();
+        }
+        let followed = BTreeSet::from([NUMBER]);
+        let wanted = TargetSettings { luns: vec![named, zvol], followed, ..before };
+        let settings = IscsiSettings { targets: vec![wanted], ..IscsiSettings::default() };
+        iscsi.replace_followed(&settings).unwrap();
+        let mut host = fixture.host(Over::Tcp, "one");
+        assert_eq!(told(&mut host), [(2, [4, 1])]);
+        make(&path);
+        let_appear(&fixture);
+        let mut expected: Vec<(u8, [u8; 2])> = vec![(6, [0x29, 0])];
+        expected.extend((recorded_bytes != Some(SIZE_BYTES)).then_some((6, [0x2A, 9])));
+        assert_eq!(told(&mut host), expected, "{recorded_bytes:?}");
+    }
 }

@@ -1,18 +1,21 @@
-//! LUNs that were served before and whose storage is late after a restart: hosts that look at
-//! their disk anew find what it was.
+//! LUNs whose storage is late after a restart: hosts that look at their disk anew find what it
+//! was, or what ZFS says of it.
 
-use super::{HOST, command};
+use super::{HOST, PATIENCE, command};
 use crate::exports::attempts::Wake;
 use crate::exports::open::Opening;
 use crate::iscsi::luns::unit::{Unit, UnitHome};
 use crate::iscsi::luns::volumes::Volumes;
+use crate::iscsi::luns::zvol_sizes::ZvolSizes;
 use crate::iscsi::service::IscsiService;
 use crate::iscsi::settings::{IscsiSettings, settings};
 use crate::state_dir::StateDir;
 use bytes::Bytes;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
+use zgate_control::tool::Recorded;
 use zgate_io::{EngineChoice, IoEngine};
 use zgate_iscsi::names::IscsiName;
 use zgate_scsi::{Asc, Response, ScsiStatus, Sense, SenseKey};
@@ -41,7 +44,13 @@ struct Machine {
 impl Machine {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let (path, state) = (dir.path().join("disk.img"), dir.path().join("state"));
+        let path = dir.path().join("disk.img");
+        Self::with(dir, path)
+    }
+
+    /// One whose LUN 0 is at this path.
+    fn with(dir: tempfile::TempDir, path: PathBuf) -> Self {
+        let state = dir.path().join("state");
         std::fs::create_dir(&state).unwrap();
         let text = format!(
             "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{TARGET}\"\n\
@@ -63,9 +72,14 @@ impl Machine {
     }
 
     fn start(&self) -> IscsiService {
+        self.start_with(|_| {})
+    }
+
+    fn start_with(&self, change: impl FnOnce(&mut UnitHome)) -> IscsiService {
         let engine = IoEngine::new(EngineChoice::Threads, 2).unwrap();
         let (pool, state) = (BufferPool::new(1 << 20), Arc::clone(&self.state));
-        let home = UnitHome::new(engine, pool, state, &self.settings).unwrap();
+        let mut home = UnitHome::new(engine, pool, state, &self.settings).unwrap();
+        change(&mut home);
         IscsiService::new(&self.settings, home, Volumes::new(Wake::default()), Opening::Start)
             .unwrap()
     }
@@ -164,6 +178,33 @@ fn a_lun_that_was_not_served_or_whose_record_is_damaged_is_not_ready() {
     assert!(!is_unknown());
     machine.state.put_geometry(&naa, "capacity_bytes 4194304\n").unwrap();
     assert!(is_unknown(), "damaged");
+}
+
+#[test]
+fn a_zvol_that_was_not_served_tells_the_size_that_zfs_knows() {
+    let (dir, pools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let machine = Machine::with(dir, "/dev/zvol/zgate-test/vm/late".into());
+    let command = "zfs get -Hp -o property,value volsize,volblocksize zgate-test/vm/late";
+    let tool = Recorded::default().then(command, "volsize\t4194304\nvolblocksize\t16384\n");
+    let sizes = Arc::new(ZvolSizes::with(Arc::new(tool), pools.path().to_owned()));
+    let iscsi = machine.start_with(|home| home.zvol_sizes = Arc::clone(&sizes));
+    // Until then its pool is not imported.
+    assert!(machine.is_becoming_ready(&iscsi, &CAPACITY_16));
+    std::fs::create_dir(pools.path().join("zgate-test")).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while machine.is_becoming_ready(&iscsi, &CAPACITY_16) {
+        assert!(Instant::now() < deadline, "the size is not told");
+        iscsi.volumes.make_due();
+        // What the thread that retries does.
+        iscsi.retry_absent();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(machine.blocks(&iscsi), 8192);
+    for cdb in [&READY[..], &READ[..]] {
+        assert!(machine.is_becoming_ready(&iscsi, cdb), "{cdb:02x?}");
+    }
+    drop(iscsi);
+    assert_eq!(machine.blocks(&machine.start()), 8192, "also after a restart, without a question");
 }
 
 #[test]

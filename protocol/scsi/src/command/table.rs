@@ -254,6 +254,14 @@ pub(crate) fn lookup(cdb: &Cdb) -> Lookup {
     if known { Lookup::UnknownServiceAction } else { Lookup::UnknownOpcode }
 }
 
+/// Returns the first bit set in a CDB that has no meaning, as (byte, bit).
+pub(crate) fn reserved_bit(cdb: &Cdb) -> Option<(u16, u8)> {
+    match lookup(cdb) {
+        Lookup::Row(row) => row.reserved_bit(cdb),
+        _ => None,
+    }
+}
+
 /// Returns the number of data-out bytes that a transport must gather for a CDB,
 /// 0 for unknown commands. Never exceeds the largest transfer of a command.
 #[must_use]

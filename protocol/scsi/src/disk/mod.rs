@@ -322,6 +322,11 @@ impl Disk {
         self.attention_for_all(Asc::CAPACITY_CHANGED);
     }
 
+    /// Informs `nexus`, which the logical unit may not know yet, that it was told another size.
+    pub(crate) fn capacity_differs(&self, nexus: &Arc<Nexus>) {
+        self.state().nexus(nexus).attentions.raise(Asc::CAPACITY_CHANGED);
+    }
+
     /// Informs `nexus` that the set of logical units that it can access changed.
     pub fn reported_luns_changed(&self, nexus: NexusId) {
         self.attention_for(nexus, Asc::LUNS_CHANGED);
