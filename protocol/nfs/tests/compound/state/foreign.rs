@@ -295,7 +295,7 @@ fn it_waits_a_short_time_for_the_end_of_grace() {
 
 #[test]
 fn what_waits_for_the_end_of_grace_is_bounded_in_number_and_data() {
-    let large = vec![3; MAX_TRANSFER_BYTES];
+    let large = vec![3_u8; MAX_TRANSFER_BYTES];
     let whole = MAX_GRACE_HELD_BYTES / MAX_TRANSFER_BYTES;
     for (data, most) in [(&large[..], whole), (&b"3"[..], MAX_GRACE_WAITERS)] {
         let harness = Harness::new();
