@@ -28,6 +28,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use zgate_nfs::dispatch::serves;
+use zgate_nfs::limits::{MAX_GRACE_HELD_BYTES, MAX_GRACE_WAITERS};
 
 /// Most running requests of one connection; further ones stay in the socket.
 const MAX_REQUESTS_IN_FLIGHT: usize = 256;
@@ -38,6 +39,9 @@ const MAX_REQUEST_BYTES_IN_FLIGHT: usize = 64 << 20;
 const MAX_REPLY_BYTES_QUEUED: usize = 16 << 20;
 /// Most callbacks waiting for a reply.
 const MAX_CALLBACKS_PENDING: usize = 64;
+// NFSv3 changes that wait for the end of grace keep no reads of their connection waiting.
+const _: () = assert!(MAX_GRACE_WAITERS <= MAX_REQUESTS_IN_FLIGHT / 2);
+const _: () = assert!(MAX_GRACE_HELD_BYTES <= MAX_REQUEST_BYTES_IN_FLIGHT / 2);
 
 struct Connection {
     channel: Arc<Channel>,

@@ -105,6 +105,8 @@ pub(crate) const MAX_WAITING_REPLACEMENTS: usize = 4096;
 const _: () = assert!(POOL_PATIENCE.as_secs() < API_ANSWER_TIMEOUT.as_secs());
 const _: () = assert!(MOUNT_TABLE_PATIENCE.as_secs() < API_ANSWER_TIMEOUT.as_secs());
 const _: () = assert!(SYNC_PATIENCE.as_secs() + HOLD_PATIENCE.as_secs() < admin::TIMEOUT.as_secs());
+// An NFSv3 change that waits for the end of grace is finished, too.
+const _: () = assert!(zgate_nfs::limits::GRACE_WAIT_MILLISECONDS < HOLD_PATIENCE.as_secs() * 1000);
 const _: () = assert!(API_TOOL_SECONDS < API_ANSWER_TIMEOUT.as_secs());
 const _: () = assert!(
     API_HEAD_TIMEOUT.as_secs() + API_BODY_TIMEOUT.as_secs() + API_ANSWER_TIMEOUT.as_secs()

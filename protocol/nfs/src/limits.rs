@@ -99,9 +99,11 @@ pub const FIRST_PAUSE_MILLISECONDS: u64 = 4;
 pub const GRACE_WAIT_MILLISECONDS: u64 = 5_000;
 /// Pause between two looks of such a wait, in milliseconds.
 pub const GRACE_PAUSE_MILLISECONDS: u64 = 20;
-/// Most NFSv3 changes that wait for the end of grace, with their data in memory; the clients of
-/// further ones must retry.
-pub const MAX_GRACE_WAITERS: usize = 64;
+/// Most NFSv3 changes that wait for the end of grace; the clients of further ones must retry. Few
+/// enough that those of one connection leave room for its reads.
+pub const MAX_GRACE_WAITERS: usize = 32;
+/// Most bytes of data that these changes hold.
+pub const MAX_GRACE_HELD_BYTES: usize = 32 << 20;
 /// Longest time for which CREATE and OPEN attempt to set the ACL of an object that they
 /// have made, in milliseconds; then the reply tells that it is not set.
 pub const NEW_ACL_WAIT_MILLISECONDS: u64 = 5_000;
@@ -141,6 +143,7 @@ pub const SESSION_BYTES: usize =
 const _: () =
     assert!(FH_PREFIX_BYTES + zgate_store::handle::MAX_NODE_HANDLE_BYTES <= MAX_FH3_BYTES);
 const _: () = assert!(MAX_RECORD_WRITES <= MAX_CLIENTS);
+const _: () = assert!(MAX_TRANSFER_BYTES <= MAX_GRACE_HELD_BYTES);
 const _: () = assert!(RECORD_RETRY_SECONDS < RECORD_LOG_PAUSE_SECONDS);
 // What a client has not returned yet counts as its state, and keeps no room from it.
 const _: () = assert!(MAX_UNRETURNED_PER_CLIENT < MAX_STATES_PER_CLIENT / 64);

@@ -27,6 +27,7 @@ use zgate_fabric::{
     Endpoint, EndpointEvent, QueueOptions, RemoteRead, RemoteSlice, SendPart, Setup, WorkStatus,
     endpoint,
 };
+use zgate_nfs::limits::{MAX_GRACE_HELD_BYTES, MAX_GRACE_WAITERS};
 use zgate_nfs_wire::bulk::{BulkPosition, bulk_position};
 use zgate_rpcrdma::limits::{MAX_CALL_BYTES, PREFERRED_INLINE_BYTES};
 use zgate_rpcrdma::server::{CallPlan, Destination, ReplyPlan, ReplyShape, error_message};
@@ -44,6 +45,9 @@ const CREDITS: NonZeroU32 = NonZeroU32::new(64).unwrap();
 const MAX_BYTES_IN_FLIGHT: usize = 64 << 20;
 /// Most replies in flight before further calls wait.
 const MAX_REPLIES_IN_FLIGHT: usize = 256;
+// NFSv3 changes that wait for the end of grace keep no reads of their connection waiting.
+const _: () = assert!(MAX_GRACE_WAITERS <= CREDITS.get() as usize / 2);
+const _: () = assert!(MAX_GRACE_HELD_BYTES <= MAX_BYTES_IN_FLIGHT / 2);
 /// Interval at which a silent client is probed.
 const PROBE_PERIOD: Duration = Duration::from_secs(20);
 

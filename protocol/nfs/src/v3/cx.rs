@@ -96,10 +96,23 @@ impl Cx<'_> {
         node: NodeHandle,
         what: Change,
     ) -> Result<ChangeGuard, Status> {
-        if self.server.guard.waits_for_grace(what) {
-            self.server.guard.end_of_grace().await;
-        }
+        self.wait_for_grace(what, 0).await;
         self.begin_change(object, node, what).await
+    }
+
+    /// Does the same before the data of a file changes; the call holds `bytes` of it.
+    ///
+    /// # Errors
+    /// [`Status::Jukebox`].
+    pub async fn before_write(&self, file: &Object, bytes: usize) -> Result<ChangeGuard, Status> {
+        self.wait_for_grace(Change::Data, bytes).await;
+        self.begin_change(file, file.node, Change::Data).await
+    }
+
+    async fn wait_for_grace(&self, what: Change, bytes: usize) {
+        if self.server.guard.waits_for_grace(what) {
+            self.server.guard.end_of_grace(bytes).await;
+        }
     }
 
     /// Does the same without a wait for the end of grace.
@@ -144,7 +157,7 @@ impl Cx<'_> {
                 Ok(child) if child.attr.kind == FileKind::Regular => {
                     if !has_waited && guard.waits_for_grace(what) {
                         // The name may be another object's by then.
-                        guard.end_of_grace().await;
+                        guard.end_of_grace(0).await;
                         has_waited = true;
                         continue;
                     }

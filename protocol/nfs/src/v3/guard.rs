@@ -35,9 +35,10 @@ pub trait ConflictGuard: Send + Sync {
         false
     }
 
-    /// Waits for the end of grace, for a short time. To be called before a change begins: none may
-    /// keep clients from taking their delegations back.
-    fn end_of_grace(&self) -> BorrowingFuture<'_, ()> {
+    /// Waits for the end of grace, for a short time, in which the call holds that many bytes of
+    /// data. To be called before a change begins: none may keep clients from taking their
+    /// delegations back.
+    fn end_of_grace(&self, _: usize) -> BorrowingFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 

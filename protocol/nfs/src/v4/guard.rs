@@ -89,10 +89,10 @@ impl ConflictGuard for StateGuard {
             && self.server().is_some_and(|server| server.state.grace.active())
     }
 
-    fn end_of_grace(&self) -> BorrowingFuture<'_, ()> {
+    fn end_of_grace(&self, bytes: usize) -> BorrowingFuture<'_, ()> {
         Box::pin(async move {
             if let Some(server) = self.server() {
-                server.state.end_of_grace().await;
+                server.state.end_of_grace(bytes).await;
             }
         })
     }

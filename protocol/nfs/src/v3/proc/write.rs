@@ -3,7 +3,6 @@
 use super::Rule;
 use crate::limits::MAX_TRANSFER_BYTES;
 use crate::v3::cx::{Cx, Object};
-use crate::v3::guard::Change;
 use zgate_nfs_wire::v3::proc::Write;
 use zgate_nfs_wire::v3::proc::write::{Args, Written};
 use zgate_nfs_wire::v3::{StableHow, Status, WccData};
@@ -23,7 +22,7 @@ async fn write(cx: &Cx<'_>, object: &Object, args: Args) -> Result<(u32, StableH
     if args.count as usize != args.data.len() {
         return Err(Status::Inval);
     }
-    let change = cx.before_change(object, object.node, Change::Data).await?;
+    let change = cx.before_write(object, args.data.len()).await?;
     let open = object.open(false, true).await?;
     // The server may write less than requested; the client sends the rest
     // again.

@@ -13,6 +13,7 @@ pub mod delegated_attributes;
 pub mod delegation;
 pub mod expiry;
 pub mod grace;
+mod grace_waiters;
 pub mod notify;
 pub mod open;
 pub mod recall;
@@ -38,9 +39,10 @@ use crate::v4::tables::session::SessionTable;
 use crate::v4::tables::write_delegations::WriteDelegations;
 use copies::CopyJobs;
 use grace::{Grace, GracePeriod};
+use grace_waiters::GraceWaiters;
 use records::ClientRecords;
 use recovery::RecoveryStore;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 /// All state of one server.
@@ -54,8 +56,8 @@ pub struct State {
     pub(crate) sessions: SessionTable,
     pub(crate) records: ClientRecords,
     pub(crate) grace: Grace,
-    /// Number of NFSv3 changes that wait for its end.
-    grace_waiters: AtomicUsize,
+    /// NFSv3 changes that wait for its end.
+    grace_waiters: GraceWaiters,
     pub(crate) ids: IdSource,
     pub(crate) lease_seconds: u32,
     pub(crate) hosts: Hosts,
@@ -88,7 +90,7 @@ impl State {
             sessions: SessionTable::default(),
             records,
             grace,
-            grace_waiters: AtomicUsize::new(0),
+            grace_waiters: GraceWaiters::default(),
             ids: IdSource::new(boot_epoch, Arc::clone(&runtime)),
             lease_seconds,
             hosts: Default::default(),

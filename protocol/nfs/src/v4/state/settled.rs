@@ -3,14 +3,13 @@
 
 use super::State;
 use crate::limits::{
-    FIRST_PAUSE_MILLISECONDS, GRACE_PAUSE_MILLISECONDS, GRACE_WAIT_MILLISECONDS, MAX_GRACE_WAITERS,
+    FIRST_PAUSE_MILLISECONDS, GRACE_PAUSE_MILLISECONDS, GRACE_WAIT_MILLISECONDS,
     SETTLE_WAIT_MILLISECONDS,
 };
 use crate::namespace::FileKey;
 use crate::v4::failure::Failure;
 use crate::v4::tables::Tables;
 use crate::v4::tables::pending_work::PendingWork;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use zgate_nfs_wire::v4::Status;
 
 impl State {
@@ -74,50 +73,16 @@ impl State {
         }
     }
 
-    /// Waits for the end of grace, for at most [`GRACE_WAIT_MILLISECONDS`], unless
-    /// [`MAX_GRACE_WAITERS`] do: clients that are connected reclaim within a second as a rule, but
-    /// NFSv3 clients retry after five. The period counts from the first one that waits, too.
-    pub(crate) async fn end_of_grace(&self) {
-        let Some(_waiter) = GraceWaiter::enter(&self.grace_waiters) else { return };
+    /// Waits for the end of grace, for at most [`GRACE_WAIT_MILLISECONDS`], with `bytes` of data,
+    /// unless others wait with as much as may be held: clients that are connected reclaim within a
+    /// second as a rule, but NFSv3 clients retry after five. The period counts from the first one
+    /// that waits, too.
+    pub(crate) async fn end_of_grace(&self, bytes: usize) {
+        let Some(_waiter) = self.grace_waiters.enter(bytes) else { return };
         let mut waited = 0;
         while self.grace.delays(self.runtime.now().seconds()) && waited < GRACE_WAIT_MILLISECONDS {
             self.runtime.sleep(GRACE_PAUSE_MILLISECONDS).await;
             waited += GRACE_PAUSE_MILLISECONDS;
         }
-    }
-}
-
-/// One who waits for the end of grace, counted until this is dropped.
-struct GraceWaiter<'a>(&'a AtomicUsize);
-
-impl<'a> GraceWaiter<'a> {
-    /// Returns `None` if there are too many.
-    fn enter(waiters: &'a AtomicUsize) -> Option<Self> {
-        let others = waiters.fetch_add(1, Ordering::Relaxed);
-        let waiter = Self(waiters);
-        (others < MAX_GRACE_WAITERS).then_some(waiter)
-    }
-}
-
-impl Drop for GraceWaiter<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn those_who_wait_for_the_end_of_grace_are_bounded() {
-        let waiters = AtomicUsize::new(0);
-        let all: Vec<_> = (0..MAX_GRACE_WAITERS).map(|_| GraceWaiter::enter(&waiters)).collect();
-        assert!(all.iter().all(Option::is_some));
-        assert!(GraceWaiter::enter(&waiters).is_none());
-        assert!(GraceWaiter::enter(&waiters).is_none(), "who did not enter is not counted");
-        drop(all);
-        assert_eq!(waiters.load(Ordering::Relaxed), 0);
-        assert!(GraceWaiter::enter(&waiters).is_some());
     }
 }

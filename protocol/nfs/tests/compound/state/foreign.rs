@@ -8,7 +8,10 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use zgate_memory::{FileOp, When};
-use zgate_nfs::limits::{GRACE_WAIT_MILLISECONDS, LEASES_OF_A_RUNNING_REQUEST};
+use zgate_nfs::limits::{
+    GRACE_WAIT_MILLISECONDS, LEASES_OF_A_RUNNING_REQUEST, MAX_GRACE_HELD_BYTES, MAX_GRACE_WAITERS,
+    MAX_TRANSFER_BYTES,
+};
 use zgate_nfs::namespace::ExportId;
 use zgate_nfs::v3;
 use zgate_nfs::v4::guard::StateGuard;
@@ -45,27 +48,27 @@ pub(super) fn begin_three(c: &Client, procedure: u32, args: Bytes) {
     }));
 }
 
-/// Arguments of a READ or WRITE of one byte.
-fn one_byte(procedure: u32, fh: &Fh) -> Encoder {
+/// Arguments of a READ of as many bytes, or a WRITE of these.
+fn arguments(procedure: u32, fh: &Fh, data: &[u8]) -> Encoder {
     let mut args = Encoder::new();
     args.opaque(&fh.0);
     args.u64(0);
-    args.u32(1);
+    args.u32(data.len() as u32);
     if procedure == WRITE {
         args.u32(0);
-        args.opaque(b"3");
+        args.opaque(data);
     }
     args
 }
 
 /// The status of a READ or WRITE of one byte.
 fn call(c: &Client, procedure: u32, fh: &Fh) -> u32 {
-    status_of(c, procedure, one_byte(procedure, fh))
+    status_of(c, procedure, arguments(procedure, fh, b"3"))
 }
 
-/// Begins a WRITE of one byte; its status is there once it is answered.
-fn begin_write(c: &Client, fh: &Fh) -> Rc<Cell<Option<u32>>> {
-    let args = one_byte(WRITE, fh).finish().flatten().unwrap();
+/// Begins a WRITE; its status is there once it is answered.
+fn begin_write(c: &Client, fh: &Fh, data: &[u8]) -> Rc<Cell<Option<u32>>> {
+    let args = arguments(WRITE, fh, data).finish().flatten().unwrap();
     let (server, rpc, answered) = (three(&c.harness), c.rpc_call(), Rc::new(Cell::new(None)));
     let told = Rc::clone(&answered);
     c.harness.simulation.spawn(Box::pin(async move {
@@ -272,7 +275,7 @@ fn it_waits_a_short_time_for_the_end_of_grace() {
         let fh = holder.create("f").fh;
         harness.restart();
         let other = harness.stranger("other", 2);
-        let written = begin_write(&other, &fh);
+        let written = begin_write(&other, &fh, b"3");
         harness.simulation.settle();
         assert_eq!(written.get(), None);
         come_back(&holder);
@@ -287,6 +290,26 @@ fn it_waits_a_short_time_for_the_end_of_grace() {
         assert_eq!(call(&other, WRITE, &fh), JUKEBOX);
         let waited = (harness.simulation.clock().monotonic_nanos - asked) / 1_000_000;
         assert!((GRACE_WAIT_MILLISECONDS..GRACE_WAIT_MILLISECONDS + 1000).contains(&waited));
+    }
+}
+
+#[test]
+fn what_waits_for_the_end_of_grace_is_bounded_in_number_and_data() {
+    let large = vec![3_u8; MAX_TRANSFER_BYTES];
+    let whole = MAX_GRACE_HELD_BYTES / MAX_TRANSFER_BYTES;
+    for (data, most) in [(&large[..], whole), (&b"3"[..], MAX_GRACE_WAITERS)] {
+        let harness = Harness::new();
+        let fh = harness.client("holder", 1).create("f").fh;
+        harness.restart();
+        let other = harness.stranger("other", 2);
+        let waiting: Vec<_> = (0..most).map(|_| begin_write(&other, &fh, data)).collect();
+        harness.simulation.settle();
+        assert!(waiting.iter().all(|status| status.get().is_none()));
+        let further = begin_write(&other, &fh, b"3");
+        harness.simulation.settle();
+        assert_eq!(further.get(), Some(JUKEBOX), "{} bytes", data.len());
+        harness.pass_seconds(GRACE_WAIT_MILLISECONDS / 1000 + 1);
+        assert!(waiting.iter().all(|status| status.get() == Some(JUKEBOX)));
     }
 }
 
