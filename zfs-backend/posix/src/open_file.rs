@@ -47,7 +47,6 @@ impl PosixFile {
         writer: Option<Writer>,
         who: &Caller,
     ) -> Self {
-        entry.opens.fetch_add(1, Ordering::AcqRel);
         let set_id = SetIdBits::after_change_by(who);
         Self { entry, tree: Arc::clone(tree), reader, writer, set_id }
     }
@@ -63,8 +62,9 @@ impl PosixFile {
         Self::new(tree, entry, Some(Arc::clone(&writer.fd)), Some(writer), who)
     }
 
-    /// Returns the file for clients: it is closed when the last of them drops it.
+    /// Returns the file for clients: it counts as open until the last of them drops it.
     pub(crate) fn into_open(self) -> OpenFile {
+        self.entry.opens.fetch_add(1, Ordering::AcqRel);
         Arc::new(Opened(Some(self)))
     }
 

@@ -86,7 +86,7 @@ impl Tree {
         let part = objects.len().div_ceil(MAX_SYNCS_BESIDE_EACH_OTHER).max(2);
         if is_alone && objects.len() <= part {
             let (tree, mount) = (Arc::clone(self), Arc::clone(mount));
-            let sync = move || tree.sync_in_place(&mount, &objects);
+            let sync = move || tree.sync_now(&mount, &objects);
             return engine.run_long_in_place(sync).await.or_store()?;
         }
         let syncs = objects.chunks(part).map(|part| {
@@ -97,15 +97,7 @@ impl Tree {
         join_all(syncs).await.into_iter().try_for_each(|synced| synced.or_store()?)
     }
 
-    /// Syncs objects on a thread that may have any identity: no disk asks whose sync it is, but
-    /// the server of a network file system may.
-    fn sync_in_place(&self, mount: &Mount, objects: &[Object]) -> StoreResult<()> {
-        if mount.is_remote() {
-            return credentials::as_process(|| self.sync_now(mount, objects));
-        }
-        self.sync_now(mount, objects)
-    }
-
+    /// Syncs objects on a thread that may have any identity.
     fn sync_now(&self, mount: &Mount, objects: &[Object]) -> StoreResult<()> {
         for object in objects {
             // Recorded at once: for a file, the error may be the only report of
@@ -125,11 +117,17 @@ impl Tree {
 
     fn sync_node(&self, mount: &Mount, node: &NodeHandle) -> StoreResult<()> {
         match self.entry(node) {
+            // A disk takes a sync from anybody. The server of a network file system is told that
+            // the process asks; where the object lies is known for sure once it is found.
+            Ok(entry) if entry.mount.is_remote() => {
+                credentials::as_process(|| self.sync_entry(&entry))
+            }
             Ok(entry) => self.sync_entry(&entry),
             // It has left the cache since it was changed, and no descriptor is free
             // for it. The mount keeps one, by which the whole file system is synced.
             Err(StoreError::OutOfResources) if self.lies_in(mount, node) => {
-                self.losses.note(rustix::fs::syncfs(&mount.root).or_store())
+                let synced = credentials::as_process(|| rustix::fs::syncfs(&mount.root));
+                self.losses.note(synced.or_store())
             }
             Err(error) => Err(error),
         }

@@ -108,20 +108,18 @@ impl PosixStore {
         self.tree.engine_of(node).run(move || work(&tree)).await.or_store()?
     }
 
-    /// Does the same with work that asks for nothing but attributes, to which everybody has a
-    /// right: on a disk of this machine it runs under whichever identity the worker has. A
-    /// server of another one is told who asks.
-    async fn by_anyone<T: Send + 'static>(
-        &self,
-        node: &NodeHandle,
-        work: impl FnOnce(&Arc<Tree>) -> StoreResult<T> + Send + 'static,
-    ) -> StoreResult<T> {
-        let mount = self.tree.mount_of(node);
-        if mount.is_remote() {
-            return self.by_itself(node, work).await;
-        }
+    /// Reads attributes, to which everybody has a right, on a metadata worker: those of a cached
+    /// object on a disk of this machine under whichever identity the worker has. Only the
+    /// process finds an object that is not cached, and the server of a network file system is
+    /// told that the process asks.
+    async fn attr_by_worker(&self, node: NodeHandle) -> StoreResult<Attr> {
+        let read = move |tree: &Arc<Tree>| tree.live_attr(&*tree.entry(&node)?);
+        let on_disk = self.tree.cached(&node).filter(|entry| !entry.mount.is_remote());
+        let Some(engine) = on_disk.map(|entry| entry.mount.engine.clone()) else {
+            return self.by_itself(&node, read).await;
+        };
         let tree = Arc::clone(&self.tree);
-        mount.engine.run_as_anyone(move || work(&tree)).await.or_store()?
+        engine.run_as_anyone(move || read(&tree)).await.or_store()?
     }
 
     /// Runs work on `node` on a metadata worker as `who`.
@@ -219,8 +217,7 @@ impl FileStore for PosixStore {
             if let Some(entry) = self.at_hand(node) {
                 return self.tree.live_attr(&entry);
             }
-            let node = *node;
-            self.by_anyone(&node, move |tree| tree.live_attr(&*tree.entry(&node)?)).await
+            self.attr_by_worker(*node).await
         })
     }
 

@@ -268,6 +268,34 @@ mod tests {
         assert_eq!((answers, being_closed), ([true; 5], 0));
     }
 
+    /// Returns the user of this thread for file systems (proc(5)).
+    fn fsuid() -> u32 {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("Uid:")).unwrap();
+        line.split_whitespace().last().unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn only_what_is_known_to_lie_on_a_disk_is_asked_for_attributes_under_any_identity() {
+        if !credentials::can_switch() {
+            return;
+        }
+        let who = Caller { uid: 4321, gid: 5, groups: Arc::from([]) };
+        let cases: [(Waits, bool, u32); 4] =
+            [(lock, true, who.uid), (lock, false, 0), (network, true, 0), (network, false, 0)];
+        for (waits_for, is_cached, expected) in cases {
+            let Files { store, file, .. } = &Files::new(waits_for);
+            if !is_cached {
+                store.release();
+            }
+            // The one worker for short calls keeps this identity until a call needs another one.
+            block_on(store.engine().run_as(who.clone(), || ())).unwrap();
+            assert_eq!(block_on(store.getattr(file)).unwrap().size, 4);
+            let left = block_on(store.engine().run_as_anyone(fsuid)).unwrap();
+            assert_eq!(left, expected, "cached: {is_cached}");
+        }
+    }
+
     #[test]
     fn what_was_read_a_moment_ago_is_told_where_a_core_may_not_ask() {
         let cases: [(Waits, bool); 3] = [(nothing, false), (lock, true), (network, false)];

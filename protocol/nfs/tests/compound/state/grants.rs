@@ -86,3 +86,28 @@ fn the_holder_is_told_of_a_change_that_ended_just_before_the_grant() {
         assert_eq!(s.other.number(&same, 3), change, "minor version {minor}");
     }
 }
+
+/// Without the owner's rights to it, a new file is opened once more for its delegation.
+#[test]
+fn the_maker_of_a_file_that_another_client_uses_is_told_what_that_has_written() {
+    for minor in 1..=2 {
+        let s = Fixture::new(minor);
+        let hold = s.harness.store.faults().hold_next(FileOp::Open, When::AfterEffect);
+        let wish = OpenRequest::name(&s.root, "new").how(How::Guarded(mode(0o066)));
+        let args = s.holder.open_args(&wish);
+        let ops = || Ops::new().at(&s.root).op::<Open>(&args).getattr(&[4]);
+        let pending = s.holder.begin_next(ops());
+        s.harness.simulation.settle();
+        assert_eq!(hold.waiting(), 1, "nobody else had the file before");
+        let written = s.other.open(&OpenRequest::name(&s.root, "new")).unwrap();
+        s.other.write(&written.fh, written.stateid, 0, b"xyz").unwrap();
+        hold.release();
+        s.harness.simulation.settle();
+        let raw = pending.borrow().clone().unwrap();
+        let asked = ops().after(Ops::new().op::<Sequence>(&s.holder.sequence_args(0, 1)));
+        let reply = Reply::parse(raw, &asked.encode(b"", u32::from(minor)).1).ok();
+        assert!(matches!(reply.get::<Open>().delegated, Delegated::None));
+        let size = u64::from_be_bytes(reply.get::<Getattr>().values.0.try_into().unwrap());
+        assert_eq!(size, 3, "minor version {minor}");
+    }
+}

@@ -25,7 +25,8 @@ const OWNER_READS: u32 = 0o400;
 const OWNER_WRITES: u32 = 0o200;
 
 /// Decides, and grants the delegation. `known` becomes the attributes of the file if they are
-/// read here: after the grant, if there is one.
+/// read here: after the grant, if there is one. It becomes `None` if the grant fails because of
+/// others, who may have changed the file.
 pub(super) async fn decide(
     cx: &Cx<'_>,
     args: &Args,
@@ -97,7 +98,12 @@ pub(super) async fn decide(
     };
     let (key, recall) = match grant(cx, &new, begun, reclaimed.is_some()) {
         Ok(granted) => granted,
-        Err(why) => return none(why),
+        Err(why) => {
+            if why == CONTENTION {
+                *known = None;
+            }
+            return none(why);
+        }
     };
     // A change under an open that was closed meanwhile is none of those that `begun` counts, and
     // `attr` may precede it. The client trusts what it is told from now on.
