@@ -87,9 +87,18 @@ fn driver(gateway: &Arc<ModelGateway>) -> Controller {
     Controller::with(settings(), |_| gateway.clone())
 }
 
-fn capability() -> VolumeCapability {
+/// Returns whether a volume is for one node at a time: every other one is.
+fn is_for_one_node(name: u64) -> bool {
+    name.is_multiple_of(2)
+}
+
+fn capability(name: u64) -> VolumeCapability {
+    let mode = match is_for_one_node(name) {
+        true => Mode::SingleNodeWriter,
+        false => Mode::MultiNodeMultiWriter,
+    };
     VolumeCapability {
-        access_mode: Some(AccessMode { mode: Mode::MultiNodeMultiWriter.into() }),
+        access_mode: Some(AccessMode { mode: mode.into() }),
         access_type: Some(AccessType::Mount(MountVolume::default())),
     }
 }
@@ -123,7 +132,7 @@ impl Model {
                 let request = CreateVolumeRequest {
                     name: format!("pvc-{name}"),
                     capacity_range: Some(CapacityRange { required_bytes: *size, limit_bytes: 0 }),
-                    volume_capabilities: vec![capability()],
+                    volume_capabilities: vec![capability(*name)],
                     parameters: parent.into_iter().collect(),
                     volume_content_source: source
                         .clone()
@@ -143,7 +152,7 @@ impl Model {
                 let request = ControllerPublishVolumeRequest {
                     volume_id: self.id(*name),
                     node_id: node(*number),
-                    volume_capability: Some(capability()),
+                    volume_capability: Some(capability(*name)),
                     ..Default::default()
                 };
                 driver.controller_publish_volume(Request::new(request)).await.map(|_| Answer::Done)
@@ -233,6 +242,7 @@ impl Model {
             (Call::Publish { name, node: number }, _) => {
                 let (nodes, id) = (&mut self.volumes.get_mut(name).unwrap().nodes, node(*number));
                 nodes.retain(|other| !is_same_node(other, &id));
+                assert!(nodes.is_empty() || !is_for_one_node(*name), "{call:?}: beside {nodes:?}");
                 nodes.insert(id);
             }
             (Call::Unpublish { name, node: number }, _) => {
@@ -369,6 +379,11 @@ fn is_explained(model: &Model, call: &Call, status: &Status) -> bool {
             Call::Publish { name, .. } | Call::Expand { name, .. } | Call::Modify { name, .. },
             Code::NotFound,
         ) => !exists(name),
+        (Call::Publish { name, node: number }, Code::FailedPrecondition) => {
+            let is_other = |other: &String| !is_same_node(other, &node(*number));
+            let has_other = |volume: &Expected| volume.nodes.iter().any(is_other);
+            is_for_one_node(*name) && model.volumes.get(name).is_some_and(has_other)
+        }
         (Call::Snapshot { of, .. }, Code::NotFound) => !exists(of),
         (Call::Snapshot { name, .. }, Code::AlreadyExists) => model.first(*name).is_some(),
         (Call::Group { of, .. }, Code::NotFound) => !of.iter().all(exists),

@@ -34,10 +34,9 @@ pub struct GrantAccess {
     pub sole: Option<SoleAccess>,
 }
 
-/// Condition of an access: no other node has any, and the volume is as it is expected. Otherwise
-/// the answer is `in_use`, and nothing has changed. Who would have to look at the volume before
-/// needs no other request. Access for writing is not given to a volume that is read-only as a
-/// whole.
+/// Condition of an access: no other node has access to the volume, the volume is of the expected
+/// kind, and it is not read-only as a whole, unless the node may only read. If it does not hold,
+/// the answer is `in_use`, and nothing has changed. It saves a look at the volume before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SoleAccess {
@@ -53,8 +52,8 @@ pub struct SoleAccess {
 pub struct WithdrawAccess {
     /// Owner of the volume.
     pub owner: String,
-    /// Names that one node may have, 1 to 16. If it has access under none of them, none holds
-    /// afterwards either that an earlier request was to give. None: all nodes.
+    /// Names that one node may have, 1 to 16. Without: all nodes. If the node has access under none
+    /// of its names, it gets none either by an earlier request that ZFS carries out late.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Vec<String>>,
 }

@@ -48,7 +48,7 @@ impl PoolDatasets {
 }
 
 /// Lists a parent of volumes with all that is below it, by one command. None: the installed
-/// release does not print all that is needed.
+/// release does not print all that is needed, or not so that it can be told apart.
 fn below_parent(
     discovery: &Discovery,
     parent: &DatasetName,
@@ -129,6 +129,35 @@ mod tests {
         let tool = Arc::new(WithoutTransactions(pool()));
         let found = list(&tool, &plan(""));
         assert_eq!(names(&found), (vec!["tank/k8s", "tank/k8s/a"], vec!["a"]));
+    }
+
+    /// Values of other programs' properties, and mount points, may have tabs and line breaks.
+    #[test]
+    fn a_value_with_line_breaks_adds_no_dataset_and_changes_none() {
+        let ghost = [
+            ("type", "filesystem"),
+            ("guid", "9"),
+            ("createtxg", "9"),
+            ("used", "1"),
+            ("available", "1"),
+            ("referenced", "1"),
+            ("recordsize", "512"),
+            ("readonly", "off"),
+            ("canmount", "on"),
+            ("mounted", "yes"),
+            ("mountpoint", "/etc"),
+        ];
+        let ghost = ghost.map(|(property, value)| format!("tank/ghost\t{property}\t{value}"));
+        let ghost = format!("org.example:note=x\tlocal\n{}", ghost.join("\tlocal\n"));
+        let change = "org.example:note=x\tlocal\ntank/k8s\treadonly\ton";
+        for setting in [ghost.as_str(), change, "mountpoint=/x\n/y"] {
+            let tool = pool();
+            tool.run("zfs", &["set", setting, "tank/k8s/a"]).unwrap();
+            let found = list(&tool, &plan(""));
+            assert_eq!(names(&found), (vec!["tank/k8s", "tank/k8s/a"], vec!["a"]), "{setting:?}");
+            let is_sound = |one: &Dataset| !one.readonly && one.mounted_at().is_some();
+            assert!(found.datasets.iter().all(is_sound), "{setting:?}");
+        }
     }
 
     #[test]

@@ -155,6 +155,15 @@ impl Dataset {
     /// # Errors
     /// [`ToolError::Answer`] with the property that is not there.
     pub(crate) fn of_all(name: &str, all: &BTreeMap<String, String>) -> Result<Self, ToolError> {
+        // ZFS has them of each dataset: one that was not read has a line break in its value.
+        let of_file_systems: &[&str] = match all.get("type").map(String::as_str) {
+            Some("filesystem") => &["canmount", "mounted", "mountpoint"],
+            _ => &[],
+        };
+        let mut needed = ["readonly"].iter().chain(of_file_systems);
+        if let Some(untold) = needed.find(|property| !all.contains_key(**property)) {
+            return Err(not_understood("zfs", "get", format!("dataset {name}: no {untold}")));
+        }
         let mut properties = Properties::default();
         for (column, value) in COLUMNS.iter().filter_map(|one| all.get_key_value(*one)) {
             properties.set(column, value);

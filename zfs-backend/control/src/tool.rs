@@ -191,10 +191,15 @@ impl SystemTool {
             LEFT_BEHIND.leave(storage, child);
             return Err(ToolError::TimedOut { command, seconds: self.limit_seconds });
         };
-        let text = |reader: thread::JoinHandle<Vec<u8>>| {
-            String::from_utf8_lossy(&reader.join().unwrap_or_default()).into_owned()
-        };
-        let (output, errors) = (text(output), text(errors));
+        let bytes = |reader: thread::JoinHandle<Vec<u8>>| reader.join().unwrap_or_default();
+        let (output, errors) = (bytes(output), bytes(errors));
+        if output.len() as u64 >= MAX_OUTPUT_BYTES {
+            // Nobody has read the rest: without it, things that are there would be taken for gone.
+            let reason = format!("{MAX_OUTPUT_BYTES} bytes of output or more");
+            return Err(ToolError::Answer { command, reason });
+        }
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (output, errors) = (text(&output), text(&errors));
         let milliseconds = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         tracing::debug!(command, milliseconds, %status, "a command has ended");
         if status.success() {
@@ -389,6 +394,13 @@ mod tests {
         assert!(output == "found\n" && failed.is_none());
         let (output, failed) = tool.run_in_part("zgate-no-such-program", &[]);
         assert!(output.is_empty() && failed.is_some_and(|error| error.is_missing()));
+    }
+
+    #[test]
+    fn output_that_is_cut_off_is_no_answer() {
+        let most = MAX_OUTPUT_BYTES.to_string();
+        let cut = SystemTool::default().run("head", &["-c", &most, "/dev/zero"]).unwrap_err();
+        assert!(matches!(cut, ToolError::Answer { .. }), "{cut}");
     }
 
     #[test]

@@ -9,32 +9,56 @@ use zgate_control::DatasetName;
 use zgate_scsi::ThinSpace;
 use zgate_store::BlockStore;
 
-/// Reports already made for a unit.
-#[derive(Debug, Default)]
-struct Said {
-    orphaned: bool,
-    unknown_space: bool,
+/// What is known of the space behind a unit.
+#[derive(Debug)]
+struct KnownSpace {
+    /// Size of the unit at the last question, in bytes; none before the first.
+    capacity_bytes: Option<u64>,
+    /// When it was asked for.
+    asked: Instant,
+    /// Set once it was reported that it cannot be told.
+    is_unknown: bool,
 }
 
 /// Checks a unit at intervals; never returns.
 pub(crate) async fn watch(unit: &Unit) {
-    let mut said = Said::default();
-    let (mut capacity_bytes, mut asked) = (None, Instant::now());
-    loop {
+    let mut is_orphaned = false;
+    let device = async || {
         follow_size(unit).await;
-        tell_orphan(unit, &mut said).await;
-        // Of a unit that was just opened, or has another size, earlier answers tell nothing.
-        let capacity_now = unit.volume.geometry().capacity_bytes;
-        let is_new = capacity_bytes.replace(capacity_now) != Some(capacity_now);
-        let now = Instant::now();
-        if is_new {
-            asked = follow_space(unit, &mut said, now).await;
-        } else if asked + SPACE_INTERVAL <= now {
-            let newer_than = now.checked_sub(SPACE_INTERVAL).unwrap_or(asked);
-            asked = follow_space(unit, &mut said, newer_than).await;
-        }
+        tell_orphan(unit, &mut is_orphaned).await;
+    };
+    let mut known = KnownSpace { capacity_bytes: None, asked: Instant::now(), is_unknown: false };
+    let space = async || look_at_space(unit, &mut known).await;
+    watch_both(device, space).await;
+}
+
+/// Looks at a device, and at the space behind it, each at intervals. Questions about the space
+/// wait for each other, and hosts are told of a new size meanwhile.
+async fn watch_both(device: impl AsyncFnMut(), space: impl AsyncFnMut()) {
+    tokio::join!(repeat(device), repeat(space));
+}
+
+async fn repeat(mut look: impl AsyncFnMut()) {
+    loop {
+        look().await;
         tokio::time::sleep(WATCH_INTERVAL).await;
     }
+}
+
+/// Has ZFS asked for the space behind a unit, if it is time.
+async fn look_at_space(unit: &Unit, known: &mut KnownSpace) {
+    // Of a unit that was just opened, or has another size, earlier answers tell nothing.
+    let capacity_now = unit.volume.geometry().capacity_bytes;
+    let is_new = known.capacity_bytes.replace(capacity_now) != Some(capacity_now);
+    let now = Instant::now();
+    let newer_than = if is_new {
+        now
+    } else if known.asked + SPACE_INTERVAL <= now {
+        now.checked_sub(SPACE_INTERVAL).unwrap_or(known.asked)
+    } else {
+        return;
+    };
+    known.asked = follow_space(unit, &mut known.is_unknown, newer_than).await;
 }
 
 /// Adopts a size that another program gave to the device or file.
@@ -61,21 +85,22 @@ async fn follow_size(unit: &Unit) {
     }
 }
 
-async fn tell_orphan(unit: &Unit, said: &mut Said) {
+/// Reports once that the device or file is gone. `was_orphaned`: it was at the last look.
+async fn tell_orphan(unit: &Unit, was_orphaned: &mut bool) {
     let orphaned = unit.volume.is_orphaned().await;
-    if orphaned && !said.orphaned {
+    if orphaned && !*was_orphaned {
         tracing::error!(
             target_name = %unit.target, lun = unit.config.number, path = %unit.config.path.display(),
             "the file or device of a LUN was removed or replaced; initiators keep using the open \
              one and lose it when the gateway stops: copy its data from a host now"
         );
     }
-    said.orphaned = orphaned;
+    *was_orphaned = orphaned;
 }
 
 /// Informs initiators of the space behind a thin unit, and when it runs short, by an answer to a
 /// question later than `newer_than`. Returns the time of the question.
-async fn follow_space(unit: &Unit, said: &mut Said, newer_than: Instant) -> Instant {
+async fn follow_space(unit: &Unit, is_unknown: &mut bool, newer_than: Instant) -> Instant {
     let mut asked = Instant::now();
     if !unit.config.thin {
         return asked;
@@ -88,7 +113,7 @@ async fn follow_space(unit: &Unit, said: &mut Said, newer_than: Instant) -> Inst
                 let told = unit.zvol_spaces.of(&dataset, newer_than).await;
                 asked = told.asked;
                 told.space.unwrap_or_else(|error| {
-                    if !std::mem::replace(&mut said.unknown_space, true) {
+                    if !std::mem::replace(is_unknown, true) {
                         tracing::warn!(
                             %error, target_name = %unit.target, lun = unit.config.number,
                             "cannot determine the space behind a LUN; initiators will not be warned"
@@ -123,6 +148,18 @@ fn thin_space(space: &SpaceBelow, percent: u8) -> ThinSpace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+
+    /// Many units that are opened one after the other wait for a question each.
+    #[tokio::test(start_paused = true)]
+    async fn a_look_at_a_device_does_not_wait_for_the_space_behind_it() {
+        let looks = Cell::new(0);
+        let device = async || looks.set(looks.get() + 1);
+        let space = async || std::future::pending::<()>().await;
+        let watched = watch_both(device, space);
+        let ended = tokio::time::timeout(2 * WATCH_INTERVAL + WATCH_INTERVAL / 2, watched).await;
+        assert!(ended.is_err() && looks.get() == 3, "{} looks", looks.get());
+    }
 
     #[test]
     fn space_runs_short_below_its_part_of_the_pool() {

@@ -117,6 +117,8 @@ impl VolumeService {
             let message = format!("a withdrawal has 1 to {MAX_WITHDRAWN_NODES} names");
             return Err(ApiError::new(ErrorCode::Invalid, message, "name those of one node"));
         }
+        let mut names = asked.nodes.iter().flatten();
+        names.try_for_each(|node| Grant::check_node(node)).map_err(error)?;
         let (dataset, _) = self.parent_of(id)?;
         let lock = self.locks.lock_volume(&dataset)?;
         let Some(volume) = self.owned(&dataset, &asked.owner)? else {

@@ -1,8 +1,9 @@
 //! Changes of volumes at the same time: of different volumes a few in each pool, of one
 //! volume one. Each waits for ZFS to write a transaction, which has room for all of
-//! them. A new clone has its origin, too: neither is deleted or promoted meanwhile. What concerns
-//! datasets that nobody knows before (promotions), or many (groups), has its pool alone. A
-//! pool that hangs delays its own changes, for a bounded time each, and no other's.
+//! them. The making of a clone is a change of its origin, too: neither is deleted or promoted
+//! meanwhile. What concerns datasets that are only found on the way (promotions), or many
+//! (groups), has its pool alone. A pool that hangs delays its own changes, for a bounded time
+//! each, and no other's.
 
 use crate::server::limits::{MAX_VOLUME_CHANGES, POOL_PATIENCE};
 use std::collections::{BTreeMap, BTreeSet};

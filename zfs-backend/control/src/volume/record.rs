@@ -163,7 +163,7 @@ fn properties(
     reach: &[&str],
     datasets: &[&str],
 ) -> Result<AllProperties, ToolError> {
-    Ok(parsed(&tool.run("zfs", &question(reach, datasets))?))
+    Ok(parsed(&tool.run("zfs", &question(reach, datasets))?).0)
 }
 
 fn question<'a>(reach: &[&'a str], datasets: &[&'a str]) -> Vec<&'a str> {
@@ -172,10 +172,12 @@ fn question<'a>(reach: &[&'a str], datasets: &[&'a str]) -> Vec<&'a str> {
     [&["get", "-Hp"][..], reach, &what, datasets].concat()
 }
 
-fn parsed(text: &str) -> AllProperties {
-    let mut found = AllProperties::new();
+/// Reads the answer to a question. False: it tells a property of a dataset twice, which ZFS does
+/// not. The value of another program's property may have tabs and line breaks, and what follows
+/// one may look like a line about another dataset.
+fn parsed(text: &str) -> (AllProperties, bool) {
+    let (mut found, mut is_clear) = (AllProperties::new(), true);
     for line in text.lines() {
-        // The value of another program's property may have tabs and line breaks.
         let fields = line.split_once('\t').and_then(|(name, rest)| {
             let (property, rest) = rest.split_once('\t')?;
             let (value, source) = rest.rsplit_once('\t')?;
@@ -187,9 +189,9 @@ fn parsed(text: &str) -> AllProperties {
         if matches!(source, "local" | "received") {
             of.local.insert(property.to_owned(), value.to_owned());
         }
-        of.all.insert(property.to_owned(), value.to_owned());
+        is_clear &= of.all.insert(property.to_owned(), value.to_owned()).is_none();
     }
-    found
+    (found, is_clear)
 }
 
 /// Property of a zvol that ZFS has as its default, and not as set, when a
@@ -258,12 +260,24 @@ pub fn list(tool: &dyn Tool, parent: &DatasetName) -> Result<Vec<VolumeRecord>, 
 /// one command tells the same as [`crate::datasets::list`] and [`list`].
 ///
 /// # Errors
-/// The error of `zfs`; [`ToolError::Answer`] if it does not print all properties of a dataset.
+/// The error of `zfs`; [`ToolError::Answer`] if it does not print all properties of a dataset, or
+/// a value has lines that look like those of a dataset.
 pub fn list_with_datasets(
     tool: &dyn Tool,
     parent: &DatasetName,
 ) -> Result<(Vec<Dataset>, Vec<VolumeRecord>), ToolError> {
-    let found = properties(tool, &["-r"], &[parent.as_str()])?;
+    let arguments = question(&["-r"], &[parent.as_str()]);
+    let (found, is_clear) = parsed(&tool.run("zfs", &arguments)?);
+    let is_within = |name: &String| {
+        let rest = name.strip_prefix(parent.as_str());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    if !(is_clear && found.keys().all(is_within)) {
+        return Err(ToolError::Answer {
+            command: command_line("zfs", &arguments),
+            reason: "a value has lines like those of a dataset".to_owned(),
+        });
+    }
     let datasets = found.iter().map(|(name, properties)| Dataset::of_all(name, &properties.all));
     let mut datasets = datasets.collect::<Result<Vec<_>, _>>()?;
     datasets.sort_by(|a, b| a.name.cmp(&b.name));
@@ -329,7 +343,7 @@ pub fn look(tool: &dyn Tool, dataset: &DatasetName) -> Result<Found, VolumeError
     let names = [Some(dataset), parent.as_ref()].into_iter().flatten().map(DatasetName::as_str);
     let arguments = question(&["-d", "0"], &names.collect::<Vec<_>>());
     let (text, failed) = tool.run_in_part("zfs", &arguments);
-    let mut found = parsed(&text);
+    let (mut found, _) = parsed(&text);
     let of_parent = parent.as_ref().and_then(|parent| found.get(parent.as_str()));
     let space = of_parent.and_then(Properties::space);
     if let Some(error) = failed {

@@ -1,6 +1,7 @@
 //! A pool that is exported while a request is carried out: what it has comes back with it.
 
 use super::*;
+use zgate_api::{SoleAccess, WithdrawAccess};
 use zgate_control::volume::model::Meanwhile;
 
 fn service_with(before: &'static str, happens: fn(&Model)) -> (VolumeService, Arc<Model>) {
@@ -35,12 +36,40 @@ fn no_access_is_said_to_have_ended_whose_pool_is_exported_meanwhile() {
     let withdrawn = service.withdraw(&id("a"), "n1", "csi").unwrap_err();
     assert_eq!(withdrawn.code, ErrorCode::Storage);
     model.set_exported(false);
+    let withdrawn = service.withdraw_from(&id("a"), &from(None)).unwrap_err();
+    assert_eq!(withdrawn.code, ErrorCode::Storage);
+    model.set_exported(false);
     assert_eq!(service.delete(&id("a"), "csi").unwrap_err().code, ErrorCode::Storage);
     model.set_exported(false);
     assert_eq!(service.get(&id("a")).unwrap().access, ["n1"]);
     let (service, _) = service_with("inherit", destroys);
     service.grant(&id("a"), "n1", &node(1)).unwrap();
     service.withdraw(&id("a"), "n1", "csi").unwrap();
+}
+
+/// A withdrawal from a node, or from all.
+fn from(node: Option<&str>) -> WithdrawAccess {
+    let nodes = node.map(|node| vec![node.to_owned()]);
+    WithdrawAccess { owner: "csi".to_owned(), nodes }
+}
+
+#[test]
+fn no_condition_is_said_to_hold_whose_pool_is_elsewhere() {
+    let (service, model, _) = service();
+    service.create(&asked("a", KINDS[0])).unwrap();
+    service.grant(&id("a"), "n1", &node(1)).unwrap();
+    model.set_exported(true);
+    let sole = GrantAccess { sole: Some(SoleAccess::default()), ..node(1) };
+    for answer in [
+        service.grant(&id("a"), "n1", &sole).map(drop),
+        service.withdraw_from(&id("a"), &from(Some("n1"))).map(drop),
+        service.withdraw_from(&id("a"), &from(None)).map(drop),
+        service.delete_detached(&id("a"), "csi"),
+    ] {
+        assert_eq!(answer.unwrap_err().code, ErrorCode::Storage);
+    }
+    model.set_exported(false);
+    assert_eq!(service.get(&id("a")).unwrap().access, ["n1"]);
 }
 
 #[test]

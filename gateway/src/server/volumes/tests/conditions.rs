@@ -3,6 +3,7 @@
 use super::*;
 use zgate_api::access::MAX_WITHDRAWN_NODES;
 use zgate_api::{SoleAccess, WithdrawAccess};
+use zgate_control::volume::model::Meanwhile;
 
 fn sole(number: u8, kind: Option<zgate_api::VolumeKind>) -> GrantAccess {
     GrantAccess { sole: Some(SoleAccess { kind }), ..node(number) }
@@ -62,6 +63,10 @@ fn access_ends_under_the_names_of_a_node_and_no_other() {
         let refused = service.withdraw_from(&id("f"), &wrong).unwrap_err();
         assert_eq!(refused.code, ErrorCode::Invalid, "{count}");
     }
+    // With a wrong name among them, no access is ended.
+    let wrong = service.withdraw_from(&id("f"), &withdrawal("csi", &["n2_w", "N2"])).unwrap_err();
+    assert_eq!(wrong.code, ErrorCode::Invalid);
+    assert_eq!(service.get(&id("f")).unwrap().access, ["n1_storage", "n2_w"]);
     let foreign = service.withdraw_from(&id("f"), &withdrawal("x", &["n2_w"])).unwrap_err();
     assert_eq!(foreign.code, ErrorCode::Forbidden);
     let all = WithdrawAccess { owner: "csi".to_owned(), nodes: None };
@@ -91,4 +96,25 @@ fn a_volume_is_deleted_as_a_detached_one_once_no_node_has_access() {
         service.delete_detached(&id("c"), "csi").unwrap();
         assert_eq!(model.names(), before);
     }
+}
+
+/// Gives a node access, as another request would between two locks.
+fn grants(model: &Model) {
+    // There may be no such volume.
+    let _ = model.run("zfs", &["set", "zgate:access:n9=rw;10.0.0.9;", "tank/k8s/v"]);
+}
+
+#[test]
+fn a_node_that_gets_access_before_clones_are_promoted_keeps_its_volume() {
+    let (service, model, _) =
+        service_through(|model| Arc::new(Meanwhile { model, before: "list", happens: grants }));
+    service.create(&asked("v", KINDS[0])).unwrap();
+    let source = Some(Source::Volume(id("v")));
+    service.create(&CreateVolume { source, ..asked("c", KINDS[0]) }).unwrap();
+    // The clone's snapshot was looked for.
+    service.withdraw(&id("v"), "n9", "csi").unwrap();
+    let refused = service.delete_detached(&id("v"), "csi").unwrap_err();
+    assert!(refused.code == ErrorCode::InUse && refused.message.contains("n9"), "{refused}");
+    assert_eq!(service.get(&id("v")).unwrap().access, ["n9"]);
+    assert!(!model.commands().iter().any(|one| one.starts_with("zfs promote")));
 }
