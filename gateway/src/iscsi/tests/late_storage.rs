@@ -151,7 +151,8 @@ impl Machine {
 /// A zvol whose device is not there.
 const ZVOL: &str = "/dev/zvol/zgate-test/vm/late";
 
-/// Sizes as ZFS tells them: that of the zvol in bytes, once, if its pool has a directory in `pools`.
+/// Sizes as ZFS tells them: that of the zvol, in bytes, once, if its pool has a directory in
+/// `pools`.
 fn sizes(pools: &Path, bytes: u64) -> Arc<ZvolSizes> {
     let command = "zfs list -Hp -d 1 -t volume -o name,guid,volsize,volblocksize zgate-test/vm";
     let told = format!("zgate-test/vm/late\t7\t{bytes}\t16384\n");
