@@ -14,6 +14,7 @@ use zgate_iscsi::names::IscsiName;
 
 /// Largest LUN (SAM-5 flat space addressing).
 const MAX_LUN: u16 = 0x3fff;
+
 /// Numbers assigned so far, by the zvols' guids.
 type Numbers = BTreeMap<u64, u16>;
 
