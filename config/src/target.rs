@@ -253,7 +253,7 @@ impl VolumesConfig {
 }
 
 /// An NAA identifier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NaaId {
     /// Eight bytes, first digit 2, 3 or 5.
     Short([u8; 8]),

@@ -23,11 +23,14 @@ use tokio::time::{Instant, sleep, timeout_at};
 /// Exit status of `iscsiadm`: a record could not be read.
 pub(super) const DATABASE_FAILURE: i32 = 6;
 
-/// Lock of open-iscsi on its records: a link, which a killed `iscsiadm` leaves behind.
-/// Nobody holds it for longer than `LEFT_BEHIND`.
+/// Lock of open-iscsi on its records: a second link to a file, which a killed `iscsiadm` leaves
+/// behind. The file changes (ctime) when the lock is taken and given up, not when somebody waits
+/// for it. Nobody holds it for longer than `LEFT_BEHIND`: no network is waited for with it. Two who
+/// remove an old one at once might remove a new one; the driver does so in its turn alone.
 const RECORDS_LOCK: &str = "/run/lock/iscsi/lock.write";
 const LEFT_BEHIND: &str = "30 seconds ago";
-/// A lock that is as old when a login is given up was there before the login read its record.
+/// A lock that is as old when a login is given up was there within seconds of its start, when it
+/// reads its record. If the login was a little faster, the stage is repeated for nothing.
 const BEFORE_LOGIN: &str = "15 seconds ago";
 const _: () = assert!(LOGIN_SECONDS.as_secs() > 15 + 2, "a login reads its record at its start");
 

@@ -2,10 +2,11 @@
 //! into service.
 
 use super::luns::catalog::{AbsentLun, SEE_LOG, Target};
-use super::service::IscsiService;
+use super::service::{IscsiService, Rules};
 use crate::exports::absent::{AbsentItem, AbsentKind, Fault};
 use crate::exports::attempts::Progress;
 use crate::exports::open::Opening;
+use std::sync::{Arc, PoisonError};
 use zgate_config::LunConfig;
 use zgate_iscsi::names::IscsiName;
 
@@ -37,19 +38,32 @@ impl IscsiService {
     pub(crate) fn retry_absent(&self) -> Progress {
         let rules = self.rules();
         let progress = self.volumes.retry(&self.home, rules.catalog.absent());
-        for (name, lun) in rules.catalog.absent().filter(|(_, lun)| lun.tells_no_size()) {
-            let Some(learned) = lun.with_recorded_size(&self.home, name) else { continue };
-            let put = self.change(name.as_str(), |target| {
-                if is_still_absent(target, &lun.config) {
-                    target.absent.insert(lun.config.number, learned);
-                }
-                Ok(())
-            });
-            if let Err(error) = put {
-                tracing::debug!(%error, "a target went while the size of its LUN was learned");
-            }
+        if self.home.zvol_sizes.keep(rules.catalog.absent().map(|(_, lun)| lun.naa)) {
+            let news = |(name, lun): (&IscsiName, &AbsentLun)| {
+                Some((name.clone(), lun.with_news(&self.home, name)?))
+            };
+            self.tell_sizes(rules.catalog.absent().filter_map(news).collect());
         }
         progress
+    }
+
+    /// Puts absent logical units in place that tell other sizes, all at once: each change of the
+    /// rules concerns all sessions.
+    fn tell_sizes(&self, luns: Vec<(IscsiName, AbsentLun)>) {
+        if luns.is_empty() {
+            return;
+        }
+        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let rules = self.rules();
+        let mut catalog = rules.catalog.clone();
+        for (name, lun) in luns {
+            if let Some(target) = catalog.targets.get_mut(&name)
+                && is_still_absent(target, &lun.config)
+            {
+                Arc::make_mut(target).absent.insert(lun.config.number, lun);
+            }
+        }
+        self.replace_rules(Rules { catalog, discovery: rules.discovery.clone() });
     }
 
     /// Serves the logical units whose storage has appeared. Initiators of their

@@ -1,5 +1,6 @@
 //! Execution of one SCSI command between the session's engine and the disk.
 
+use super::luns::catalog::LunMap;
 use super::luns::unit::Unit;
 use super::service::IscsiService;
 use super::session::LiveSession;
@@ -41,9 +42,12 @@ pub(crate) async fn execute(
     let takes_spans = !command.needs_memory;
     let Command { task, lun, cdb, attribute, expected_write_bytes, data_out, copied_bytes, .. } =
         *command;
-    let lun_map = live.lun_map();
     let wire_lun = lun.0.to_be_bytes();
-    let unit = Lun::parse(wire_lun).and_then(|lun| lun_map.units.get(&lun));
+    let lun = Lun::parse(wire_lun);
+    let (lun_map, awaits) = lun_map_for(live, lun, || {
+        live.key.target.as_ref().is_some_and(|target| block.awaits_zvols_of(target))
+    });
+    let unit = lun.and_then(|lun| lun_map.units.get(&lun));
     let cdb = Cdb::new(&cdb);
     let family = Family::of(cdb.opcode());
     let lists_luns = cdb.opcode() == REPORT_LUNS;
@@ -76,10 +80,7 @@ pub(crate) async fn execute(
         data_out_offered_bytes: expected_write_bytes.into(),
     };
     // The future of a command has kilobytes, and each move would copy them.
-    let luns = match &live.key.target {
-        Some(target) if unit.is_none() && block.awaits_zvols_of(target) => &lun_map.awaiting,
-        _ => &lun_map.luns,
-    };
+    let luns = if unit.is_none() && awaits { &lun_map.awaiting } else { &lun_map.luns };
     let run = Box::pin(luns.execute_task(wire_lun, command, &own));
     let run = async {
         let done = boundary::caught("SCSI command", run).await;
@@ -123,6 +124,22 @@ pub(crate) async fn execute(
     live.load.finish(request);
     block.stats.command(family, response.status, nanos);
     (task, zgate_target::completion(needed, response))
+}
+
+/// Returns the LUNs of a session for a command to one of them, and the answer of `awaits`: zvols
+/// of the target may yet be found. It is asked only if the session has no such logical unit.
+pub(super) fn lun_map_for(
+    live: &LiveSession,
+    lun: Option<Lun>,
+    awaits: impl FnOnce() -> bool,
+) -> (Arc<LunMap>, bool) {
+    let lun_map = live.lun_map();
+    if lun.is_some_and(|lun| lun_map.units.contains_key(&lun)) {
+        return (lun_map, false);
+    }
+    let awaits = awaits();
+    // After that: a LUN that has come is no longer awaited, and would be said to be gone.
+    (live.lun_map(), awaits)
 }
 
 /// Task interface of a command for the disk.

@@ -3,8 +3,8 @@
 
 use super::luns::catalog::{AbsentLun, Catalog, Target};
 use super::luns::found::{is_closed, unit_of};
-use super::luns::numbers::identity;
 use super::luns::volumes::Opened;
+use super::luns::zvol_identity::identity;
 use super::service::{IscsiService, Rules};
 use super::settings::{InitiatorRule, IscsiSettings, TargetSettings};
 use crate::exports::granted::{AwaitedTargets, GrantedDisk};

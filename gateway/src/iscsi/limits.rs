@@ -130,9 +130,15 @@ pub(crate) const BACKGROUND_SECONDS: u64 = 10;
 /// Most zvols of a target that are described after a start although their pool has not told them.
 /// All that were destroyed count as such, because nobody knows of them either.
 pub(crate) const MAX_UNSEEN_UNITS: usize = 1024;
-/// Time limit of a question to ZFS for the size of a zvol whose device is not there, in seconds: the
-/// attempt to open it ends with the answer.
-pub(crate) const ZVOL_SIZE_SECONDS: u64 = 5;
+/// Time limit of a question to ZFS for the sizes of zvols whose devices are not there, in seconds.
+/// The attempt to open one of them ends with the answer; it waits for as long at most before it,
+/// while another question to the same pool is under way.
+pub(crate) const ZVOL_SIZES_SECONDS: u64 = 5;
+/// Age up to which an answer holds for all zvols directly below the same dataset: attempts at many
+/// of them share it.
+pub(crate) const ZVOL_SIZES_AGE: Duration = Duration::from_secs(1);
+/// Time for which a pool that has not answered is asked for no sizes.
+pub(crate) const ZVOL_SIZES_PAUSE: Duration = LONGEST_RETRY;
 /// Most characters that the log shows of a name which an initiator states: those
 /// of the longest iSCSI name (RFC 7143 §4.2.7.2).
 pub(crate) const SHOWN_CHARACTERS: usize = 223;
@@ -153,8 +159,10 @@ const _: () = assert!(
     "a reload answers before its caller gives up"
 );
 const _: () = assert!(SPACE_LEAST_INTERVAL.as_secs() < SPACE_INTERVAL.as_secs());
-const _: () =
-    assert!(ZVOL_SIZE_SECONDS < LONGEST_RETRY.as_secs(), "no attempt is left out for the question");
+const _: () = assert!(
+    2 * ZVOL_SIZES_SECONDS < LONGEST_RETRY.as_secs(),
+    "no attempt is left out for the question"
+);
 const _: () = assert!(MAX_LOGINS_PER_HOST < MAX_LOGINS);
 const _: () = assert!(LOGIN_LEAST_TIME.as_millis() < LOGIN_TIMEOUT.as_millis());
 const _: () = assert!(

@@ -226,12 +226,13 @@ impl IscsiService {
         let (old, new) = (live.lun_map(), target.lun_map(&live.key.initiator, Some(live.address)));
         let same = old.units.len() == new.units.len()
             && old.units.iter().zip(&new.units).all(|(a, b)| a.0 == b.0 && Arc::ptr_eq(a.1, b.1));
-        // Also the sizes that absent ones tell.
-        if same && old.absent == new.absent {
-            let is_as_before =
-                old.unseen == new.unseen && old.luns.is_read_only() == new.luns.is_read_only();
+        // The list of its LUNs is the same, whatever absent ones tell.
+        if same && old.absent.keys().eq(new.absent.keys()) {
+            let is_as_before = old.absent == new.absent
+                && old.unseen == new.unseen
+                && old.luns.is_read_only() == new.luns.is_read_only();
             if !is_as_before {
-                live.set_lun_map(new);
+                live.set_lun_map(new.after(&old));
             }
             return;
         }
@@ -241,7 +242,7 @@ impl IscsiService {
         for unit in old.units.values().filter(|unit| !is_kept(unit)) {
             unit.disk.nexus_lost(live.nexus.id);
         }
-        live.set_lun_map(new);
+        live.set_lun_map(new.after(&old));
         live.luns_changed();
         live.lun_map().luns.tell_sizes_since(&old.awaiting, &live.nexus);
     }

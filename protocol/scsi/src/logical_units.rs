@@ -50,6 +50,8 @@ pub struct LogicalUnits {
     becoming_ready: BTreeMap<Lun, AbsentUnit>,
     /// LUNs of which nobody knows yet whether they are there, and what they were.
     unknown: BTreeMap<Lun, Option<Arc<AbsentUnit>>>,
+    /// Those of both kinds that have told this initiator another size than they tell now, or none.
+    retold: BTreeSet<Lun>,
     is_read_only: bool,
 }
 
@@ -106,22 +108,41 @@ impl LogicalUnits {
         Some(unit.filter(|unit| unit.last.is_some()).map_or(Late::Unknown, Late::Known))
     }
 
-    /// Informs `nexus` of the size of each logical unit that had none in `before`, or told another
-    /// one there (CAPACITY DATA HAS CHANGED): it may have asked.
+    /// Takes the place of `before` for an initiator: remembers which LUNs without a disk have told
+    /// it another size there than they tell now, or none.
+    #[must_use]
+    pub fn after(self, before: &Self) -> Self {
+        let is_retold = |lun: &Lun| {
+            let was_there = before.disks.contains_key(lun) || before.late(*lun).is_some();
+            before.retold.contains(lun)
+                || (was_there && before.told_size(*lun) != self.told_size(*lun))
+        };
+        let late = self.becoming_ready.keys().chain(self.unknown.keys()).copied();
+        let retold = late.filter(is_retold).collect();
+        Self { retold, ..self }
+    }
+
+    /// Informs `nexus` of the size of each logical unit that had none in `before`, or has told
+    /// another one until then (CAPACITY DATA HAS CHANGED): it may have asked.
     pub fn tell_sizes_since(&self, before: &Self, nexus: &Arc<Nexus>) {
-        fn size(disk: &Disk) -> (u64, u32) {
-            (disk.capacity_blocks(), disk.block_bytes())
-        }
         for (lun, disk) in &self.disks {
-            let told = match before.late(*lun) {
-                None => continue,
-                Some(Late::Unknown) => None,
-                Some(Late::Known(unit)) => unit.last.as_deref().map(size),
+            let differs = || {
+                before.retold.contains(lun) || before.told_size(*lun) != self.told_size(*lun)
             };
-            if told != Some(size(disk)) {
+            if before.late(*lun).is_some() && differs() {
                 disk.capacity_differs(nexus);
             }
         }
+    }
+
+    /// Returns the number of blocks that a LUN tells, and their size in bytes.
+    fn told_size(&self, lun: Lun) -> Option<(u64, u32)> {
+        let disk = match self.late(lun) {
+            Some(Late::Known(unit)) => unit.last.as_ref(),
+            Some(Late::Unknown) => None,
+            None => self.disks.get(&lun),
+        };
+        disk.map(|disk| (disk.capacity_blocks(), disk.block_bytes()))
     }
 
     /// Returns the disk of a LUN.
@@ -252,6 +273,46 @@ mod tests {
                 // One that was there all the time has nothing to tell.
                 assert_eq!(attentions(&bench, &now, 0, of), [Asc::POWER_ON_OR_RESET]);
             }
+        }
+    }
+
+    #[test]
+    fn a_size_that_is_told_late_is_told_again_when_the_disk_comes() {
+        let (bench, second, now) = Bench::pair();
+        let lun = Lun::new(1).unwrap();
+        let geometry = second.disk.store().geometry();
+        let other = BlockGeometry { capacity_bytes: 1 << 20, ..geometry };
+        let late = |told: Option<BlockGeometry>| {
+            let unit = AbsentUnit::new(second.disk.config().clone(), told);
+            let first = LogicalUnits::new([(Lun::ZERO, Arc::clone(&bench.disk))]);
+            first.with_becoming_ready([(lun, unit)].into())
+        };
+        let cases: [(&[Option<BlockGeometry>], bool); 5] = [
+            (&[Some(geometry), Some(geometry)], false),
+            (&[None, Some(geometry)], true),
+            (&[None, Some(geometry), Some(geometry)], true),
+            (&[Some(other), Some(geometry)], true),
+            (&[Some(geometry), Some(other), Some(geometry)], true),
+        ];
+        for (of, (told, differs)) in (2..).zip(cases) {
+            let maps = told.iter().map(|told| late(*told));
+            let last = maps.reduce(|before, next| next.after(&before)).unwrap();
+            let here = now.clone().after(&last);
+            here.tell_sizes_since(&last, &nexus(of));
+            let mut expected = vec![Asc::POWER_ON_OR_RESET];
+            expected.extend(differs.then_some(Asc::CAPACITY_CHANGED));
+            assert_eq!(attentions(&second, &here, 1, of), expected, "{of}");
+            // A later change of the LUNs is none of its size.
+            now.clone().after(&here).tell_sizes_since(&here, &nexus(of));
+            assert!(attentions(&second, &now, 1, of).is_empty(), "{of}");
+        }
+        // One whose storage went: the host knows the size that it had.
+        for (of, (told, differs)) in (20..).zip([(Some(geometry), false), (Some(other), true)]) {
+            let last = late(told).after(&now);
+            assert_eq!(last.retold.contains(&lun), differs);
+            now.tell_sizes_since(&last, &nexus(of));
+            let attentions = attentions(&second, &now, 1, of);
+            assert_eq!(attentions.contains(&Asc::CAPACITY_CHANGED), differs, "{of}");
         }
     }
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use zgate_config::{ByteSize, LunConfig, NaaId};
 use zgate_iscsi::names::IscsiName;
 use zgate_scsi::{AbsentUnit, LogicalUnits, Lun};
+use zgate_store::block_store::BlockGeometry;
 
 /// Next step where a volume is there, but its unit cannot be opened.
 pub(in crate::iscsi) const SEE_LOG: &str = "see the log";
@@ -24,7 +25,7 @@ pub(crate) struct Target {
     pub units: BTreeMap<u16, Arc<Unit>>,
     /// Logical units whose storage is absent; `settings.luns` does not have them.
     pub absent: BTreeMap<u16, AbsentLun>,
-    /// What is known of those of `settings.unseen` that were served before.
+    /// Those of `settings.unseen` that were served before, as they were then.
     pub unseen: BTreeMap<u16, Arc<AbsentUnit>>,
 }
 
@@ -33,6 +34,9 @@ pub(crate) struct Target {
 pub(crate) struct AbsentLun {
     pub config: LunConfig,
     pub fault: Fault,
+    pub naa: NaaId,
+    /// Its geometry, as ZFS has told it.
+    told: Option<BlockGeometry>,
     /// Names, and the size that it had, which it tells meanwhile.
     unit: AbsentUnit,
 }
@@ -45,8 +49,10 @@ impl AbsentLun {
         config: LunConfig,
         fault: Fault,
     ) -> Self {
-        let unit = home.absent_unit(target, &config);
-        Self { config, fault, unit }
+        let naa = identity(target, &config).1;
+        let told = home.zvol_sizes.told(naa, &config.path);
+        let unit = home.absent_unit(target, &config, told);
+        Self { config, fault, naa, told, unit }
     }
 
     /// Returns the same, absent for another reason.
@@ -54,15 +60,11 @@ impl AbsentLun {
         Self { fault, ..self.clone() }
     }
 
-    /// Returns whether it tells no size.
-    pub(crate) fn tells_no_size(&self) -> bool {
-        self.unit.told_bytes().is_none()
-    }
-
-    /// Returns the same with the size that the state directory has by now, if it has one.
-    pub(crate) fn with_recorded_size(&self, home: &UnitHome, target: &IscsiName) -> Option<Self> {
-        let unit = home.recorded_unit(target, &self.config)?;
-        Some(Self { unit, ..self.clone() })
+    /// Returns the same with what ZFS has told of it since; none if that is nothing else.
+    pub(crate) fn with_news(&self, home: &UnitHome, target: &IscsiName) -> Option<Self> {
+        let told = home.zvol_sizes.told(self.naa, &self.config.path)?;
+        let is_news = self.told != Some(told);
+        is_news.then(|| Self::new(home, target, self.config.clone(), self.fault.clone()))
     }
 }
 
@@ -80,6 +82,15 @@ pub(crate) struct LunMap {
     pub unseen: BTreeSet<Lun>,
     /// The units for the SCSI layer while that may be so.
     pub awaiting: LogicalUnits,
+}
+
+impl LunMap {
+    /// Returns the map for a session that had another one before, and remembers the sizes that
+    /// absent LUNs have told it.
+    pub(crate) fn after(self, before: &Self) -> Self {
+        let awaiting = self.awaiting.after(&before.awaiting);
+        Self { awaiting, ..self }
+    }
 }
 
 /// All targets by name.

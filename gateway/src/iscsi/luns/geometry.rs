@@ -1,6 +1,6 @@
 //! Geometry of a logical unit in the state directory, one file per unit, named by its NAA
 //! identifier: while the storage of a unit that was served before is absent, initiators are
-//! told what it was. Of a zvol that was not, it is what ZFS has told (`zvol_sizes`).
+//! told what it was.
 
 use crate::state_dir::StateDir;
 use crate::state_writer::StateWriter;
@@ -61,13 +61,6 @@ impl GeometryRecord {
 /// Returns the geometry in the record of a unit; none if there is none, or it cannot be used.
 pub(super) fn recorded(dir: &StateDir, naa: NaaId) -> Option<BlockGeometry> {
     decode(&dir.geometry(&naa.to_string()).ok()??)
-}
-
-/// Keeps what ZFS tells of a zvol that was not served yet, until it is. Waits for the disk.
-pub(super) fn keep_told(dir: &StateDir, naa: NaaId, geometry: &BlockGeometry) {
-    if let Err(error) = dir.put_geometry(&naa.to_string(), &encode(geometry)) {
-        tracing::warn!(%error, "the size of an absent LUN is not stored, and not told");
-    }
 }
 
 /// Returns the geometry that a unit had when it was served last; none if it never was, or the
@@ -185,7 +178,5 @@ mod tests {
         assert_eq!(read(), (None, None));
         state.put_geometry(&naa.to_string(), &text).unwrap();
         assert_eq!(read(), (Some(GEOMETRY), Some(GEOMETRY)));
-        keep_told(&state, naa, &BlockGeometry { capacity_bytes: 1 << 30, ..GEOMETRY });
-        assert_eq!(recorded(&state, naa).unwrap().capacity_bytes, 1 << 30);
     }
 }

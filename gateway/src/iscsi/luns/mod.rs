@@ -11,5 +11,6 @@ pub(crate) mod reservations;
 pub(crate) mod unit;
 pub(crate) mod volumes;
 mod watch;
+pub(super) mod zvol_identity;
 pub(super) mod zvol_sizes;
 mod zvol_spaces;

@@ -1,22 +1,19 @@
-//! Numbers and identities of zvols that are logical units. A zvol keeps its
-//! number while it exists, also when it is renamed or zgate restarts.
+//! Numbers of zvols that are logical units. A zvol keeps its number while it exists,
+//! also when it is renamed or zgate restarts.
 
 use super::catalog::{Catalog, Target};
+use super::zvol_identity::identity;
 use crate::exports::plan::Volume;
 use crate::iscsi::settings::{IscsiSettings, TargetSettings};
 use crate::state_dir::StateDir;
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
-use zgate_config::{DirectChoice, LunConfig, NaaId, VolumesConfig};
+use zgate_config::{DirectChoice, LunConfig, VolumesConfig};
 use zgate_iscsi::names::IscsiName;
 
 /// Largest LUN (SAM-5 flat space addressing).
 const MAX_LUN: u16 = 0x3fff;
-/// First digits of derived NAA identifiers: type 6 and a company id with the
-/// "locally administered" bit, which no registered one has.
-const DERIVED_NAA: [u8; 4] = [0x60, 0x25, 0xa4, 0x70];
 
 /// Numbers assigned so far, by the zvols' guids.
 type Numbers = BTreeMap<u64, u16>;
@@ -209,16 +206,6 @@ fn free(numbers: &Numbers, fixed: &BTreeSet<u16>, volume: &Volume) -> Option<u16
     (volume.template.first_number..=MAX_LUN).find(|number| !taken.contains(number))
 }
 
-/// Returns serial number and NAA identifier of a zvol, the same on every host.
-pub(in crate::iscsi) fn identity(guid: u64) -> (String, NaaId) {
-    let digest = Sha256::digest(format!("zgate zvol\0{guid}").as_bytes());
-    let mut naa = [0; 16];
-    naa.copy_from_slice(&digest[..16]);
-    naa[..3].copy_from_slice(&DERIVED_NAA[..3]);
-    naa[3] = DERIVED_NAA[3] | naa[3] & 0x0f;
-    (format!("{guid:016x}"), NaaId::Long(naa))
-}
-
 /// Reads the content of a file of numbers.
 ///
 /// # Errors
@@ -262,7 +249,7 @@ mod tests {
 
     const TARGET: &str = "iqn.2026-11.test:vm";
     const CAPACITY_10: [u8; 10] = [0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    /// What a zvol of 1 GiB was when it was served last.
+    /// Record of a zvol of 1 GiB that was served.
     const RECORD: &str = "capacity_bytes 1073741824\nphysical_block_bytes 16384\n\
         optimal_io_bytes 1048576\ndiscard_granularity_bytes 16384\ndiscard_zeroes true\n\
         write_cache true\nread_only false\n";
@@ -293,14 +280,6 @@ mod tests {
         // again.
         let again = assign(&full, &[&volume(2, MAX_LUN)], &fixed);
         assert_eq!(again, Numbers::from([(2, MAX_LUN)]));
-    }
-
-    #[test]
-    fn identities_are_the_zvols() {
-        assert_eq!(identity(7), identity(7));
-        assert_ne!(identity(7).1, identity(8).1);
-        assert!(identity(7).1.to_string().starts_with("6025a47"));
-        assert_eq!(identity(0xabc).0, "0000000000000abc");
     }
 
     #[test]

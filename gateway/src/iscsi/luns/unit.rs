@@ -1,6 +1,6 @@
 //! One logical unit: a volume, its disk, its statistics.
 
-use super::geometry::{GeometryRecord, keep_told, last_geometry, recorded};
+use super::geometry::{GeometryRecord, last_geometry, recorded};
 use super::late_flush::LateFlush;
 use super::reservations::DirReservations;
 use super::watch::watch;
@@ -29,6 +29,7 @@ use zgate_config::{DirectChoice, LunConfig, NaaId};
 use zgate_io::IoEngine;
 use zgate_iscsi::names::IscsiName;
 use zgate_scsi::{AbsentUnit, Disk, DiskConfig, Naa, Pacer};
+use zgate_store::block_store::BlockGeometry;
 use zgate_store::{BlockStore, BufferPool};
 
 /// Reason for which a disk is never made smaller.
@@ -244,8 +245,8 @@ impl UnitHome {
         }
     }
 
-    /// Returns the same for a unit that is absent. If it still is, and is a zvol that was not
-    /// served before, its size is kept as ZFS tells it.
+    /// Returns the same for a unit that is absent. If it still is, and is a zvol, ZFS is asked for
+    /// its size: it may have been made, grown or made anew since it was served.
     pub(super) fn retry_work(
         &self,
         target: &IscsiName,
@@ -253,29 +254,33 @@ impl UnitHome {
     ) -> impl FnOnce() -> Result<BlockVolume, Fault> + Send + 'static {
         let open = self.volume_work(target, lun);
         let (lun, (_, naa)) = (lun.clone(), identity(target, lun));
-        let (state_dir, zvol_sizes) = (Arc::clone(&self.state_dir), Arc::clone(&self.zvol_sizes));
-        let served_here = !self.groups.standby;
+        let (zvol_sizes, served_here) = (Arc::clone(&self.zvol_sizes), !self.groups.standby);
         move || {
             let opened = open();
-            if served_here
-                && opened.is_err()
-                && recorded(&state_dir, naa).is_none()
-                && let Some(geometry) = zvol_sizes.geometry(&lun)
-            {
-                keep_told(&state_dir, naa, &geometry);
+            if served_here && opened.is_err() {
+                zvol_sizes.ask(&lun, naa);
             }
             opened
         }
     }
 
-    /// Returns what is known of a unit whose storage is absent. Reads its record in the state
-    /// directory. Of a disk in standby the configuration says all.
-    pub(super) fn absent_unit(&self, target: &IscsiName, lun: &LunConfig) -> AbsentUnit {
+    /// Returns what is known of a unit whose storage is absent: by its record in the state
+    /// directory, unless ZFS has told another size since. Of a disk in standby the configuration
+    /// says all.
+    pub(super) fn absent_unit(
+        &self,
+        target: &IscsiName,
+        lun: &LunConfig,
+        told: Option<BlockGeometry>,
+    ) -> AbsentUnit {
         let (serial, naa) = identity(target, lun);
         let config = self.disk_config(target, lun, &serial, naa);
         let served_here = !self.groups.standby;
-        let geometry = served_here.then(|| last_geometry(&self.state_dir, naa)).flatten();
-        AbsentUnit::new(config, geometry)
+        let last = served_here.then(|| last_geometry(&self.state_dir, naa)).flatten();
+        // The record knows more than the sizes.
+        let sizes = |of: &BlockGeometry| (of.capacity_bytes, of.physical_block_bytes);
+        let is_as_told = |last: &BlockGeometry| told.is_none_or(|told| sizes(&told) == sizes(last));
+        AbsentUnit::new(config, last.filter(is_as_told).or(told))
     }
 
     /// Returns the same of a unit whose record can be used; nothing of another one.

@@ -4,7 +4,8 @@
 use super::host::Host;
 use super::{Fixture, Over, TARGET};
 use crate::exports::granted::{AwaitedTargets, GrantedDisk, ParentPlan};
-use crate::iscsi::luns::catalog::Target;
+use crate::iscsi::execute::lun_map_for;
+use crate::iscsi::luns::catalog::{LunMap, Target};
 use crate::iscsi::settings::{IscsiSettings, TargetSettings, identity};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -182,9 +183,14 @@ fn a_login_waits_for_a_pool_only_while_no_disk_of_the_target_is_there() {
 
 /// Sense keys and codes of the unit attentions of LUN [`NUMBER`], and of what follows them.
 fn told(host: &mut Host) -> Vec<(u8, [u8; 2])> {
+    told_by(host, NUMBER)
+}
+
+/// The same of the LUN of this number.
+fn told_by(host: &mut Host, number: u16) -> Vec<(u8, [u8; 2])> {
     let mut told = Vec::new();
     loop {
-        let itt = host.start_on(Lun(u64::from(NUMBER) << 48), &[0; 6], &Bytes::new());
+        let itt = host.start_on(Lun(u64::from(number) << 48), &[0; 6], &Bytes::new());
         let ended = host.wait(itt);
         if ended.status == 0 {
             return told;
@@ -212,6 +218,27 @@ fn a_lun_that_may_come_is_waited_for_while_its_pool_has_not_told() {
     assert_eq!(told(&mut host), [(2, [4, 1])]);
     iscsi.await_targets(&AwaitedTargets::default());
     assert_eq!(told(&mut host), [(5, [0x25, 0])]);
+}
+
+#[test]
+fn a_lun_that_comes_while_a_command_to_it_begins_is_not_said_to_be_gone() {
+    let fixture = Fixture::start();
+    let _host = fixture.host(Over::Tcp, "one");
+    let live = fixture.gateway.shared.iscsi.sessions().remove(0);
+    let (lun, before) = (zgate_scsi::Lun::new(NUMBER), live.lun_map());
+    // Its pool tells it, and is no longer awaited.
+    let comes = || {
+        let mut luns = LunMap::clone(&before);
+        let unit = Arc::clone(luns.units.values().next().unwrap());
+        luns.units.insert(lun.unwrap(), unit);
+        live.set_lun_map(luns);
+        false
+    };
+    let (seen, awaits) = lun_map_for(&live, lun, comes);
+    assert!(seen.units.contains_key(&lun.unwrap()) && !awaits);
+    // Of one that is there nobody asks.
+    let (seen, awaits) = lun_map_for(&live, lun, || panic!("it is there"));
+    assert!(Arc::ptr_eq(&seen, &live.lun_map()) && !awaits);
 }
 
 /// A host that has asked for it before may have taken it for 0, and looks again now.
@@ -244,4 +271,38 @@ fn a_lun_that_comes_tells_a_size_that_it_has_not_told_before() {
         expected.extend((recorded_bytes != Some(SIZE_BYTES)).then_some((6, [0x2A, 9])));
         assert_eq!(told(&mut host), expected, "{recorded_bytes:?}");
     }
+}
+
+/// ZFS was asked after the host, which may have taken it for 0.
+#[test]
+fn a_size_that_zfs_tells_changes_no_list_and_is_told_again_with_the_lun() {
+    let fixture = Fixture::start();
+    let (iscsi, path) = (&fixture.gateway.shared.iscsi, late(&fixture));
+    let before = target(&fixture, TARGET).settings.clone();
+    let named = before.luns[0].clone();
+    let zvol = LunConfig { number: NUMBER, path: path.clone(), ..named.clone() };
+    let naa = identity(&before.name, &zvol).1;
+    let followed = BTreeSet::from([NUMBER]);
+    let wanted = TargetSettings { luns: vec![named, zvol], followed, ..before };
+    let settings = IscsiSettings { targets: vec![wanted], ..IscsiSettings::default() };
+    iscsi.replace_followed(&settings).unwrap();
+    let mut host = fixture.host(Over::Tcp, "one");
+    let ready: [(u8, [u8; 2]); 0] = [];
+    assert_eq!(told(&mut host), [(2, [4, 1])]);
+    assert_eq!(told_by(&mut host, 0), ready);
+    let seen = || {
+        let name = IscsiName::parse(INITIATOR).unwrap();
+        target(&fixture, TARGET).lun_map(&name, None).absent.into_values().next().unwrap()
+    };
+    assert_eq!(seen(), None);
+    let geometry = zgate_block::zvol_geometry(SIZE_BYTES, 16 << 10, false).unwrap();
+    iscsi.home.zvol_sizes.tell(naa, &path, geometry);
+    iscsi.retry_absent();
+    assert_eq!(seen(), Some(SIZE_BYTES));
+    assert_eq!(told(&mut host), [(2, [4, 1])]);
+    assert_eq!(told_by(&mut host, 0), ready, "the list has not changed");
+    make(&path);
+    let_appear(&fixture);
+    assert_eq!(told(&mut host), [(6, [0x29, 0]), (6, [0x2A, 9])]);
+    assert_eq!(told_by(&mut host, 0), [(6, [0x3F, 0x0E])]);
 }

@@ -8,9 +8,10 @@ use crate::iscsi::luns::unit::{Unit, UnitHome};
 use crate::iscsi::luns::volumes::Volumes;
 use crate::iscsi::luns::zvol_sizes::ZvolSizes;
 use crate::iscsi::service::IscsiService;
-use crate::iscsi::settings::{IscsiSettings, settings};
+use crate::iscsi::settings::{IscsiSettings, identity, settings};
 use crate::state_dir::StateDir;
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use tokio::runtime::Runtime;
 use zgate_control::tool::Recorded;
 use zgate_io::{EngineChoice, IoEngine};
 use zgate_iscsi::names::IscsiName;
-use zgate_scsi::{Asc, Response, ScsiStatus, Sense, SenseKey};
+use zgate_scsi::{Asc, Lun, Response, ScsiStatus, Sense, SenseKey};
 use zgate_store::{BufferPool, Payload};
 
 const TARGET: &str = "iqn.2026-11.test.zgate:late";
@@ -127,6 +128,36 @@ impl Machine {
     fn blocks(&self, iscsi: &IscsiService) -> u64 {
         u64::from_be_bytes(self.data(iscsi, &CAPACITY_16)[..8].try_into().unwrap()) + 1
     }
+
+    /// Returns the name of the record of LUN 0.
+    fn record(&self) -> String {
+        let target = &self.settings.targets[0];
+        identity(&target.name, &target.luns[0]).1.to_string()
+    }
+
+    /// Does what the thread that retries does, until READ CAPACITY tells so many blocks.
+    fn until_blocks(&self, iscsi: &IscsiService, blocks: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        let tells = || !self.is_becoming_ready(iscsi, &CAPACITY_16) && self.blocks(iscsi) == blocks;
+        while !tells() {
+            assert!(Instant::now() < deadline, "the size is not told");
+            iscsi.volumes.make_due();
+            iscsi.retry_absent();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// A zvol whose device is not there.
+const ZVOL: &str = "/dev/zvol/zgate-test/vm/late";
+
+/// Sizes as ZFS tells them: that of the zvol, in bytes, once, if its pool has a directory in
+/// `pools`.
+fn sizes(pools: &Path, bytes: u64) -> Arc<ZvolSizes> {
+    let command = "zfs list -Hp -d 1 -t volume -o name,guid,volsize,volblocksize zgate-test/vm";
+    let told = format!("zgate-test/vm/late\t7\t{bytes}\t16384\n");
+    let tool = Recorded::default().then(command, &told);
+    Arc::new(ZvolSizes::with(Arc::new(tool), pools.to_owned()))
 }
 
 #[test]
@@ -183,28 +214,39 @@ fn a_lun_that_was_not_served_or_whose_record_is_damaged_is_not_ready() {
 #[test]
 fn a_zvol_that_was_not_served_tells_the_size_that_zfs_knows() {
     let (dir, pools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let machine = Machine::with(dir, "/dev/zvol/zgate-test/vm/late".into());
-    let command = "zfs get -Hp -o property,value volsize,volblocksize zgate-test/vm/late";
-    let tool = Recorded::default().then(command, "volsize\t4194304\nvolblocksize\t16384\n");
-    let sizes = Arc::new(ZvolSizes::with(Arc::new(tool), pools.path().to_owned()));
-    let iscsi = machine.start_with(|home| home.zvol_sizes = Arc::clone(&sizes));
+    let machine = Machine::with(dir, ZVOL.into());
+    let iscsi = machine.start_with(|home| home.zvol_sizes = sizes(pools.path(), 4 << 20));
     // Until then its pool is not imported.
     assert!(machine.is_becoming_ready(&iscsi, &CAPACITY_16));
     std::fs::create_dir(pools.path().join("zgate-test")).unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    while machine.is_becoming_ready(&iscsi, &CAPACITY_16) {
-        assert!(Instant::now() < deadline, "the size is not told");
-        iscsi.volumes.make_due();
-        // What the thread that retries does.
-        iscsi.retry_absent();
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    assert_eq!(machine.blocks(&iscsi), 8192);
+    machine.until_blocks(&iscsi, 8192);
     for cdb in [&READY[..], &READ[..]] {
         assert!(machine.is_becoming_ready(&iscsi, cdb), "{cdb:02x?}");
     }
-    drop(iscsi);
-    assert_eq!(machine.blocks(&machine.start()), 8192, "also after a restart, without a question");
+    // Also after a reload, which finds it absent anew.
+    let (rules, home, opened) = (iscsi.rules(), &iscsi.home, &iscsi.volumes);
+    let next = rules.catalog.next(&machine.settings, home, opened, Opening::Start).unwrap();
+    let target = next.targets.values().next().unwrap();
+    let seen = target.lun_map(&IscsiName::parse(HOST).unwrap(), None);
+    assert_eq!(seen.absent, BTreeMap::from([(Lun::ZERO, Some(4 << 20))]));
+    // It was not served with this size.
+    assert_eq!(machine.state.geometry(&machine.record()).unwrap(), None);
+}
+
+/// It was destroyed and made anew, or has got another size, while it was not served.
+#[test]
+fn a_zvol_that_has_another_size_than_when_it_was_served_tells_what_zfs_knows() {
+    let (dir, pools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let machine = Machine::with(dir, ZVOL.into());
+    let record = "capacity_bytes 2097152\nphysical_block_bytes 16384\n\
+        optimal_io_bytes 1048576\ndiscard_granularity_bytes 16384\ndiscard_zeroes true\n\
+        write_cache true\nread_only false\n";
+    machine.state.put_geometry(&machine.record(), record).unwrap();
+    let iscsi = machine.start_with(|home| home.zvol_sizes = sizes(pools.path(), 4 << 20));
+    assert_eq!(machine.blocks(&iscsi), 4096);
+    std::fs::create_dir(pools.path().join("zgate-test")).unwrap();
+    machine.until_blocks(&iscsi, 8192);
+    assert_eq!(machine.state.geometry(&machine.record()).unwrap().as_deref(), Some(record));
 }
 
 #[test]
