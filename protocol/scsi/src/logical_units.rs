@@ -126,9 +126,8 @@ impl LogicalUnits {
     /// another one until then (CAPACITY DATA HAS CHANGED): it may have asked.
     pub fn tell_sizes_since(&self, before: &Self, nexus: &Arc<Nexus>) {
         for (lun, disk) in &self.disks {
-            let differs = || {
-                before.retold.contains(lun) || before.told_size(*lun) != self.told_size(*lun)
-            };
+            let differs =
+                || before.retold.contains(lun) || before.told_size(*lun) != self.told_size(*lun);
             if before.late(*lun).is_some() && differs() {
                 disk.capacity_differs(nexus);
             }
