@@ -127,11 +127,9 @@ pub struct DirEntry {
     pub name: Vec<u8>,
     /// Cookie that resumes a listing after this entry; never 0, 1 or 2.
     pub cookie: u64,
-    /// File id of the entry; for a mounted directory, that of the covered
-    /// directory.
+    /// File id of the entry; for a mounted directory, that of the covered one.
     pub fileid: u64,
-    /// Handle and attributes, if they were requested, or the reason why they
-    /// cannot be had.
+    /// Handle and attributes, if requested, or the reason why they cannot be had.
     pub node: Result<Node, StoreError>,
 }
 
@@ -150,8 +148,7 @@ pub struct ReadHow {
     /// Set if the transport can send a [`crate::FileSpan`]; otherwise only
     /// bytes are returned.
     pub span_allowed: bool,
-    /// Set if the caller tells holes (RFC 7862 §15.10): those that [`FileStore::seek`] finds,
-    /// and zeros among the bytes.
+    /// Set if the caller tells holes (RFC 7862 §15.10) that seeks find, and zeros.
     pub tells_holes: bool,
 }
 
@@ -163,9 +160,8 @@ pub struct ReadData {
     /// Set if the data reaches the end of the file.
     pub eof: bool,
     /// Size of the file in bytes, in place of any data: the caller tells holes, there may be
-    /// some, and [`FileStore::seek`] tells them without a wait for a network or for any writing.
-    /// ZFS writes a transaction group first if the file has changed
-    /// (`zfs_dmu_offset_next_sync`).
+    /// some, and [`FileStore::seek`] waits for no network and no writing (as ZFS does, see
+    /// `zfs_dmu_offset_next_sync`).
     pub size_with_holes: Option<u64>,
 }
 
@@ -179,8 +175,8 @@ impl ReadData {
     /// Returns the size of a file of which nothing was read at `offset`, for its holes.
     #[must_use]
     pub fn with_holes(size: u64, offset: u64) -> Self {
-        let data = Payload::Bytes(Bytes::new());
-        Self { data, eof: offset >= size, size_with_holes: Some(size) }
+        let nothing = Payload::Bytes(Bytes::new());
+        Self { size_with_holes: Some(size), ..Self::new(nothing, offset >= size) }
     }
 }
 
@@ -349,10 +345,9 @@ pub trait FileStore: Send + Sync {
     /// store cannot have issued the handle. Asks no storage.
     fn identity(&self, node: &NodeHandle) -> Option<NodeHandle>;
 
-    /// Returns attributes that were read a moment ago, at most a second, of an object that
-    /// was not changed through this store since; another program may have changed it. `None`
-    /// where they are not known, and where [`Self::getattr`] needs no other thread for the
-    /// present ones. Asks no storage.
+    /// Returns attributes that were read within the last second, of an object that was not
+    /// changed through this store since. `None` also where [`Self::getattr`] needs no other
+    /// thread. Asks no storage.
     fn recent_attr(&self, node: &NodeHandle) -> Option<Attr>;
 
     /// Reads the current attributes. [`StoreError::Stale`] if the object is

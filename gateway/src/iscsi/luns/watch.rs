@@ -9,7 +9,7 @@ use zgate_control::DatasetName;
 use zgate_scsi::ThinSpace;
 use zgate_store::BlockStore;
 
-/// What is known of the space behind a unit.
+/// Knowledge of the space behind a unit.
 #[derive(Debug)]
 struct KnownSpace {
     /// Size of the unit at the last question, in bytes; none before the first.
