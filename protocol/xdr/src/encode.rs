@@ -1,5 +1,7 @@
 //! XDR encoder. File data never enters the encoder's buffer: it is kept as a
 //! separate segment between two runs of encoded bytes.
+//!
+//! What writes a word or a few bytes is inlined into other crates, as in the decoder.
 
 use crate::decode::padding;
 use bytes::Bytes;
@@ -68,8 +70,9 @@ impl From<Bytes> for Message {
 impl Message {
     /// Puts encoded bytes before the message.
     pub fn prepend(&mut self, head: Bytes) {
-        let direct = std::mem::take(&mut self.direct);
-        self.direct = direct.into_iter().map(|item| item.behind(head.len())).collect();
+        for item in &mut self.direct {
+            *item = item.behind(head.len());
+        }
         self.segments.insert(0, Segment::Bytes(head));
     }
 
@@ -172,11 +175,13 @@ impl Encoder {
     /// Creates an empty encoder with room for `capacity` bytes.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { buffer: Vec::with_capacity(capacity), ..Self::default() }
+        let buffer = Vec::with_capacity(capacity);
+        Self { segments: Vec::new(), direct: Vec::new(), buffer, flushed_bytes: 0 }
     }
 
     /// Returns the number of bytes written so far, bulk data included.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         self.flushed_bytes + self.buffer.len()
     }
@@ -219,16 +224,19 @@ impl Encoder {
     }
 
     /// Writes an unsigned integer.
+    #[inline]
     pub fn u32(&mut self, value: u32) {
         self.buffer.extend_from_slice(&value.to_be_bytes());
     }
 
     /// Writes an unsigned hyper integer.
+    #[inline]
     pub fn u64(&mut self, value: u64) {
         self.buffer.extend_from_slice(&value.to_be_bytes());
     }
 
     /// Writes raw bytes without padding.
+    #[inline]
     pub fn raw(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
@@ -244,16 +252,19 @@ impl Encoder {
     }
 
     /// Writes fixed-length opaque data with padding.
+    #[inline]
     pub fn opaque_fixed(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
         self.pad(bytes.len());
     }
 
+    #[inline]
     fn pad(&mut self, len: usize) {
         self.buffer.extend_from_slice(&[0; 3][..padding(len)]);
     }
 
     /// Writes variable-length opaque data.
+    #[inline]
     pub fn opaque(&mut self, bytes: &[u8]) {
         self.u32(bytes.len() as u32);
         self.opaque_fixed(bytes);
@@ -351,30 +362,35 @@ impl Encoder {
 }
 
 impl Encode for u32 {
+    #[inline]
     fn encode(&self, e: &mut Encoder) {
         e.u32(*self);
     }
 }
 
 impl Encode for i32 {
+    #[inline]
     fn encode(&self, e: &mut Encoder) {
         e.u32(*self as u32);
     }
 }
 
 impl Encode for u64 {
+    #[inline]
     fn encode(&self, e: &mut Encoder) {
         e.u64(*self);
     }
 }
 
 impl Encode for i64 {
+    #[inline]
     fn encode(&self, e: &mut Encoder) {
         e.u64(*self as u64);
     }
 }
 
 impl Encode for bool {
+    #[inline]
     fn encode(&self, e: &mut Encoder) {
         e.u32(u32::from(*self));
     }

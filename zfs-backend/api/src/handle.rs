@@ -31,6 +31,7 @@ impl NodeHandle {
 
     /// Returns the raw bytes.
     #[must_use]
+    #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
@@ -38,6 +39,7 @@ impl NodeHandle {
 
 impl Hash for NodeHandle {
     /// Hashes the bytes in use, not the room for the longest handle.
+    #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.as_bytes().hash(state);
     }
