@@ -4,7 +4,7 @@
 //! What writes a word or a few bytes is inlined into other crates, as in the decoder.
 
 use crate::decode::padding;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use zgate_store::Payload;
 
 /// Fewest encoded bytes that are worth a segment of their own: fewer are copied.
@@ -151,9 +151,9 @@ pub struct Mark {
     buffered: usize,
 }
 
-/// Segments of a reply with bulk data: two headers, the bytes before the data,
+/// Segments of a reply with bulk data: the header of the call, the bytes before the data,
 /// the data, the bytes behind it.
-const USUAL_SEGMENTS: usize = 5;
+const USUAL_SEGMENTS: usize = 4;
 
 /// Builds one message.
 #[derive(Clone, Debug, Default)]
@@ -221,6 +221,27 @@ impl Encoder {
     pub fn patch_u32(&mut self, mark: Mark, value: u32) {
         debug_assert_eq!(mark.segments, self.segments.len(), "patch across bulk data");
         self.buffer[mark.buffered..mark.buffered + 4].copy_from_slice(&value.to_be_bytes());
+    }
+
+    /// Overwrites words of the message's beginning, placeholders that were written before any
+    /// bulk data: each is given with its offset in bytes.
+    pub fn patch_head(&mut self, words: &[(usize, u32)]) {
+        let patch = |head: &mut [u8]| {
+            for (at, value) in words {
+                head[*at..*at + 4].copy_from_slice(&value.to_be_bytes());
+            }
+        };
+        match self.segments.first_mut() {
+            None => patch(&mut self.buffer),
+            Some(Segment::Bytes(head)) => {
+                // As a rule nobody else has it, and it is not copied.
+                let own = std::mem::take(head).try_into_mut();
+                let mut own = own.unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+                patch(&mut own);
+                *head = own.freeze();
+            }
+            Some(Segment::Payload(_)) => debug_assert!(false, "bulk data has no placeholders"),
+        }
     }
 
     /// Writes an unsigned integer.
@@ -460,6 +481,27 @@ mod tests {
         outer.append(&message);
         assert_eq!(outer.len(), expected.len());
         assert_eq!(outer.finish().flatten().unwrap(), expected);
+    }
+
+    #[test]
+    fn the_beginning_is_patched_also_before_bulk_data() {
+        for has_bulk in [false, true] {
+            let mut e = Encoder::new();
+            for word in [1, 2, 3] {
+                e.u32(word);
+            }
+            if has_bulk {
+                e.bulk(Payload::Bytes(Bytes::from_static(b"data")));
+            }
+            let sharing = e.clone();
+            e.patch_head(&[(0, 7), (8, 9)]);
+            let before = sharing.finish().flatten().unwrap();
+            assert_eq!(before[..12], [0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3]);
+            e.patch_head(&[(4, 8)]);
+            let after = e.finish().flatten().unwrap();
+            assert_eq!(after[..12], [0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 9]);
+            assert_eq!(after[12..], before[12..]);
+        }
     }
 
     #[test]
