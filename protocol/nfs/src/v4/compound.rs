@@ -9,7 +9,7 @@ use crate::runtime::{Call, Now};
 use crate::v4::op::names::is_text;
 use crate::v4::op::table::{NoRow, Row, Run, SessionRule, encode_refusal, find};
 use crate::v4::request::Cx;
-use crate::v4::server::Server;
+use crate::v4::server::{Observer, Server};
 use std::sync::OnceLock;
 use zgate_nfs_wire::v4::{OpNum, Status};
 use zgate_rpc::{AcceptError, Credential};
@@ -119,10 +119,7 @@ async fn run_ops(cx: &mut Cx<'_>, d: &mut Decoder<'_>, e: &mut Encoder) -> (Stat
             return (refuse(e, row.num, status), index + 1);
         }
         let status = run_one(cx, row, d, e).await;
-        match row.run {
-            Run::AtOnce(_) => cx.server.observer.end_at_once(row.num, status),
-            Run::InTime(_) => begun = cx.server.observer.end(row.num, status, begun),
-        }
+        begun = observe_end(&*cx.server.observer, row, status, begun);
         if status != Status::Ok || cx.replay.is_some() {
             return (status, index + 1);
         }
@@ -152,6 +149,18 @@ async fn run_one(cx: &mut Cx<'_>, row: &Row, d: &mut Decoder<'_>, e: &mut Encode
         status = refuse(e, row.num, too_big);
     }
     status
+}
+
+/// Tells of the end of an operation that began at `begun`; returns the time at which the next
+/// one begins.
+fn observe_end(observer: &dyn Observer, row: &Row, status: Status, begun: u64) -> u64 {
+    match row.run {
+        Run::AtOnce(_) => {
+            observer.end_at_once(row.num, status);
+            begun
+        }
+        Run::InTime(_) => observer.end(row.num, status, begun),
+    }
 }
 
 fn refuse(e: &mut Encoder, num: OpNum, status: Status) -> Status {
@@ -214,4 +223,38 @@ fn digest(credential: &Credential, request: &[u8]) -> u64 {
     let mut word = [0; 8];
     word[..rest.len()].copy_from_slice(rest);
     step(hash, u64::from_le_bytes(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// The operations that have ended, each with the time at which it began.
+    #[derive(Default)]
+    struct Ended(Mutex<Vec<(OpNum, Option<u64>)>>);
+
+    impl Observer for Ended {
+        fn end(&self, op: OpNum, _: Status, begun: u64) -> u64 {
+            self.0.lock().unwrap().push((op, Some(begun)));
+            begun + 10
+        }
+
+        fn end_at_once(&self, op: OpNum, _: Status) {
+            self.0.lock().unwrap().push((op, None));
+        }
+    }
+
+    #[test]
+    fn the_time_of_what_waits_for_nothing_is_in_that_of_the_next_operation() {
+        use OpNum::{Getattr, Getfh, Putfh, Read, Sequence};
+        let (observer, mut begun) = (Ended::default(), 5);
+        for num in [Sequence, Putfh, Getattr, Getfh, Read] {
+            begun = observe_end(&observer, find(num as u32, 2).unwrap(), Status::Ok, begun);
+        }
+        let ended = observer.0.into_inner().unwrap();
+        let expected = [None, None, Some(5), None, Some(15)];
+        assert_eq!(ended.iter().map(|(_, begun)| *begun).collect::<Vec<_>>(), expected);
+        assert_eq!(begun, 25);
+    }
 }
