@@ -17,6 +17,8 @@ use zgate_store::{FileSpan, Payload};
 
 /// Most pieces gathered into one send.
 const MAX_PIECES: usize = 64;
+/// Pieces that are gathered in a small place: that of [`MAX_PIECES`] has a kilobyte.
+const FEW_PIECES: usize = 4;
 
 #[derive(Debug)]
 enum Piece {
@@ -253,12 +255,21 @@ impl Sender {
     }
 
     fn send_bytes(&self, stream: &TcpStream) -> io::Result<usize> {
-        let mut slices = [IoSlice::new(&[]); MAX_PIECES];
+        if self.pieces.len() <= FEW_PIECES {
+            self.gather::<FEW_PIECES>(stream)
+        } else {
+            self.gather::<MAX_PIECES>(stream)
+        }
+    }
+
+    /// Sends the bytes of the first pieces, `MOST` at most.
+    fn gather<const MOST: usize>(&self, stream: &TcpStream) -> io::Result<usize> {
+        let mut slices = [IoSlice::new(&[]); MOST];
         let mut count = 0;
         let mut more = SendFlags::empty();
         for piece in &self.pieces {
             let bytes = match piece {
-                _ if count == MAX_PIECES => break,
+                _ if count == MOST => break,
                 Piece::Bytes(bytes) => &bytes[..],
                 Piece::Marker { word, sent } => &word[usize::from(*sent)..],
                 Piece::Span { .. } | Piece::Pipe { .. } | Piece::Lost { .. } => {

@@ -10,14 +10,21 @@ use zgate_rpc::{AcceptError, Rejection};
 
 /// Serves one record. A request that panics is answered with SYSTEM_ERR (RFC 5531
 /// §9).
-pub(crate) async fn answer(source: &CallSource, is_named: bool, received: Received) -> Answer {
+pub(crate) fn answer(
+    source: &CallSource,
+    is_named: bool,
+    received: Received,
+) -> impl Future<Output = Answer> {
     let xid = received.xid();
     // The future of a request has kilobytes, and each move copies them: on its way
-    // into a task it is moved five times.
+    // into a task it is moved five times. It is made here and not by the future that is
+    // returned, which would have room for the record twice.
     let work = Box::pin(dispatch::answer(source, is_named, received));
-    match caught("request", work).await {
-        Some(answer) => answer,
-        None => failed(xid),
+    async move {
+        match caught("request", work).await {
+            Some(answer) => answer,
+            None => failed(xid),
+        }
     }
 }
 

@@ -106,6 +106,11 @@ impl OpCounters {
         self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
         self.nanos.fetch_add(nanos, Ordering::Relaxed);
     }
+
+    /// Counts one that took no time that was measured.
+    fn record_at_once(&self) {
+        self.buckets[0].fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Counters {
@@ -153,6 +158,17 @@ impl Counters {
             })
         });
         figures.collect()
+    }
+
+    /// Returns the counters of an operation; its status is counted.
+    fn counted(&self, op: OpNum, status: Status) -> &OpCounters {
+        let (shard, number) = (self.shards.here(), op as usize);
+        let cell = &shard.ops[if number < OPS { number } else { 0 }];
+        if status != Status::Ok {
+            cell.errors.fetch_add(1, Ordering::Relaxed);
+            shard.statuses[status_slot(status)].fetch_add(1, Ordering::Relaxed);
+        }
+        cell
     }
 
     /// Counts an NFSv3 procedure that began at `begun`.
@@ -203,14 +219,12 @@ impl Counters {
 impl Observer for Counters {
     fn end(&self, op: OpNum, status: Status, begun: u64) -> u64 {
         let now = self.started.elapsed().as_nanos() as u64;
-        let (shard, number) = (self.shards.here(), op as usize);
-        let cell = &shard.ops[if number < OPS { number } else { 0 }];
-        cell.record(now.saturating_sub(begun));
-        if status != Status::Ok {
-            cell.errors.fetch_add(1, Ordering::Relaxed);
-            shard.statuses[status_slot(status)].fetch_add(1, Ordering::Relaxed);
-        }
+        self.counted(op, status).record(now.saturating_sub(begun));
         now
+    }
+
+    fn end_at_once(&self, op: OpNum, status: Status) {
+        self.counted(op, status).record_at_once();
     }
 }
 
@@ -233,6 +247,18 @@ mod tests {
         counters.procedure(WRITE3 as u32, 0);
         let sums = counters.transfers().map(|counts| counts.iter().sum::<u64>());
         assert_eq!(sums, [1, 1], "a READ of version 4, a WRITE of version 3");
+    }
+
+    #[test]
+    fn what_waits_for_nothing_is_counted_without_a_time() {
+        let counters = Counters::default();
+        counters.end_at_once(OpNum::Putfh, Status::Ok);
+        counters.end_at_once(OpNum::Putfh, Status::Stale);
+        let ops = counters.ops();
+        let [putfh] = ops.as_slice() else { panic!("one operation has run") };
+        assert_eq!((putfh.op, putfh.seconds, putfh.errors), (OpNum::Putfh, 0.0, 1));
+        assert_eq!((putfh.buckets[0], putfh.buckets.iter().sum::<u64>()), (2, 2));
+        assert!(counters.errors().contains(&(Status::Stale, 1)));
     }
 
     #[test]

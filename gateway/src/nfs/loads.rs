@@ -112,7 +112,13 @@ impl Loads {
     fn with_export(&self, number: u32, count: impl FnOnce(&ExportLoad)) {
         USED.with_borrow_mut(|used| {
             let key = (self.id, number);
-            if !used.contains_key(&key) && used.len() >= MAX_COUNTED_EXPORTS {
+            if let Some(known) = used.get(&key) {
+                if let Some(export) = known {
+                    count(export);
+                }
+                return;
+            }
+            if used.len() >= MAX_COUNTED_EXPORTS {
                 used.clear();
             }
             let found = used.entry(key).or_insert_with(|| self.export(number));

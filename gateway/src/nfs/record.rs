@@ -23,6 +23,10 @@ const HEAD_BYTES: usize = 512;
 /// received like any other.
 const MAX_HEAD_BYTES: usize = 4 << 10;
 
+/// Longest message that is copied behind its marker, in bytes: to send its segments one by one
+/// takes more than the copy.
+const MAX_JOINED_BYTES: usize = 1 << 10;
+
 /// One record, without its marker.
 #[derive(Debug)]
 pub(crate) struct Received {
@@ -52,6 +56,10 @@ impl Received {
 /// operation produces.
 pub(crate) fn queue_record(sender: &mut Sender, message: Message) -> bool {
     let Some(marker) = Marker::whole(message.len()) else { return false };
+    if let Some(whole) = joined(marker, &message) {
+        sender.push_payload(Payload::Bytes(whole));
+        return true;
+    }
     sender.push_marker(marker);
     for segment in message.segments {
         sender.push_payload(match segment {
@@ -60,6 +68,24 @@ pub(crate) fn queue_record(sender: &mut Sender, message: Message) -> bool {
         });
     }
     true
+}
+
+/// Returns a short message behind its marker; `None` for a long one, and for one with bulk
+/// data, which is never copied.
+fn joined(marker: [u8; MARKER_BYTES], message: &Message) -> Option<Bytes> {
+    let len = message.len();
+    let is_plain = message.segments.iter().all(|one| matches!(one, Segment::Bytes(_)));
+    if len > MAX_JOINED_BYTES || !is_plain {
+        return None;
+    }
+    let mut whole = Vec::with_capacity(MARKER_BYTES + len);
+    whole.extend_from_slice(&marker);
+    for segment in &message.segments {
+        if let Segment::Bytes(bytes) = segment {
+            whole.extend_from_slice(bytes);
+        }
+    }
+    Some(whole.into())
 }
 
 /// A record whose bulk body is being received.
@@ -380,6 +406,24 @@ mod tests {
     use zgate_rpc::drc::{CallerDigest, Key};
     use zgate_rpc::{CallHeader, Credential};
     use zgate_xdr::Decoder;
+
+    #[test]
+    fn only_a_short_message_without_bulk_data_is_copied_behind_its_marker() {
+        let words = |len: usize| Message::from(Bytes::from(vec![7; len]));
+        let mut reply = words(8);
+        reply.prepend(Bytes::from_static(b"head"));
+        let whole = joined(Marker::whole(12).unwrap(), &reply).unwrap();
+        assert_eq!(whole[..], [0x80, 0, 0, 12, b'h', b'e', b'a', b'd', 7, 7, 7, 7, 7, 7, 7, 7]);
+        let marker = [0; MARKER_BYTES];
+        assert!(joined(marker, &words(MAX_JOINED_BYTES)).is_some());
+        assert!(joined(marker, &words(MAX_JOINED_BYTES + 1)).is_none());
+        let data = Segment::Payload(Payload::Bytes(Bytes::from_static(b"data")));
+        reply.segments.push(data);
+        assert!(joined(marker, &reply).is_none());
+        let mut sender = Sender::default();
+        assert!(queue_record(&mut sender, words(8)) && queue_record(&mut sender, reply));
+        assert_eq!(sender.queued_bytes(), 4 + 8 + 4 + 16);
+    }
 
     /// A named host that may take so many bytes.
     struct Most(usize);

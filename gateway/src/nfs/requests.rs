@@ -173,13 +173,16 @@ impl Requests {
         self.shared.lock().queued.push_payload(Payload::Bytes(Bytes::new()));
     }
 
-    /// Sends as much as the socket accepts.
+    /// Sends as much as the socket accepts. Returns the load after that.
     ///
     /// # Errors
     /// The reason for which the connection must end.
-    pub(crate) fn flush(&self) -> Result<(), ConnectionEnd> {
+    pub(crate) fn flush(&self) -> Result<InFlightLoad, ConnectionEnd> {
         let mut state = self.shared.flush(self.shared.lock());
-        state.end.take().map_or(Ok(()), Err)
+        match state.end.take() {
+            Some(end) => Err(end),
+            None => Ok(state.load()),
+        }
     }
 
     /// Begins to wait; `None` if the connection must end, which

@@ -156,6 +156,10 @@ impl Runtime for GatewayRuntime {
         }
     }
 
+    fn seconds(&self) -> u64 {
+        self.started.elapsed().as_secs()
+    }
+
     fn connected(&self, connection: ConnectionId) -> bool {
         self.connections.contains(peer::ConnectionId(connection.0))
     }

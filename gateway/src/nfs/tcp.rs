@@ -105,8 +105,7 @@ impl event_loop::Connection for Connection {
         }
         loop {
             self.take_records()?;
-            self.requests.flush()?;
-            let load = self.requests.load();
+            let load = self.requests.flush()?;
             if self.start_tls.is_under_way() {
                 // Apart: a session of TLS has 1.3 KB, which each request would move several times.
                 Box::pin(self.advance_handshake(load)).await?;

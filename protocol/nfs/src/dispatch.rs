@@ -4,6 +4,7 @@
 use crate::assurance::Assurance;
 use crate::runtime::{Call, EnteredExport, Now, Peer, RefusedAccess};
 use crate::{mount, v3, v4};
+use std::pin::pin;
 use zgate_nfs_wire::mount::PROGRAM as MOUNT_PROGRAM;
 use zgate_nfs_wire::{PROGRAM as NFS_PROGRAM, v4::COMPOUND};
 use zgate_rpc::auth::{AUTH_TLS, RPCSEC_GSS};
@@ -206,7 +207,9 @@ impl<'a> Programs<'a> {
             if header.procedure != COMPOUND {
                 return Err(AcceptError::ProcedureUnavailable);
             }
-            return self.v4.compound(call, now, d).await;
+            // Pinned where it is made: awaited by value, its kilobyte is moved twice.
+            let work = pin!(self.v4.compound(call, now, d));
+            return work.await;
         }
         let mut e = Encoder::new();
         if *target == Target::V3 {

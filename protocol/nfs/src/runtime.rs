@@ -274,6 +274,11 @@ pub trait Runtime: Send + Sync {
     /// Reads the clocks, for work that outlives its request.
     fn now(&self) -> Now;
 
+    /// The seconds of [`Self::now`], without a look at the wall clock.
+    fn seconds(&self) -> u64 {
+        self.now().seconds()
+    }
+
     /// True if a connection still exists.
     fn connected(&self, connection: ConnectionId) -> bool;
 

@@ -59,8 +59,10 @@ pub struct Record {
     /// Number of bytes consumed from the buffer, markers included; the next
     /// record begins there.
     pub consumed: usize,
-    /// Fragments without markers, in order; empty ones are omitted.
-    pub fragments: Vec<Range<usize>>,
+    /// The first fragment without its marker; empty ones are omitted.
+    first: Range<usize>,
+    /// The fragments behind it, in order. Clients send none: nothing is allocated then.
+    more: Vec<Range<usize>>,
 }
 
 impl Record {
@@ -68,17 +70,20 @@ impl Record {
     #[must_use]
     pub fn body<'a>(&self, buffer: &'a [u8]) -> Cow<'a, [u8]> {
         let part = |range: &Range<usize>| buffer.get(range.clone()).unwrap_or_default();
-        match self.fragments.as_slice() {
-            [] => Cow::Borrowed(&[]),
-            [only] => Cow::Borrowed(part(only)),
-            many => Cow::Owned(many.iter().flat_map(part).copied().collect()),
+        if self.more.is_empty() {
+            return Cow::Borrowed(part(&self.first));
         }
+        Cow::Owned(self.fragments().flat_map(part).copied().collect())
     }
 
     /// Returns the length of the record in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.fragments.iter().map(Range::len).sum()
+        self.fragments().map(Range::len).sum()
+    }
+
+    fn fragments(&self) -> impl Iterator<Item = &Range<usize>> {
+        std::iter::once(&self.first).chain(&self.more)
     }
 
     /// Returns whether the record is empty.
@@ -113,7 +118,7 @@ pub fn parse(buffer: &[u8]) -> Result<Parsed, RecordError> {
 pub fn parse_within(buffer: &[u8], most: usize) -> Result<Parsed, RecordError> {
     let mut at = 0;
     let mut total = 0;
-    let mut fragments = Vec::with_capacity(1);
+    let (mut first, mut more): (Range<usize>, Vec<Range<usize>>) = (0..0, Vec::new());
     for _ in 0..MAX_FRAGMENTS {
         let Some(raw) = buffer[at..].first_chunk::<MARKER_BYTES>() else {
             return Ok(Parsed::Need(MARKER_BYTES - (buffer.len() - at)));
@@ -130,12 +135,14 @@ pub fn parse_within(buffer: &[u8], most: usize) -> Result<Parsed, RecordError> {
             let next = if marker.last { 0 } else { MARKER_BYTES };
             return Ok(Parsed::Need(end - buffer.len() + next));
         }
-        if marker.len > 0 {
-            fragments.push(at..end);
+        if first.is_empty() {
+            first = at..end;
+        } else if marker.len > 0 {
+            more.push(at..end);
         }
         at = end;
         if marker.last {
-            return Ok(Parsed::Record(Record { consumed: at, fragments }));
+            return Ok(Parsed::Record(Record { consumed: at, first, more }));
         }
     }
     Err(RecordError::TooManyFragments)
@@ -160,7 +167,7 @@ mod tests {
         let Ok(Parsed::Record(record)) = parse(&raw) else { panic!() };
         assert_eq!(record.consumed, len);
         assert_eq!(&*record.body(&raw), b"abcde");
-        assert_eq!(record.fragments, [4..6, 14..17]);
+        assert_eq!((record.first, record.more), (4..6, vec![14..17]));
     }
 
     #[test]

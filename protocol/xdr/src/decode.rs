@@ -1,5 +1,8 @@
 //! Reading XDR. Every length a peer sends is checked against what the caller
 //! allows and against the bytes that are there, before anything is allocated.
+//!
+//! What reads a word or a few bytes is inlined into other crates: a COMPOUND has a hundred of
+//! them.
 
 use bytes::Bytes;
 use thiserror::Error;
@@ -95,6 +98,7 @@ impl<'a> Decoder<'a> {
 
     /// Returns the number of bytes not read yet, without a spliced body.
     #[must_use]
+    #[inline]
     pub fn remaining(&self) -> usize {
         self.input.len() - self.at
     }
@@ -108,6 +112,7 @@ impl<'a> Decoder<'a> {
 
     /// Returns the bytes not read yet.
     #[must_use]
+    #[inline]
     pub fn rest(&self) -> &'a [u8] {
         &self.input[self.at..]
     }
@@ -124,6 +129,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`XdrError::Short`].
+    #[inline]
     pub fn take(&mut self, len: usize) -> Result<&'a [u8], XdrError> {
         if self.remaining() < len {
             return Err(XdrError::Short);
@@ -137,6 +143,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`XdrError::Short`].
+    #[inline]
     pub fn opaque_fixed(&mut self, len: usize) -> Result<&'a [u8], XdrError> {
         let bytes = self.take(len)?;
         self.take(padding(len))?;
@@ -148,6 +155,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`XdrError::TooLong`] or [`XdrError::Short`].
+    #[inline]
     pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], XdrError> {
         let len = self.length(max)?;
         self.opaque_fixed(len)
@@ -199,6 +207,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`XdrError::TooLong`] or [`XdrError::Short`].
+    #[inline]
     pub fn length(&mut self, max: usize) -> Result<usize, XdrError> {
         let len = self.u32()? as usize;
         if len > max { Err(XdrError::TooLong) } else { Ok(len) }
@@ -208,6 +217,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`XdrError::Short`].
+    #[inline]
     pub fn u32(&mut self) -> Result<u32, XdrError> {
         let b = self.take(4)?;
         Ok(u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
@@ -217,6 +227,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`XdrError::Short`].
+    #[inline]
     pub fn u64(&mut self) -> Result<u64, XdrError> {
         Ok(u64::from(self.u32()?) << 32 | u64::from(self.u32()?))
     }
@@ -241,29 +252,34 @@ impl<'a> Decoder<'a> {
 }
 
 /// Returns the padding after `len` bytes of opaque data (RFC 4506 §4.9).
+#[inline]
 pub(crate) fn padding(len: usize) -> usize {
     len.wrapping_neg() & 3
 }
 
 impl Decode for u32 {
+    #[inline]
     fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
         d.u32()
     }
 }
 
 impl Decode for i32 {
+    #[inline]
     fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
         d.u32().map(|v| v as i32)
     }
 }
 
 impl Decode for u64 {
+    #[inline]
     fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
         d.u64()
     }
 }
 
 impl Decode for i64 {
+    #[inline]
     fn decode(d: &mut Decoder<'_>) -> Result<Self, XdrError> {
         d.u64().map(|v| v as i64)
     }

@@ -1,8 +1,10 @@
 //! XDR encoder. File data never enters the encoder's buffer: it is kept as a
 //! separate segment between two runs of encoded bytes.
+//!
+//! What writes a word or a few bytes is inlined into other crates, as in the decoder.
 
 use crate::decode::padding;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use zgate_store::Payload;
 
 /// Fewest encoded bytes that are worth a segment of their own: fewer are copied.
@@ -68,8 +70,9 @@ impl From<Bytes> for Message {
 impl Message {
     /// Puts encoded bytes before the message.
     pub fn prepend(&mut self, head: Bytes) {
-        let direct = std::mem::take(&mut self.direct);
-        self.direct = direct.into_iter().map(|item| item.behind(head.len())).collect();
+        for item in &mut self.direct {
+            *item = item.behind(head.len());
+        }
         self.segments.insert(0, Segment::Bytes(head));
     }
 
@@ -148,9 +151,9 @@ pub struct Mark {
     buffered: usize,
 }
 
-/// Segments of a reply with bulk data: two headers, the bytes before the data,
+/// Segments of a reply with bulk data: the header of the call, the bytes before the data,
 /// the data, the bytes behind it.
-const USUAL_SEGMENTS: usize = 5;
+const USUAL_SEGMENTS: usize = 4;
 
 /// Builds one message.
 #[derive(Clone, Debug, Default)]
@@ -172,11 +175,13 @@ impl Encoder {
     /// Creates an empty encoder with room for `capacity` bytes.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { buffer: Vec::with_capacity(capacity), ..Self::default() }
+        let buffer = Vec::with_capacity(capacity);
+        Self { segments: Vec::new(), direct: Vec::new(), buffer, flushed_bytes: 0 }
     }
 
     /// Returns the number of bytes written so far, bulk data included.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         self.flushed_bytes + self.buffer.len()
     }
@@ -218,17 +223,41 @@ impl Encoder {
         self.buffer[mark.buffered..mark.buffered + 4].copy_from_slice(&value.to_be_bytes());
     }
 
+    /// Overwrites words of the message's beginning, placeholders that were written before any
+    /// bulk data: each is given with its offset in bytes.
+    pub fn patch_head(&mut self, words: &[(usize, u32)]) {
+        let patch = |head: &mut [u8]| {
+            for (at, value) in words {
+                head[*at..*at + 4].copy_from_slice(&value.to_be_bytes());
+            }
+        };
+        match self.segments.first_mut() {
+            None => patch(&mut self.buffer),
+            Some(Segment::Bytes(head)) => {
+                // As a rule nobody else has it, and it is not copied.
+                let own = std::mem::take(head).try_into_mut();
+                let mut own = own.unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+                patch(&mut own);
+                *head = own.freeze();
+            }
+            Some(Segment::Payload(_)) => debug_assert!(false, "bulk data has no placeholders"),
+        }
+    }
+
     /// Writes an unsigned integer.
+    #[inline]
     pub fn u32(&mut self, value: u32) {
         self.buffer.extend_from_slice(&value.to_be_bytes());
     }
 
     /// Writes an unsigned hyper integer.
+    #[inline]
     pub fn u64(&mut self, value: u64) {
         self.buffer.extend_from_slice(&value.to_be_bytes());
     }
 
     /// Writes raw bytes without padding.
+    #[inline]
     pub fn raw(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
@@ -244,16 +273,19 @@ impl Encoder {
     }
 
     /// Writes fixed-length opaque data with padding.
+    #[inline]
     pub fn opaque_fixed(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
         self.pad(bytes.len());
     }
 
+    #[inline]
     fn pad(&mut self, len: usize) {
         self.buffer.extend_from_slice(&[0; 3][..padding(len)]);
     }
 
     /// Writes variable-length opaque data.
+    #[inline]
     pub fn opaque(&mut self, bytes: &[u8]) {
         self.u32(bytes.len() as u32);
         self.opaque_fixed(bytes);
@@ -351,30 +383,35 @@ impl Encoder {
 }
 
 impl Encode for u32 {
+    #[inline]
     fn encode(&self, e: &mut Encoder) {
         e.u32(*self);
     }
 }
 
 impl Encode for i32 {
+    #[inline]
     fn encode(&self, e: &mut Encoder) {
         e.u32(*self as u32);
     }
 }
 
 impl Encode for u64 {
+    #[inline]
     fn encode(&self, e: &mut Encoder) {
         e.u64(*self);
     }
 }
 
 impl Encode for i64 {
+    #[inline]
     fn encode(&self, e: &mut Encoder) {
         e.u64(*self as u64);
     }
 }
 
 impl Encode for bool {
+    #[inline]
     fn encode(&self, e: &mut Encoder) {
         e.u32(u32::from(*self));
     }
@@ -444,6 +481,27 @@ mod tests {
         outer.append(&message);
         assert_eq!(outer.len(), expected.len());
         assert_eq!(outer.finish().flatten().unwrap(), expected);
+    }
+
+    #[test]
+    fn the_beginning_is_patched_also_before_bulk_data() {
+        for has_bulk in [false, true] {
+            let mut e = Encoder::new();
+            for word in [1, 2, 3] {
+                e.u32(word);
+            }
+            if has_bulk {
+                e.bulk(Payload::Bytes(Bytes::from_static(b"data")));
+            }
+            let sharing = e.clone();
+            e.patch_head(&[(0, 7), (8, 9)]);
+            let before = sharing.finish().flatten().unwrap();
+            assert_eq!(before[..12], [0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3]);
+            e.patch_head(&[(4, 8)]);
+            let after = e.finish().flatten().unwrap();
+            assert_eq!(after[..12], [0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 9]);
+            assert_eq!(after[12..], before[12..]);
+        }
     }
 
     #[test]

@@ -126,6 +126,7 @@ macro_rules! xdr_enum {
             }
         }
         impl $crate::Encode for $name {
+            #[inline]
             fn encode(&self, e: &mut $crate::Encoder) { e.u32(*self as u32); }
         }
         impl $crate::Decode for $name {

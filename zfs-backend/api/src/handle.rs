@@ -29,8 +29,21 @@ impl NodeHandle {
         Some(Self { len: raw.len() as u8, bytes })
     }
 
+    /// Puts parts one behind the other; `None` when they are empty or, together, longer than
+    /// [`MAX_NODE_HANDLE_BYTES`].
+    #[must_use]
+    pub fn of_parts(parts: &[&[u8]]) -> Option<Self> {
+        let (mut bytes, mut len) = ([0; MAX_NODE_HANDLE_BYTES], 0);
+        for part in parts {
+            bytes.get_mut(len..len + part.len())?.copy_from_slice(part);
+            len += part.len();
+        }
+        (len > 0).then_some(Self { len: len as u8, bytes })
+    }
+
     /// Returns the raw bytes.
     #[must_use]
+    #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
@@ -38,6 +51,7 @@ impl NodeHandle {
 
 impl Hash for NodeHandle {
     /// Hashes the bytes in use, not the room for the longest handle.
+    #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.as_bytes().hash(state);
     }
@@ -62,5 +76,17 @@ mod tests {
         assert!(NodeHandle::new(&[]).is_none());
         assert!(NodeHandle::new(&[0; MAX_NODE_HANDLE_BYTES + 1]).is_none());
         assert_eq!(NodeHandle::new(&[1, 2]).unwrap().as_bytes(), &[1, 2]);
+    }
+
+    #[test]
+    fn parts_make_the_handle_of_all_their_bytes() {
+        let raw = [7; MAX_NODE_HANDLE_BYTES];
+        for at in [0, 1, 20, MAX_NODE_HANDLE_BYTES] {
+            let (head, tail) = raw.split_at(at);
+            assert_eq!(NodeHandle::of_parts(&[head, tail]), NodeHandle::new(&raw));
+            assert_eq!(NodeHandle::of_parts(&[head, tail, &[1]]), None);
+        }
+        assert_eq!(NodeHandle::of_parts(&[&[], &[]]), None);
+        assert_eq!(NodeHandle::of_parts(&[]), None);
     }
 }

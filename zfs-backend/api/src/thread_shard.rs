@@ -19,6 +19,7 @@ fn next() -> usize {
 /// turn, in the order in which they first ask: [`THREAD_SHARDS`] threads that ask one after
 /// the other have one each.
 #[must_use]
+#[inline]
 pub fn thread_shard() -> usize {
     SHARD.with(|shard| *shard)
 }

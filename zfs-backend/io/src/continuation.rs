@@ -177,8 +177,10 @@ pub(crate) fn is_at(place: Place) -> bool {
 
 /// Sends the other requests that wait for this worker to their cores.
 pub(crate) fn send_others_home() {
-    let waiting = WORKER.with(|worker| std::mem::take(&mut *worker.woken.borrow_mut()));
-    waiting.into_iter().for_each(send_home);
+    // One by one: the queue, which is mostly empty, keeps its memory.
+    while let Some(request) = WORKER.with(|worker| worker.woken.borrow_mut().pop_front()) {
+        send_home(request);
+    }
 }
 
 /// Returns the caller's request to its core, if a worker continues it. What else the worker

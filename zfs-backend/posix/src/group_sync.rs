@@ -4,6 +4,7 @@
 
 use futures_util::FutureExt;
 use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{RwLock, RwLockReadGuard};
@@ -104,7 +105,9 @@ impl<T> GroupSync<T> {
             (line.begun, std::mem::take(&mut line.waiting))
         };
         let mut running = Running { group: self, unserved: what.clone() };
-        let outcome = AssertUnwindSafe(async { sync(what).await }).catch_unwind().await;
+        // Pinned where it is made: awaited by value, it is moved twice.
+        let work = pin!(async { sync(what).await });
+        let outcome = AssertUnwindSafe(work).catch_unwind().await;
         // A panic would be repeated, too: it is the result for all that the sync served.
         let result = outcome.as_ref().map_or(Err(StoreError::Io), |result| *result);
         running.unserved.clear();
@@ -124,12 +127,12 @@ impl<T> GroupSync<T> {
     /// # Errors
     /// [`StoreError::OutOfResources`]: try again later.
     pub(crate) fn check(&self) -> StoreResult<()> {
-        self.check_at(Instant::now())
+        self.check_at(Instant::now)
     }
 
-    fn check_at(&self, now: Instant) -> StoreResult<()> {
-        let since = self.line().since;
-        if since.is_some_and(|since| now.saturating_duration_since(since) >= PATIENCE) {
+    fn check_at(&self, now: impl FnOnce() -> Instant) -> StoreResult<()> {
+        let Some(since) = self.line().since else { return Ok(()) };
+        if now().saturating_duration_since(since) >= PATIENCE {
             return Err(StoreError::OutOfResources);
         }
         Ok(())
@@ -260,9 +263,9 @@ mod tests {
         let mut sync = disk.join(&group, 1);
         assert!(poll(&mut sync).is_pending());
         let later = Instant::now() + PATIENCE;
-        assert_eq!(group.check_at(later), Err(StoreError::OutOfResources));
+        assert_eq!(group.check_at(|| later), Err(StoreError::OutOfResources));
         disk.end(0, Ok(()));
         assert!(poll(&mut sync).is_ready());
-        assert_eq!(group.check_at(later), Ok(()));
+        assert_eq!(group.check_at(|| later), Ok(()));
     }
 }

@@ -95,10 +95,10 @@ impl HandleCodec {
         let (key, handle_type) = (key.to_le_bytes(), handle.handle_type.to_le_bytes());
         let bytes = handle.as_bytes();
         let Some(secret) = self.secret else {
-            return node_of(&[&[TAG_KERNEL], &key, &handle_type, bytes]);
+            return NodeHandle::of_parts(&[&[TAG_KERNEL], &key, &handle_type, bytes]);
         };
         let signed = signature(secret, &[&key, &handle_type, bytes])?.to_le_bytes();
-        node_of(&[&[TAG_SIGNED], &key, &signed, &handle_type, bytes])
+        NodeHandle::of_parts(&[&[TAG_SIGNED], &key, &signed, &handle_type, bytes])
     }
 
     /// Makes an in-tree handle.
@@ -107,9 +107,9 @@ impl HandleCodec {
         let numbers = numbers.map(u64::to_le_bytes);
         let numbers = numbers.as_flattened();
         let made = match self.secret {
-            None => node_of(&[&[TAG_IN_TREE], numbers]),
+            None => NodeHandle::of_parts(&[&[TAG_IN_TREE], numbers]),
             Some(secret) => signature(secret, &[numbers, &AFTER_NUMBERS]).and_then(|signed| {
-                node_of(&[&[TAG_SIGNED_IN_TREE], numbers, &signed.to_le_bytes()])
+                NodeHandle::of_parts(&[&[TAG_SIGNED_IN_TREE], numbers, &signed.to_le_bytes()])
             }),
         };
         made.ok_or(StoreError::Io)
@@ -172,27 +172,9 @@ impl HandleCodec {
     }
 }
 
-/// Returns the parts one after the other, and their length; `None` if they are longer than
-/// a node handle may be.
-fn joined(parts: &[&[u8]]) -> Option<([u8; MAX_NODE_HANDLE_BYTES], usize)> {
-    let (mut raw, mut len) = ([0_u8; MAX_NODE_HANDLE_BYTES], 0);
-    for part in parts {
-        raw.get_mut(len..len + part.len())?.copy_from_slice(part);
-        len += part.len();
-    }
-    Some((raw, len))
-}
-
-/// Returns a node handle of these parts; `None` if it would be too long.
-pub(crate) fn node_of(parts: &[&[u8]]) -> Option<NodeHandle> {
-    let (raw, len) = joined(parts)?;
-    NodeHandle::new(&raw[..len])
-}
-
 /// Signs the parts; `None` if they are longer than a node handle may be.
 fn signature(secret: SipHasher24, parts: &[&[u8]]) -> Option<u64> {
-    let (message, len) = joined(parts)?;
-    Some(secret.hash(&message[..len]))
+    NodeHandle::of_parts(parts).map(|message| secret.hash(message.as_bytes()))
 }
 
 fn kernel_handle(named: &[u8]) -> StoreResult<KernelHandle> {

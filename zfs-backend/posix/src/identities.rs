@@ -5,7 +5,7 @@
 //! key does not tell it from all others: everywhere but on ZFS. Identities are not stored,
 //! as device numbers may be others after a restart.
 
-use crate::handle::{HandleCodec, Verified, node_of};
+use crate::handle::{HandleCodec, Verified};
 use ahash::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -85,12 +85,12 @@ impl Identities {
     pub fn of(&self, node: &NodeHandle) -> Option<NodeHandle> {
         match self.codec.verify(node).ok()? {
             Verified::Kernel { key, named, .. } => match self.devices.of(key) {
-                Some(device) => node_of(&[&[BY_DEVICE], &device.to_le_bytes(), named]),
-                None => node_of(&[&[BY_KEY], &key.to_le_bytes(), named]),
+                Some(device) => NodeHandle::of_parts(&[&[BY_DEVICE], &device.to_le_bytes(), named]),
+                None => NodeHandle::of_parts(&[&[BY_KEY], &key.to_le_bytes(), named]),
             },
             Verified::InTree(object) => {
                 let numbers = [object.device, object.inode, object.birth].map(u64::to_le_bytes);
-                node_of(&[&[IN_TREE], numbers.as_flattened()])
+                NodeHandle::of_parts(&[&[IN_TREE], numbers.as_flattened()])
             }
         }
     }

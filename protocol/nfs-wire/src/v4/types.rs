@@ -138,6 +138,7 @@ impl Bitmap {
 
     /// True if a bit is set.
     #[must_use]
+    #[inline]
     pub fn contains(&self, bit: u32) -> bool {
         self.word((bit / 32) as usize).is_some_and(|word| word >> (bit % 32) & 1 == 1)
     }
@@ -156,15 +157,17 @@ impl Bitmap {
     /// The bits set in both.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
-        let mut both = Self::default();
-        for (word, (a, b)) in both.placed.iter_mut().zip(self.placed.iter().zip(&other.placed)) {
-            *word = a & b;
+        let placed = std::array::from_fn(|at| self.placed[at] & other.placed[at]);
+        let mut both = Self { placed, more: Vec::new() };
+        // Hardly any bitmap has words behind those in place.
+        if !self.more.is_empty() && !other.more.is_empty() {
+            both.more = self.more.iter().zip(&other.more).map(|(a, b)| a & b).collect();
+            both.trim();
         }
-        both.more = self.more.iter().zip(&other.more).map(|(a, b)| a & b).collect();
-        both.trim();
         both
     }
 
+    #[inline]
     fn word(&self, at: usize) -> Option<u32> {
         let word = match at.checked_sub(PLACED_WORDS) {
             None => self.placed.get(at),
@@ -200,6 +203,7 @@ struct Bits<'a> {
 impl Iterator for Bits<'_> {
     type Item = u32;
 
+    #[inline]
     fn next(&mut self) -> Option<u32> {
         while self.left == 0 {
             let next = self.at + 1;

@@ -9,15 +9,11 @@ use crate::runtime::{Call, Now};
 use crate::v4::op::names::is_text;
 use crate::v4::op::table::{NoRow, Row, Run, SessionRule, encode_refusal, find};
 use crate::v4::request::Cx;
-use crate::v4::server::Server;
+use crate::v4::server::{Observer, Server};
 use std::sync::OnceLock;
 use zgate_nfs_wire::v4::{OpNum, Status};
 use zgate_rpc::{AcceptError, Credential};
 use zgate_xdr::{Decoder, Encode, Encoder, Message};
-
-/// Bytes of a COMPOUND's result before its operations: status, tag with padding,
-/// number of operations.
-const HEAD_BYTES: usize = 4 + 4 + 3 + 4;
 
 /// Bytes of the request that are compared to tell a retry from a new request.
 const DIGEST_BYTES: usize = 1024;
@@ -41,18 +37,18 @@ impl Server {
         let tag = d.opaque(MAX_TAG_BYTES).map_err(garbage)?;
         let minor = d.u32().map_err(garbage)?;
         let count = d.u32().map_err(garbage)? as usize;
-        let mut e = Encoder::with_capacity(HEAD_BYTES + tag.len());
-        let status_mark = e.mark();
+        let mut e = Encoder::new();
         e.u32(0);
         e.opaque(tag);
-        let count_mark = e.mark();
+        let count_at = e.len();
         e.u32(0);
+        let head_bytes = e.len();
         if minor > u32::from(self.options.max_minor) {
-            e.patch_u32(status_mark, Status::MinorVersMismatch as u32);
+            e.patch_head(&[(0, Status::MinorVersMismatch as u32)]);
             return Ok(e.finish());
         }
         if !is_text(tag) {
-            e.patch_u32(status_mark, Status::Inval as u32);
+            e.patch_head(&[(0, Status::Inval as u32)]);
             return Ok(e.finish());
         }
         let mut cx = Cx {
@@ -71,6 +67,7 @@ impl Server {
             op_index: 0,
             op: OpNum::Illegal,
             op_count: count,
+            head_bytes,
             reply_room: MAX_REPLY_BYTES,
             request_bytes,
             request_digest,
@@ -82,19 +79,12 @@ impl Server {
             data_stays: false,
             replay: None,
         };
-        // The head is patched at the end; bulk data may split the encoder's
-        // buffer before that, so the operations write into a separate one.
-        let mut body = Encoder::new();
-        let (status, done) = run_ops(&mut cx, d, &mut body).await;
+        let (status, done) = run_ops(&mut cx, d, &mut e).await;
         if let Some(replay) = cx.replay.take() {
             return Ok(replay);
         }
-        e.patch_u32(status_mark, status as u32);
-        e.patch_u32(count_mark, done as u32);
-        let mut message = body.finish();
-        if let Some(head) = e.finish_bytes() {
-            message.prepend(head);
-        }
+        e.patch_head(&[(0, status as u32), (count_at, done as u32)]);
+        let message = e.finish();
         cx.renew_at_end();
         finish_slot(&mut cx, &message);
         Ok(message)
@@ -129,7 +119,7 @@ async fn run_ops(cx: &mut Cx<'_>, d: &mut Decoder<'_>, e: &mut Encoder) -> (Stat
             return (refuse(e, row.num, status), index + 1);
         }
         let status = run_one(cx, row, d, e).await;
-        begun = cx.server.observer.end(row.num, status, begun);
+        begun = observe_end(&*cx.server.observer, row, status, begun);
         if status != Status::Ok || cx.replay.is_some() {
             return (status, index + 1);
         }
@@ -140,7 +130,7 @@ async fn run_ops(cx: &mut Cx<'_>, d: &mut Decoder<'_>, e: &mut Encoder) -> (Stat
 async fn run_one(cx: &mut Cx<'_>, row: &Row, d: &mut Decoder<'_>, e: &mut Encoder) -> Status {
     let begun_in_session = cx.slot.is_some();
     let (limit, too_big) = cx.reply_limit();
-    cx.reply_room = limit.saturating_sub(e.len());
+    cx.reply_room = limit.saturating_sub(e.len() - cx.head_bytes);
     let mark = e.mark();
     cx.op = row.num;
     if !matches!(row.num, OpNum::Getfh | OpNum::Getattr | OpNum::Access) {
@@ -152,13 +142,25 @@ async fn run_one(cx: &mut Cx<'_>, row: &Row, d: &mut Decoder<'_>, e: &mut Encode
         Run::InTime(run) => run(cx, d, e).await,
     };
     let (limit, late_too_big) = cx.reply_limit();
-    if e.len() > limit {
+    if e.len() - cx.head_bytes > limit {
         // SEQUENCE sets the session's limits while it runs.
         let too_big = if begun_in_session { too_big } else { late_too_big };
         e.rollback(mark);
         status = refuse(e, row.num, too_big);
     }
     status
+}
+
+/// Tells of the end of an operation that began at `begun`; returns the time at which the next
+/// one begins.
+fn observe_end(observer: &dyn Observer, row: &Row, status: Status, begun: u64) -> u64 {
+    match row.run {
+        Run::AtOnce(_) => {
+            observer.end_at_once(row.num, status);
+            begun
+        }
+        Run::InTime(_) => observer.end(row.num, status, begun),
+    }
 }
 
 fn refuse(e: &mut Encoder, num: OpNum, status: Status) -> Status {
@@ -221,4 +223,38 @@ fn digest(credential: &Credential, request: &[u8]) -> u64 {
     let mut word = [0; 8];
     word[..rest.len()].copy_from_slice(rest);
     step(hash, u64::from_le_bytes(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// The operations that have ended, each with the time at which it began.
+    #[derive(Default)]
+    struct Ended(Mutex<Vec<(OpNum, Option<u64>)>>);
+
+    impl Observer for Ended {
+        fn end(&self, op: OpNum, _: Status, begun: u64) -> u64 {
+            self.0.lock().unwrap().push((op, Some(begun)));
+            begun + 10
+        }
+
+        fn end_at_once(&self, op: OpNum, _: Status) {
+            self.0.lock().unwrap().push((op, None));
+        }
+    }
+
+    #[test]
+    fn the_time_of_what_waits_for_nothing_is_in_that_of_the_next_operation() {
+        use OpNum::{Getattr, Getfh, Putfh, Read, Sequence};
+        let (observer, mut begun) = (Ended::default(), 5);
+        for num in [Sequence, Putfh, Getattr, Getfh, Read] {
+            begun = observe_end(&observer, find(num as u32, 2).unwrap(), Status::Ok, begun);
+        }
+        let ended = observer.0.into_inner().unwrap();
+        let expected = [None, None, Some(5), None, Some(15)];
+        assert_eq!(ended.iter().map(|(_, begun)| *begun).collect::<Vec<_>>(), expected);
+        assert_eq!(begun, 25);
+    }
 }

@@ -48,6 +48,10 @@ pub trait Observer: Send + Sync {
     /// present time, at which the next one begins. Both are times of
     /// [`Now::monotonic_nanos`](crate::Now).
     fn end(&self, op: OpNum, status: Status, begun: u64) -> u64;
+
+    /// Called at the end of an operation that waits for nothing. To read the clock takes
+    /// longer than most of these: their time is counted as part of the next operation's.
+    fn end_at_once(&self, op: OpNum, status: Status);
 }
 
 /// An observer that does nothing.
@@ -58,6 +62,8 @@ impl Observer for NoObserver {
     fn end(&self, _: OpNum, _: Status, begun: u64) -> u64 {
         begun
     }
+
+    fn end_at_once(&self, _: OpNum, _: Status) {}
 }
 
 /// Settings of a running server.

@@ -91,6 +91,8 @@ pub struct Cx<'a> {
     pub op: OpNum,
     /// Number of operations in the COMPOUND.
     pub op_count: usize,
+    /// Bytes of the result before its operations: status, tag, number of operations.
+    pub head_bytes: usize,
     /// Bytes of reply still allowed by the channel (`usize::MAX` without a
     /// session).
     pub reply_room: usize,
@@ -320,7 +322,7 @@ impl Cx<'_> {
             None => self.running.get().map(RunningRequest::lease),
         };
         if let Some(lease) = lease {
-            lease.renew(self.server.runtime.now().seconds());
+            lease.renew(self.server.runtime.seconds());
         }
     }
 

@@ -113,6 +113,10 @@ impl<C: Ord + Copy> OpenIndex<C> {
     /// True if the client has the file open.
     #[must_use]
     pub fn has(&self, client: C) -> bool {
+        // Mostly the last open has just been closed.
+        if self.by_owner.is_empty() {
+            return false;
+        }
         let least: OwnerName = Arc::from([]);
         self.by_owner.range((client, least)..).next().is_some_and(|((c, _), _)| *c == client)
     }
