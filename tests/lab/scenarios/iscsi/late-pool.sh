@@ -26,6 +26,8 @@ allow_any_initiator = true
 [[target.volumes]]
 dataset = \"other/db/*\"
 "
+# Looks at this disk alone: those of the target read nothing until the pool is there.
+import_other() { zpool import -d "$OTHER_DISK" other; }
 # disk NAME
 disk() {
     case $1 in
@@ -68,7 +70,7 @@ late() {
     put_off $DB_TARGET
     writes_on a
     began=$(now)
-    zpool import other
+    import_other
     eventually 90 has_more_records x "$(records_of x)"
     figure "a disk works after the import" "$(since "$began")" s
     eventually 120 logged_in $DB_TARGET
@@ -86,7 +88,7 @@ very_late() {
     sleep 130
     same $((256 << 20)) "$(size_of x)" "size of the disk whose pool is late"
     put_off $DB_TARGET
-    zpool import other
+    import_other
     eventually 90 reads "$(disk x)"
     mount "$(disk x)" /mnt/x
     grep -q alive /mnt/x/file
