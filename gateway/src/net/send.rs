@@ -494,6 +494,30 @@ mod tests {
         assert!(reader.join().unwrap() == [&[1, 2, 3, 4], &content[..], b"pad"].concat());
     }
 
+    /// Few pieces are gathered in a smaller place than many.
+    #[tokio::test]
+    async fn any_number_of_pieces_is_sent_in_order() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        for count in [1, FEW_PIECES, FEW_PIECES + 1, MAX_PIECES, MAX_PIECES + 1] {
+            let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (mut theirs, _) = listener.accept().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            let ours = TcpStream::from_std(ours).unwrap();
+            let mut sender = Sender::default();
+            for number in 0..count {
+                sender.push_payload(Payload::Bytes(Bytes::from(vec![number as u8; 3])));
+            }
+            ours.writable().await.unwrap();
+            assert_eq!(sender.flush(&ours).unwrap(), 3 * count);
+            assert!(sender.is_empty() && sender.queued_bytes() == 0);
+            drop(ours);
+            let mut got = Vec::new();
+            std::io::Read::read_to_end(&mut theirs, &mut got).unwrap();
+            let expected: Vec<u8> = (0..count).flat_map(|number| [number as u8; 3]).collect();
+            assert_eq!(got, expected, "{count} pieces");
+        }
+    }
+
     /// A reply of NFS keeps its length; a disk's data ends with its connection.
     #[tokio::test]
     async fn a_file_that_was_cut_is_filled_up_or_ends_the_stream() {

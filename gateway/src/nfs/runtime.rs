@@ -183,3 +183,23 @@ async fn timed(
 fn unreachable<E>(_: E) -> CallbackFailure {
     CallbackFailure::Unreachable
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::connections::ConnectionLimits;
+
+    /// Leases are renewed by [`Runtime::seconds`], and expire by the clock of [`Runtime::now`].
+    #[test]
+    fn the_seconds_are_those_of_the_clock_of_requests() {
+        let connections = Connections::new(ConnectionLimits { total: 1, per_client: 1 });
+        let runtime = GatewayRuntime::new(Arc::new(connections), Arc::default(), Arc::default());
+        let mut runtime = runtime.unwrap();
+        runtime.started -= Duration::from_secs(90);
+        let before = runtime.now().seconds();
+        let seconds = runtime.seconds();
+        let after = runtime.now().seconds();
+        assert!((before..=after).contains(&seconds), "{seconds} is not in {before} to {after}");
+        assert!(before >= 90);
+    }
+}

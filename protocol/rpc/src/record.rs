@@ -176,6 +176,12 @@ mod tests {
         let raw = [&Marker::whole(3).unwrap()[..], b"xyz"].concat();
         let Ok(Parsed::Record(record)) = parse(&raw) else { panic!() };
         assert!(matches!(record.body(&raw), Cow::Borrowed(b"xyz")));
+        // Also between empty ones.
+        let (empty, last) = (fragment(false, b""), fragment(true, b""));
+        let raw = [&empty[..], &empty, &fragment(false, b"xyz"), &empty, &last].concat();
+        let Ok(Parsed::Record(record)) = parse(&raw) else { panic!() };
+        assert_eq!((record.consumed, record.len()), (raw.len(), 3));
+        assert!(matches!(record.body(&raw), Cow::Borrowed(b"xyz")));
     }
 
     #[test]

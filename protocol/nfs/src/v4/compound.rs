@@ -151,8 +151,8 @@ async fn run_one(cx: &mut Cx<'_>, row: &Row, d: &mut Decoder<'_>, e: &mut Encode
     status
 }
 
-/// Tells of the end of an operation that began at `begun`; returns the time at which the next
-/// one begins.
+/// Tells of the end of an operation that began at `begun`; returns the time from which on the
+/// next one is counted.
 fn observe_end(observer: &dyn Observer, row: &Row, status: Status, begun: u64) -> u64 {
     match row.run {
         Run::AtOnce(_) => {

@@ -50,7 +50,8 @@ pub trait Observer: Send + Sync {
     fn end(&self, op: OpNum, status: Status, begun: u64) -> u64;
 
     /// Called at the end of an operation that waits for nothing. To read the clock takes
-    /// longer than most of these: their time is counted as part of the next operation's.
+    /// longer than most of these: their time is counted as part of that of the next operation
+    /// that may wait, and not at all if none follows.
     fn end_at_once(&self, op: OpNum, status: Status);
 }
 

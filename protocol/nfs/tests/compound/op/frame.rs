@@ -1,9 +1,11 @@
 //! The header of a COMPOUND, the legal positions of operations (RFC 8881 §16.2,
 //! §18, RFC 7530 §16, RFC 7862 §15, RFC 8276 §8.1), and truncated arguments.
 
-use zgate_nfs_wire::v4::{OpNum, Status};
+use zgate_nfs_wire::v4::op::{Read, Sequence};
+use zgate_nfs_wire::v4::{OpNum, Stateid, Status};
 use zgate_rpc::AcceptError;
-use zgate_test_harness::nfs::{Ops, Reply, each, every_minor, sessions};
+use zgate_store::Payload;
+use zgate_test_harness::nfs::{Fixture, Ops, Reply, each, every_minor, sessions};
 use zgate_xdr::{Decode, Decoder};
 
 /// Expected status of an operation number in a minor version, by the RFCs'
@@ -105,6 +107,48 @@ fn unknown_minor_versions_and_odd_tags() {
         assert_eq!(s.c.send(&head(minor, 0, &[b'x'; 1025])), Err(AcceptError::GarbageArguments));
         assert_eq!(s.c.send(b""), Err(AcceptError::GarbageArguments));
         assert_eq!(s.c.send(&[0; 8]), Err(AcceptError::GarbageArguments));
+    });
+}
+
+/// Sends operations, after SEQUENCE where there are sessions, in a COMPOUND with a tag. A retry
+/// has the same answer.
+fn tagged(s: &Fixture, tag: &[u8], ops: Ops) -> Reply {
+    let mut first = Ops::new();
+    if s.c.minor > 0 {
+        let next = s.c.slots.borrow()[0].wrapping_add(1);
+        s.c.slots.borrow_mut()[0] = next;
+        first = first.op::<Sequence>(&s.c.sequence_args(0, next));
+    }
+    let (bytes, sent) = ops.after(first).encode(tag, u32::from(s.c.minor));
+    let raw = s.c.send(&bytes).unwrap();
+    if s.c.minor > 0 {
+        assert_eq!(s.c.send(&bytes).unwrap(), raw);
+    }
+    Reply::parse(raw, &sent)
+}
+
+/// The head is written before the operations, and completed behind them: the data of READ
+/// is apart then.
+#[test]
+fn the_head_tells_of_all_that_ran_behind_any_tag_and_before_data() {
+    every_minor(|s| {
+        s.c.cache.set(true);
+        let first = usize::from(s.c.minor > 0);
+        let ops = || Ops::new().at(&s.file).read(Stateid::ANONYMOUS, 0, 7);
+        for len in [0, 1, 4, 1023, 1024] {
+            let tag = vec![b't'; len];
+            let whole = tagged(s, &tag, ops());
+            assert_eq!((whole.status, whole.answers.len()), (Status::Ok, first + 2), "{len}");
+            let Payload::Bytes(data) = whole.get::<Read>().data else { panic!("a span") };
+            assert_eq!(&data[..], b"content", "{len}");
+            let cut = tagged(s, &tag, ops().lookup("x").root());
+            assert_eq!((cut.status, cut.answers.len()), (Status::Notdir, first + 3), "{len}");
+            for reply in [whole, cut] {
+                let mut d = Decoder::new(&reply.raw);
+                Status::decode(&mut d).unwrap();
+                assert_eq!(d.opaque(1024).unwrap(), tag);
+            }
+        }
     });
 }
 

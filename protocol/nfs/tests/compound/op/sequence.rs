@@ -123,6 +123,9 @@ fn limits_of_the_session() {
         let all: Vec<u32> = (0..56).filter(|bit| ![48, 54].contains(bit)).collect();
         let wide = || Ops::new().at(&content).getattr(&all).getattr(&all);
         small.check("a big answer", wide(), Status::RepTooBig);
+        let read = Ops::new().at(&content).read(Stateid::ANONYMOUS, 0, 64);
+        let behind_data = read.getattr(&all).getattr(&all);
+        small.check("a big answer behind data", behind_data, Status::RepTooBig);
         small.cache.set(true);
         let half = || Ops::new().at(&content).getattr(&all);
         small.check("too big to keep", half(), Status::RepTooBigToCache);
