@@ -26,8 +26,8 @@ allow_any_initiator = true
 [[target.volumes]]
 dataset = \"other/db/*\"
 "
-# Looks at this disk alone: those of the target read nothing until the pool is there.
-import_other() { zpool import -d "$OTHER_DISK" other; }
+# Looks at the partition of its disk alone: those of the target read nothing until the pool is there.
+import_other() { zpool import -d "${OTHER_DISK}1" other; }
 # disk NAME
 disk() {
     case $1 in
