@@ -61,6 +61,14 @@ impl Parameters {
         self.properties.extend(mutable_properties(mutable)?);
         Ok(self)
     }
+
+    /// Has each write of a disk on stable storage before it is answered, unless the class says
+    /// otherwise. A node outlives the machine of its gateway: it believes that what the disk's
+    /// cache has lost is written. A journal that a file system has given up since then lacks
+    /// it, and so what a program has synced.
+    pub(crate) fn outlive_the_gateway(&mut self) {
+        self.properties.entry("sync".to_owned()).or_insert_with(|| "always".to_owned());
+    }
 }
 
 /// Parses the parameters of a VolumeAttributesClass.
@@ -105,6 +113,15 @@ mod tests {
 
     fn map(pairs: &[(&str, &str)]) -> HashMap<String, String> {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn writes_of_a_disk_are_stable_unless_the_class_says_otherwise() {
+        for (class, sync) in [(vec![], "always"), (vec![("sync", "standard")], "standard")] {
+            let mut parsed = Parameters::parse(&map(&class)).unwrap();
+            parsed.outlive_the_gateway();
+            assert_eq!(parsed.properties["sync"], sync);
+        }
     }
 
     #[test]

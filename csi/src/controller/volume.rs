@@ -35,13 +35,16 @@ impl Asked {
             return Err(invalid(format!("name is longer than {MAX_REQUEST_NAME_BYTES} bytes")));
         }
         let wanted = Wanted::parse_all(&request.volume_capabilities)?;
-        let parameters =
+        let mut parameters =
             Parameters::parse(&request.parameters)?.with(&request.mutable_parameters)?;
         let any_raw = wanted.iter().any(|one| one.is_raw);
         let usual = if any_raw { VolumeKind::Block } else { VolumeKind::Filesystem };
         let kind = parameters.kind.unwrap_or(usual);
         if let Some(reason) = wanted.iter().find_map(|one| one.refusal(kind)) {
             return Err(invalid(reason));
+        }
+        if kind == VolumeKind::Block {
+            parameters.outlive_the_gateway();
         }
         let (source, origin) = origin_of(request, &parameters)?;
         let only_read = source.is_some() && wanted.iter().all(|one| one.reads_only());
