@@ -66,7 +66,7 @@ impl Parameters {
     /// otherwise. A node outlives the machine of its gateway: it believes that what the disk's
     /// cache has lost is written. A journal that a file system has given up since then lacks
     /// it, and so what a program has synced.
-    pub(crate) fn outlive_the_gateway(&mut self) {
+    pub(crate) fn default_to_stable_writes(&mut self) {
         self.properties.entry("sync".to_owned()).or_insert_with(|| "always".to_owned());
     }
 }
@@ -119,7 +119,7 @@ mod tests {
     fn writes_of_a_disk_are_stable_unless_the_class_says_otherwise() {
         for (class, sync) in [(vec![], "always"), (vec![("sync", "standard")], "standard")] {
             let mut parsed = Parameters::parse(&map(&class)).unwrap();
-            parsed.outlive_the_gateway();
+            parsed.default_to_stable_writes();
             assert_eq!(parsed.properties["sync"], sync);
         }
     }

@@ -44,7 +44,7 @@ impl Asked {
             return Err(invalid(reason));
         }
         if kind == VolumeKind::Block {
-            parameters.outlive_the_gateway();
+            parameters.default_to_stable_writes();
         }
         let (source, origin) = origin_of(request, &parameters)?;
         let only_read = source.is_some() && wanted.iter().all(|one| one.reads_only());

@@ -259,6 +259,21 @@ impl FileStore for SlowSeeks {
     }
 }
 
+/// Returns the bytes of each hole (true) and of data of an answer, which begins at `offset`.
+fn segments(offset: u64, contents: &[Content]) -> Vec<(bool, u64)> {
+    let mut at = offset;
+    let segment = |content: &Content| {
+        let (start, is_hole, bytes) = match content {
+            Content::Hole(start, bytes) => (*start, true, *bytes),
+            Content::Data(start, data) => (*start, false, data.len() as u64),
+        };
+        assert_eq!(start, at, "in order, without gaps");
+        at += bytes;
+        (is_hole, bytes)
+    };
+    contents.iter().map(segment).collect()
+}
+
 /// Linux reads by READ_PLUS: it asks storage for no more than READ does.
 #[test]
 fn read_plus_reads_once_where_a_seek_may_wait_and_where_there_is_no_hole() {
@@ -270,16 +285,7 @@ fn read_plus_reads_once_where_a_seek_may_wait_and_where_there_is_no_hole() {
         let args = read_plus::Args { stateid: Stateid::ANONYMOUS, offset, count };
         let res = s.c.run(Ops::new().at(fh).op::<ReadPlus>(&args)).ok().get::<ReadPlus>();
         let calls = [0, 1, 2].map(|call| asked()[call] - before[call]);
-        let mut segments = Vec::new();
-        for content in &res.contents {
-            let (start, is_hole, bytes) = match content {
-                Content::Hole(start, bytes) => (start, true, *bytes),
-                Content::Data(start, data) => (start, false, data.len() as u64),
-            };
-            assert_eq!(*start, offset);
-            segments.push((is_hole, bytes));
-        }
-        (calls, res.eof, segments)
+        (calls, res.eof, segments(offset, &res.contents))
     };
     each([2], |s| {
         assert_eq!(read(s, &s.file, (0, 4096)), ([0, 0, 1], true, vec![(false, 7)]));
@@ -353,10 +359,10 @@ impl Changing {
 impl FileStore for Changing {
     zgate_store::forward_files! {
         self => self.store;
-        root traits identity fsid recent_attr getattr lookup lookup_parent access setattr readlink create_file
-        create_node open remove rename link readdir write losses commit sync_objects sync_names
-        allocate deallocate copy_range clone_range advise statfs get_xattr set_xattr list_xattrs
-        remove_xattr get_acl set_acl
+        root traits identity fsid recent_attr getattr lookup lookup_parent access setattr readlink
+        create_file create_node open remove rename link readdir write losses commit sync_objects
+        sync_names allocate deallocate copy_range clone_range advise statfs get_xattr set_xattr
+        list_xattrs remove_xattr get_acl set_acl
     }
 
     fn read<'a>(
@@ -392,17 +398,7 @@ fn read_while_it_changes(offset: u64, changes: Vec<Vec<Change>>) -> (bool, Vec<(
     s.harness.serve_through("/export", Arc::new(changing));
     let args = read_plus::Args { stateid: Stateid::ANONYMOUS, offset, count: 1 << 20 };
     let res = s.c.run(Ops::new().at(&opened.fh).op::<ReadPlus>(&args)).ok().get::<ReadPlus>();
-    let (mut at, mut segments) = (offset, Vec::new());
-    for content in &res.contents {
-        let (start, is_hole, bytes) = match content {
-            Content::Hole(start, bytes) => (*start, true, *bytes),
-            Content::Data(start, data) => (*start, false, data.len() as u64),
-        };
-        assert_eq!(start, at, "in order, without gaps");
-        at += bytes;
-        segments.push((is_hole, bytes));
-    }
-    (res.eof, segments)
+    (res.eof, segments(offset, &res.contents))
 }
 
 #[test]
