@@ -158,11 +158,16 @@ impl ModelGateway {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses what is not known yet, and what is below no parent or one that is away.
+    /// Refuses what is not known yet, and what [`Self::check_parent`] refuses.
     fn check(&self, state: &State, id: &str) -> Result<(), ApiError> {
         if state.lacks_conditions {
             return Err(error(ErrorCode::NotFound, "there is no such path"));
         }
+        self.check_parent(state, id)
+    }
+
+    /// Refuses a volume below no parent, or below one that is away.
+    fn check_parent(&self, state: &State, id: &str) -> Result<(), ApiError> {
         let parent = parent_of(id);
         if !self.parents.contains(parent) {
             return Err(error(ErrorCode::Forbidden, "the parent is not configured"));
@@ -379,11 +384,7 @@ impl Gateway for ModelGateway {
 
     async fn volume(&self, id: &str) -> Result<Volume, ApiError> {
         self.carry_out(|state| {
-            let parent = parent_of(id);
-            if !self.parents.contains(parent) {
-                return Err(error(ErrorCode::Forbidden, "the parent is not configured"));
-            }
-            state.require(|away| away == parent)?;
+            self.check_parent(state, id)?;
             if state.begun.contains(id) {
                 return Err(error(ErrorCode::Forbidden, format!("{id} was not made as a volume")));
             }

@@ -81,8 +81,14 @@ impl RecordTurns {
 /// Returns whether a lock has kept a login, which has just been given up, from its record: it has
 /// asked no portal then.
 pub(super) async fn has_kept_login(host: &dyn Host) -> bool {
-    let look = [RECORDS_LOCK, "!", "-newerct", BEFORE_LOGIN, "-print"];
-    let found = host.run("find", &look, FIND_SECONDS).await;
+    find_lock(host, BEFORE_LOGIN, &["-print"]).await
+}
+
+/// Returns whether there is a lock that has not changed since then. `find` does these actions to
+/// it; the first one prints it.
+async fn find_lock(host: &dyn Host, since: &str, actions: &[&str]) -> bool {
+    let arguments = [&[RECORDS_LOCK, "!", "-newerct", since][..], actions].concat();
+    let found = host.run("find", &arguments, FIND_SECONDS).await;
     found.is_ok_and(|found| !found.trim().is_empty())
 }
 
@@ -146,9 +152,7 @@ impl Turn<'_> {
     /// Removes the lock that a killed `iscsiadm` has left behind, and returns whether there was
     /// one. Nobody can tell a younger one from that of an administrator's command.
     async fn remove_old_lock(&self) -> bool {
-        let remove = [RECORDS_LOCK, "!", "-newerct", LEFT_BEHIND, "-print", "-delete"];
-        let found = self.host.run("find", &remove, FIND_SECONDS).await;
-        let is_removed = found.is_ok_and(|found| !found.trim().is_empty());
+        let is_removed = find_lock(self.host, LEFT_BEHIND, &["-print", "-delete"]).await;
         if is_removed {
             tracing::warn!("the lock of a killed iscsiadm was removed");
         }

@@ -1,5 +1,5 @@
-//! Transports: the first one that works. What keeps this node from asking a portal says nothing
-//! about its transport.
+//! Transports: the first one that works. A reason that keeps this node from asking a portal says
+//! nothing about its transport.
 
 use super::*;
 

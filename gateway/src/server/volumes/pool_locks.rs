@@ -1,7 +1,7 @@
 //! Changes of volumes at the same time: of different volumes a few in each pool, of one
 //! volume one. Each waits for ZFS to write a transaction, which has room for all of
 //! them. The making of a clone is a change of its origin, too: neither is deleted or promoted
-//! meanwhile. What concerns datasets that are only found on the way (promotions), or many
+//! meanwhile. A change of datasets that are only found on the way (promotions), or of many
 //! (groups), has its pool alone. A pool that hangs delays its own changes, for a bounded time
 //! each, and no other's.
 

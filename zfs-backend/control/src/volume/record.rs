@@ -268,18 +268,14 @@ pub fn list_with_datasets(
 ) -> Result<(Vec<Dataset>, Vec<VolumeRecord>), ToolError> {
     let arguments = question(&["-r"], &[parent.as_str()]);
     let (found, is_clear) = parsed(&tool.run("zfs", &arguments)?);
-    let is_within = |name: &String| {
-        let rest = name.strip_prefix(parent.as_str());
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    if !(is_clear && found.keys().all(is_within)) {
+    let datasets = found.iter().map(|(name, properties)| Dataset::of_all(name, &properties.all));
+    let mut datasets = datasets.collect::<Result<Vec<_>, _>>()?;
+    if !(is_clear && datasets.iter().all(|one| one.name.is_within(parent))) {
         return Err(ToolError::Answer {
             command: command_line("zfs", &arguments),
             reason: "a value has lines like those of a dataset".to_owned(),
         });
     }
-    let datasets = found.iter().map(|(name, properties)| Dataset::of_all(name, &properties.all));
-    let mut datasets = datasets.collect::<Result<Vec<_>, _>>()?;
     datasets.sort_by(|a, b| a.name.cmp(&b.name));
     Ok((datasets, volumes_below(parent, &found)))
 }

@@ -175,19 +175,13 @@ pub fn snapshots_named(
     let text = tool.run("zfs", &arguments)?;
     let is_of_name = |line: &&str| line.split_once('@').is_some_and(|(_, of)| of == name);
     let names: Vec<&str> = text.lines().filter(is_of_name).collect();
-    let mut all = Vec::new();
-    for some in names.chunks(MAX_ASKED_AT_ONCE) {
-        match listing(tool, &[], some) {
-            // One of them has gone meanwhile.
-            Err(error) if error.is_absent() => {
-                let mut found = snapshots(tool, parent)?;
-                found.retain(|one| one.snapshot.name() == name);
-                return Ok(found);
-            }
-            found => all.extend(found?),
-        }
+    let mut found = listed_all(tool, &[], &names)?;
+    if found.is_empty() && !names.is_empty() {
+        // One of them has gone meanwhile.
+        found = snapshots(tool, parent)?;
+        found.retain(|one| one.snapshot.name() == name);
     }
-    Ok(all)
+    Ok(found)
 }
 
 /// Lists the snapshots of a volume; nothing if there is no such dataset.
