@@ -41,11 +41,9 @@ impl LogicalUnits {
             return disk.describe(self, command);
         }
         let cdb = &command.cdb;
-        if cdb.opcode() != 0x12 {
+        // `absent` refuses one with a reserved bit.
+        if cdb.opcode() != 0x12 || reserved_bit(cdb).is_some() {
             return None;
-        }
-        if let Some((byte, bit)) = reserved_bit(cdb) {
-            return Some(Response::check(Sense::invalid_cdb(byte, Some(bit))));
         }
         Some(match inquiry::becoming_ready(&unit.config, command) {
             Ok(data) => good(data, u32::from(cdb.be16(3))),

@@ -1,4 +1,4 @@
-# What scenarios of disks have in common whose devices are not there when the gateway starts.
+# Functions for scenarios with disks whose devices are not there when the gateway starts.
 # shellcheck shell=bash
 
 # take_away ZVOL, give_back ZVOL: its device goes and comes, as if udev had not made it yet.

@@ -252,9 +252,8 @@ impl Catalog {
 
     /// Returns whether a logical unit has this identity, present or absent.
     pub(crate) fn has_identity(&self, naa: NaaId) -> bool {
-        let is =
-            |(target, absent): (&IscsiName, &AbsentLun)| identity(target, &absent.config).1 == naa;
-        self.units().any(|unit| unit.naa == naa) || self.absent().any(is)
+        self.units().any(|unit| unit.naa == naa)
+            || self.absent().any(|(_, absent)| absent.naa == naa)
     }
 
     /// Builds the catalog of new settings: unchanged units are kept, others are

@@ -251,10 +251,11 @@ impl UnitHome {
         &self,
         target: &IscsiName,
         lun: &LunConfig,
+        naa: NaaId,
     ) -> impl FnOnce() -> Result<BlockVolume, Fault> + Send + 'static {
         let open = self.volume_work(target, lun);
-        let (lun, (_, naa)) = (lun.clone(), identity(target, lun));
-        let (zvol_sizes, served_here) = (Arc::clone(&self.zvol_sizes), !self.groups.standby);
+        let (lun, zvol_sizes) = (lun.clone(), Arc::clone(&self.zvol_sizes));
+        let served_here = !self.groups.standby;
         move || {
             let opened = open();
             if served_here && opened.is_err() {

@@ -61,7 +61,7 @@ impl Volumes {
         home: &UnitHome,
         luns: impl Iterator<Item = (&'a IscsiName, &'a AbsentLun)>,
     ) -> Progress {
-        self.0.retry(luns.map(|(target, lun)| retry_job(home, target, &lun.config)).collect())
+        self.0.retry(luns.map(|(target, lun)| retry_job(home, target, lun)).collect())
     }
 
     /// Makes the next attempts due now.
@@ -81,9 +81,9 @@ fn job(home: &UnitHome, target: &IscsiName, lun: &LunConfig, begins: bool) -> Jo
     Job { key: key(target, lun), work, begins }
 }
 
-fn retry_job(home: &UnitHome, target: &IscsiName, lun: &LunConfig) -> Job<BlockVolume> {
-    let work = Box::new(home.retry_work(target, lun));
-    Job { key: key(target, lun), work, begins: true }
+fn retry_job(home: &UnitHome, target: &IscsiName, lun: &AbsentLun) -> Job<BlockVolume> {
+    let work = Box::new(home.retry_work(target, &lun.config, lun.naa));
+    Job { key: key(target, &lun.config), work, begins: true }
 }
 
 fn key(target: &IscsiName, lun: &LunConfig) -> String {

@@ -19,8 +19,8 @@ type Values = [Option<u64>; 5];
 /// is reserved.
 type Spaces = BTreeMap<String, Option<SpaceBelow>>;
 
-/// Last answer about a parent; none before the first. Who finds it too old asks, while the others
-/// wait for the lock, in their order.
+/// Last answer about a parent; none before the first. The first caller that finds it too old asks,
+/// while the others wait for the lock, in their order.
 type LastAnswer = Arc<Mutex<Option<Answer>>>;
 
 /// Space behind thin zvols, as ZFS told it last.

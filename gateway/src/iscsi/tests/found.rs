@@ -9,9 +9,10 @@ use crate::iscsi::luns::catalog::{LunMap, Target};
 use crate::iscsi::settings::{IscsiSettings, TargetSettings, identity};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use zgate_config::LunConfig;
+use zgate_config::{LunConfig, NaaId};
 use zgate_control::volume::Grant;
 use zgate_iscsi::names::IscsiName;
 use zgate_test_initiator::{LoginScript, Lun, Session};
@@ -46,16 +47,28 @@ fn late(fixture: &Fixture) -> PathBuf {
     fixture._dir.path().join("late.img")
 }
 
+/// Settings of [`TARGET`] to which a pattern has added a zvol at this path, and its identifier.
+fn with_zvol(fixture: &Fixture, path: &Path) -> (IscsiSettings, NaaId) {
+    let before = target(fixture, TARGET).settings.clone();
+    let named = before.luns[0].clone();
+    let zvol = LunConfig { number: NUMBER, path: path.to_owned(), ..named.clone() };
+    let naa = identity(&before.name, &zvol).1;
+    let followed = BTreeSet::from([NUMBER]);
+    let wanted = TargetSettings { luns: vec![named, zvol], followed, ..before };
+    (IscsiSettings { targets: vec![wanted], ..IscsiSettings::default() }, naa)
+}
+
+/// Change of a target: LUN [`NUMBER`] was a zvol before, and nothing else is known of it.
+fn had_zvol(target: &mut Target) -> io::Result<()> {
+    target.settings.unseen = BTreeMap::from([(NUMBER, None)]);
+    Ok(())
+}
+
 #[test]
 fn a_zvol_that_cannot_be_opened_at_first_is_served_later() {
     let fixture = Fixture::start();
     let (iscsi, path) = (&fixture.gateway.shared.iscsi, late(&fixture));
-    let before = target(&fixture, TARGET).settings.clone();
-    let named = before.luns[0].clone();
-    let zvol = LunConfig { number: NUMBER, path: path.clone(), ..named.clone() };
-    let followed = BTreeSet::from([NUMBER]);
-    let wanted = TargetSettings { luns: vec![named, zvol], followed, ..before };
-    let settings = IscsiSettings { targets: vec![wanted], ..IscsiSettings::default() };
+    let (settings, _) = with_zvol(&fixture, &path);
     // Also if it is found again meanwhile.
     for _ in 0..2 {
         iscsi.replace_followed(&settings).unwrap();
@@ -162,10 +175,6 @@ fn a_login_waits_for_a_pool_only_while_no_disk_of_the_target_is_there() {
     let fixture = Fixture::start();
     let iscsi = &fixture.gateway.shared.iscsi;
     let login = || Session::login(fixture.tcp, &LoginScript::normal(INITIATOR, TARGET)).map(drop);
-    let had_zvol = |target: &mut Target| {
-        target.settings.unseen = BTreeMap::from([(NUMBER, None)]);
-        Ok(())
-    };
     iscsi.change(TARGET, had_zvol).unwrap();
     iscsi.await_targets(&AwaitedTargets::default().with_patterns_of([TARGET].into_iter()));
     login().unwrap();
@@ -207,10 +216,6 @@ fn told_by(host: &mut Host, number: u16) -> Vec<(u8, [u8; 2])> {
 fn a_lun_that_may_come_is_waited_for_while_its_pool_has_not_told() {
     let fixture = Fixture::start();
     let iscsi = &fixture.gateway.shared.iscsi;
-    let had_zvol = |target: &mut Target| {
-        target.settings.unseen = BTreeMap::from([(NUMBER, None)]);
-        Ok(())
-    };
     iscsi.change(TARGET, had_zvol).unwrap();
     let mut host = fixture.host(Over::Tcp, "one");
     assert_eq!(told(&mut host), [(5, [0x25, 0])], "all pools have told");
@@ -247,21 +252,15 @@ fn a_lun_that_comes_tells_a_size_that_it_has_not_told_before() {
     for recorded_bytes in [None, Some(1 << 19), Some(SIZE_BYTES)] {
         let fixture = Fixture::start();
         let (iscsi, path) = (&fixture.gateway.shared.iscsi, late(&fixture));
-        let before = target(&fixture, TARGET).settings.clone();
-        let named = before.luns[0].clone();
-        let zvol = LunConfig { number: NUMBER, path: path.clone(), ..named.clone() };
+        let (settings, naa) = with_zvol(&fixture, &path);
         if let Some(bytes) = recorded_bytes {
             let record = format!(
                 "capacity_bytes {bytes}\nphysical_block_bytes 4096\noptimal_io_bytes 1048576\n\
                  discard_granularity_bytes 4096\ndiscard_zeroes true\nwrite_cache true\n\
                  read_only false\n"
             );
-            let naa = identity(&before.name, &zvol).1.to_string();
-            iscsi.home.state_dir.put_geometry(&naa, &record).unwrap();
+            iscsi.home.state_dir.put_geometry(&naa.to_string(), &record).unwrap();
         }
-        let followed = BTreeSet::from([NUMBER]);
-        let wanted = TargetSettings { luns: vec![named, zvol], followed, ..before };
-        let settings = IscsiSettings { targets: vec![wanted], ..IscsiSettings::default() };
         iscsi.replace_followed(&settings).unwrap();
         let mut host = fixture.host(Over::Tcp, "one");
         assert_eq!(told(&mut host), [(2, [4, 1])]);
@@ -278,13 +277,7 @@ fn a_lun_that_comes_tells_a_size_that_it_has_not_told_before() {
 fn a_size_that_zfs_tells_changes_no_list_and_is_told_again_with_the_lun() {
     let fixture = Fixture::start();
     let (iscsi, path) = (&fixture.gateway.shared.iscsi, late(&fixture));
-    let before = target(&fixture, TARGET).settings.clone();
-    let named = before.luns[0].clone();
-    let zvol = LunConfig { number: NUMBER, path: path.clone(), ..named.clone() };
-    let naa = identity(&before.name, &zvol).1;
-    let followed = BTreeSet::from([NUMBER]);
-    let wanted = TargetSettings { luns: vec![named, zvol], followed, ..before };
-    let settings = IscsiSettings { targets: vec![wanted], ..IscsiSettings::default() };
+    let (settings, naa) = with_zvol(&fixture, &path);
     iscsi.replace_followed(&settings).unwrap();
     let mut host = fixture.host(Over::Tcp, "one");
     let ready: [(u8, [u8; 2]); 0] = [];

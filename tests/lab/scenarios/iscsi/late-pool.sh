@@ -100,7 +100,7 @@ very_late() {
 }
 away() {
     portal_logout
-    iscsiadm -m node -T $DB_TARGET -p 127.0.0.1:3260 --logout
+    TARGET=$DB_TARGET portal_logout
 }
 
 need "the gateway serves" gateway_start
