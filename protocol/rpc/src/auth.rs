@@ -169,7 +169,7 @@ impl Credential {
             Self::Sys(sys) => {
                 let mut e = Encoder::new();
                 sys.encode(&mut e);
-                let body = e.finish().flatten().map(|b| b.to_vec()).unwrap_or_default();
+                let body = e.into_vec().unwrap_or_default();
                 OpaqueAuth { flavor: AUTH_SYS, body }
             }
         }

@@ -1,8 +1,8 @@
 //! Reading XDR. Every length a peer sends is checked against what the caller
 //! allows and against the bytes that are there, before anything is allocated.
 //!
-//! What reads a word or a few bytes is inlined into other crates: a COMPOUND has a hundred of
-//! them.
+//! Functions that read a word or a few bytes are inlined into other crates: a COMPOUND makes a
+//! hundred such calls.
 
 use bytes::Bytes;
 use thiserror::Error;

@@ -1,7 +1,7 @@
 //! XDR encoder. File data never enters the encoder's buffer: it is kept as a
 //! separate segment between two runs of encoded bytes.
 //!
-//! What writes a word or a few bytes is inlined into other crates, as in the decoder.
+//! Functions that write a word or a few bytes are inlined into other crates, as in the decoder.
 
 use crate::decode::padding;
 use bytes::{Bytes, BytesMut};

@@ -21,12 +21,7 @@ impl NodeHandle {
     /// [`MAX_NODE_HANDLE_BYTES`].
     #[must_use]
     pub fn new(raw: &[u8]) -> Option<Self> {
-        if raw.is_empty() || raw.len() > MAX_NODE_HANDLE_BYTES {
-            return None;
-        }
-        let mut bytes = [0; MAX_NODE_HANDLE_BYTES];
-        bytes[..raw.len()].copy_from_slice(raw);
-        Some(Self { len: raw.len() as u8, bytes })
+        Self::of_parts(&[raw])
     }
 
     /// Puts parts one behind the other; `None` when they are empty or, together, longer than

@@ -4,6 +4,9 @@ use crate::mounts::Mount;
 use rustix::fs::{FileType, Statx, StatxAttributes, StatxFlags, StatxTimestamp};
 use zgate_store::{Attr, FileKind, Timestamp};
 
+/// Unit of the number of blocks in stat(2) and statx(2).
+pub(crate) const BLOCK_BYTES: u64 = 512;
+
 /// Returns the kind of object from the mode.
 pub(crate) fn kind_of(stat: &Statx) -> FileKind {
     match FileType::from_raw_mode(u32::from(stat.stx_mode)) {
@@ -50,7 +53,7 @@ pub(crate) fn attr_of(stat: &Statx, mount: &Mount, change: u64) -> Attr {
         uid: stat.stx_uid,
         gid: stat.stx_gid,
         size: stat.stx_size,
-        used_bytes: stat.stx_blocks.saturating_mul(512),
+        used_bytes: stat.stx_blocks.saturating_mul(BLOCK_BYTES),
         rdev: (stat.stx_rdev_major, stat.stx_rdev_minor),
         fsid: mount.fsid,
         fileid: stat.stx_ino,

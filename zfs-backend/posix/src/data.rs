@@ -1,5 +1,6 @@
 //! Reads and writes of file data.
 
+use crate::attributes::BLOCK_BYTES;
 use crate::direct::{DirectIo, Read};
 use crate::errno::OrStoreError;
 use crate::file_systems::WaitsFor;
@@ -16,8 +17,6 @@ use zgate_store::{BufferPool, FileSpan, MIN_SPAN_BYTES, Payload, StoreError, Sto
 
 /// Largest offset on Linux.
 const MAX_OFFSET: u64 = i64::MAX as u64;
-/// Unit of st_blocks (stat(2)).
-const BLOCK_BYTES: u64 = 512;
 /// Bytes at the beginning of a large read that tell whether it is likely to lie in a hole.
 const SAMPLE_BYTES: usize = 4 << 10;
 const _: () = assert!(SAMPLE_BYTES <= MIN_SPAN_BYTES);

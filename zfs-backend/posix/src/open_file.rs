@@ -118,9 +118,7 @@ impl PosixFile {
     pub(crate) fn any(&self) -> StoreResult<Arc<OwnedFd>> {
         self.writer().or_else(|| self.reader()).ok_or(StoreError::AccessDenied)
     }
-}
 
-impl PosixFile {
     /// Closes the file. The last close of a file without a name frees its space, and even a
     /// stat may take long: a thread that must not wait for the storage does neither.
     fn close(self) {
@@ -173,7 +171,7 @@ impl PosixFile {
     }
 
     /// Gives back what others have as well, the cache of the store or other users of the file.
-    /// What nobody else has is closed by a worker.
+    /// A worker closes the parts that nobody else has.
     fn let_go(self) {
         let Self { entry, tree, reader, writer, .. } = self;
         let engine = entry.mount.engine.clone();
@@ -192,7 +190,8 @@ impl PosixFile {
     }
 }
 
-fn is_gone(entry: &Entry) -> bool {
+/// Returns whether the object has lost its last name.
+pub(crate) fn is_gone(entry: &Entry) -> bool {
     syscall::stat(&entry.fd).is_ok_and(|stat| stat.stx_nlink == 0)
 }
 

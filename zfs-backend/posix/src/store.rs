@@ -6,7 +6,7 @@ mod crossing;
 use crate::data;
 use crate::direct::DirectIo;
 use crate::errno::OrStoreError;
-use crate::open_file::PosixFile;
+use crate::open_file::{PosixFile, is_gone};
 use crate::ranges;
 use crate::statfs::statfs;
 use crate::tree::Tree;
@@ -65,8 +65,7 @@ impl PosixStore {
     /// cannot be opened again.
     #[must_use]
     pub fn is_removed(file: &OpenFile) -> bool {
-        let stat = |file: &PosixFile| crate::syscall::stat(&file.entry.fd);
-        PosixFile::of(file).and_then(stat).is_ok_and(|stat| stat.stx_nlink == 0)
+        PosixFile::of(file).is_ok_and(|file| is_gone(&file.entry))
     }
 
     /// Opens a regular file for `who` once more: the access was granted before,

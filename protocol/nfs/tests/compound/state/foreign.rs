@@ -37,14 +37,19 @@ fn three(harness: &Harness) -> v3::Server {
     v3::Server { namespace, write_verifier: WriteVerifier::new(*b"verifier"), guard }
 }
 
-/// Begins a call; it goes on while the simulation runs.
+/// Begins a call that succeeds.
 pub(super) fn begin_three(c: &Client, procedure: u32, args: Bytes) {
+    begin(c, procedure, args, move |status| assert_eq!(status, 0, "procedure {procedure}"));
+}
+
+/// Begins a call; it goes on while the simulation runs, and tells its status at its end.
+fn begin(c: &Client, procedure: u32, args: Bytes, tell: impl FnOnce(u32) + 'static) {
     let (server, rpc) = (three(&c.harness), c.rpc_call());
     c.harness.simulation.spawn(Box::pin(async move {
         let mut e = Encoder::new();
         server.handle(&rpc, procedure, &mut Decoder::new(&args), &mut e).await.unwrap();
         let answer = e.finish().flatten().unwrap();
-        assert_eq!(Decoder::new(&answer).u32(), Ok(0), "procedure {procedure}");
+        tell(Decoder::new(&answer).u32().unwrap());
     }));
 }
 
@@ -69,14 +74,9 @@ fn call(c: &Client, procedure: u32, fh: &Fh) -> u32 {
 /// Begins a WRITE; its status is there once it is answered.
 fn begin_write(c: &Client, fh: &Fh, data: &[u8]) -> Rc<Cell<Option<u32>>> {
     let args = arguments(WRITE, fh, data).finish().flatten().unwrap();
-    let (server, rpc, answered) = (three(&c.harness), c.rpc_call(), Rc::new(Cell::new(None)));
+    let answered = Rc::new(Cell::new(None));
     let told = Rc::clone(&answered);
-    c.harness.simulation.spawn(Box::pin(async move {
-        let mut e = Encoder::new();
-        server.handle(&rpc, WRITE, &mut Decoder::new(&args), &mut e).await.unwrap();
-        let answer = e.finish().flatten().unwrap();
-        told.set(Some(Decoder::new(&answer).u32().unwrap()));
-    }));
+    begin(c, WRITE, args, move |status| told.set(Some(status)));
     answered
 }
 
