@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use zgate_memory::{FileOp, MemoryStore};
 use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::attr::SIZE;
+use zgate_nfs_wire::v4::op::Getattr;
 use zgate_store::{Attr, FileStore, NodeHandle, StoreFuture};
-use zgate_test_harness::nfs::{Client, Harness, OpenRequest};
+use zgate_test_harness::nfs::{Client, Harness, OpenRequest, Ops};
 
 /// Bytes that a remembered size has in excess: it tells which one was answered.
 const EXCESS: u64 = 1000;
@@ -53,7 +54,10 @@ fn the_holder_of_a_write_delegation_is_told_what_was_read_a_moment_ago() {
         let asked = || harness.store.faults().calls(FileOp::GetAttr);
         let reader = holder.open(&wish(1)).unwrap();
         let fh = &reader.fh;
-        let size = |client: &Client| client.number(fh, SIZE);
+        let size = |client: &Client| {
+            let reply = client.run(Ops::new().at(fh).getattr(&[SIZE])).ok();
+            u64::from_be_bytes(reply.get::<Getattr>().values.0.try_into().unwrap())
+        };
         assert_eq!(size(&holder), 7, "a read delegation");
         holder.delegreturn(fh, reader.delegation()).unwrap();
         holder.close(&reader).unwrap();
