@@ -353,6 +353,23 @@ fn put_in_place(path: &Path, content: &[u8]) -> io::Result<()> {
     fs::rename(&temporary, path)
 }
 
+/// Returns a text, `most_bytes` of it at most; `None` if there is no such file.
+///
+/// # Errors
+/// The path and the reason.
+fn read_text(path: &Path, most_bytes: u64) -> io::Result<Option<String>> {
+    let read = || -> io::Result<String> {
+        let mut text = String::new();
+        File::open(path)?.take(most_bytes).read_to_string(&mut text)?;
+        Ok(text)
+    };
+    match read() {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(named(path, "read", &error)),
+    }
+}
+
 /// Removes a file, if it is there; its directory is not synced.
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {

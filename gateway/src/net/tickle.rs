@@ -32,8 +32,8 @@ const HOPS: u8 = 64;
 const PACKETS_PER_SOCKET: usize = 64;
 
 /// Asks the peers of connections that this machine does not have whether they are there, all of
-/// them from the address `local`, which this machine has. What is lost on the way is not sent
-/// again.
+/// them from the address `local`, which this machine has. A packet that is lost on the way is not
+/// sent again.
 ///
 /// # Errors
 /// Those of a raw socket: `PermissionDenied` without CAP_NET_RAW.

@@ -96,7 +96,7 @@ fn follow(dir: &StateDir, network: &Network, stopped: &AtomicBool) {
 /// Asks peers once.
 ///
 /// # Errors
-/// If this process has not the right to. Whatever else fails is tried again.
+/// If this process has not the right to. After other errors peers are asked again.
 fn ask(due: &Due) -> io::Result<()> {
     if due.connections.is_empty() {
         return Ok(());
@@ -153,7 +153,7 @@ impl Due {
 }
 
 impl LeftConnections {
-    /// Those in the text of a list. What is no connection is left out, and so are those of
+    /// Those in the text of a list. Lines that name no connection are left out, and so are those of
     /// addresses behind the first [`MAX_LISTED_ADDRESSES`], each of which is looked for.
     fn of(list: &str) -> Self {
         let mut left = BTreeMap::<IpAddr, Left>::new();

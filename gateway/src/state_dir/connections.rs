@@ -1,9 +1,8 @@
 //! The list of TCP connections of the gateway that uses the directory, for the one after it:
 //! text, whose meaning is the reader's.
 
-use super::{StateDir, named};
-use std::fs::File;
-use std::io::{self, Read};
+use super::{StateDir, read_text};
+use std::io;
 use std::path::PathBuf;
 
 /// Most bytes that are read of the list: the rest of a damaged one is not read.
@@ -19,16 +18,7 @@ impl StateDir {
     /// # Errors
     /// The path and the reason.
     pub(crate) fn connections(&self) -> io::Result<String> {
-        let path = self.connections_path();
-        let read = || -> io::Result<String> {
-            let mut text = String::new();
-            File::open(&path)?.take(MAX_LIST_BYTES).read_to_string(&mut text)?;
-            Ok(text)
-        };
-        match read() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-            read => read.map_err(|error| named(&path, "read", &error)),
-        }
+        Ok(read_text(&self.connections_path(), MAX_LIST_BYTES)?.unwrap_or_default())
     }
 
     /// Stores the list; on stable storage on return.

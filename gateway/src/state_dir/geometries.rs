@@ -2,9 +2,9 @@
 //! They only help a logical unit whose storage is late, so their number is bounded, and
 //! the directory is made when the first one is written: a start needs no space for it.
 
-use super::{StateDir, named, remove, sync_dir};
+use super::{StateDir, named, read_text, remove, sync_dir};
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -32,17 +32,7 @@ impl StateDir {
     /// # Errors
     /// The path and the reason; a missing file means none.
     pub(crate) fn geometry(&self, name: &str) -> io::Result<Option<String>> {
-        let path = self.geometry_path(name);
-        let read = || -> io::Result<String> {
-            let mut text = String::new();
-            File::open(&path)?.take(MAX_RECORD_BYTES).read_to_string(&mut text)?;
-            Ok(text)
-        };
-        match read() {
-            Ok(text) => Ok(Some(text)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(named(&path, "read", &error)),
-        }
+        read_text(&self.geometry_path(name), MAX_RECORD_BYTES)
     }
 
     /// Saves the geometry of a logical unit that is served now; on stable storage on return.

@@ -1,6 +1,7 @@
 //! One state directory, two gateways: one after the other they are the same
 //! server to clients, at the same time the second is refused.
 
+use crate::absent::eventually;
 use crate::crash::lock;
 use socket2::{SockFilter, SockRef};
 use std::fs;
@@ -8,7 +9,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use zgate_io::send_queue;
 use zgate_loader::blocking::Connection;
 use zgate_loader::compound::Ops;
@@ -96,14 +97,6 @@ fn a_gateway_that_takes_the_state_over_is_the_same_server() {
     assert_eq!(lock(&mut stranger, &others, false, 105), Err(Status::Denied));
 }
 
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < until, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// A request that a machine has acknowledged before it was reset is not sent again: its client
 /// would wait for its own timers.
 #[test]
@@ -117,10 +110,14 @@ fn a_client_of_a_gateway_that_vanished_is_reset_by_the_next_one() {
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     let (peer, list) = (client.local_addr().unwrap(), gateway.dir.path().join("state/connections"));
     let line = format!("{} {peer}\n", gateway.address);
-    eventually("it is listed", || fs::read_to_string(&list).is_ok_and(|list| list.contains(&line)));
+    eventually("it is listed", || {
+        fs::read_to_string(&list).is_ok_and(|list| list.contains(&line)).then_some(())
+    });
     gateway.freeze();
     client.write_all(b"call").unwrap();
-    eventually("it is acknowledged", || send_queue::unacknowledged_bytes(&client).unwrap() == 0);
+    eventually("it is acknowledged", || {
+        (send_queue::unacknowledged_bytes(&client).unwrap() == 0).then_some(())
+    });
     // What nobody has read makes the kernel end the connection at once; the client does not
     // hear of it.
     SockRef::from(&client).attach_filter(&[DROP]).unwrap();

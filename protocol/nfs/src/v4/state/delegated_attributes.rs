@@ -7,6 +7,7 @@ use crate::namespace::FileKey;
 use crate::patience::Patience;
 use crate::runtime::BoxedFuture;
 use crate::v4::callback::CallbackOutcome;
+use crate::v4::tables::owner::FileClient;
 use std::sync::atomic::Ordering;
 use zgate_nfs_wire::v4::attr::{CHANGE, SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
 use zgate_nfs_wire::v4::callback::CallbackOp;
@@ -99,8 +100,9 @@ impl State {
         }
         let tables = self.lock();
         let Some(state) = tables.files.get(&file.id) else { return false };
-        let mut held = state.delegations.values().filter_map(|key| tables.delegations.get(key));
-        held.any(|d| d.write && d.recalled_seconds.is_none() && d.is_own(Some(client), file))
+        let key = state.delegations.get(&FileClient::of(client, file));
+        let held = key.and_then(|key| tables.delegations.get(key));
+        held.is_some_and(|d| d.write && d.recalled_seconds.is_none())
     }
 
     /// Returns the question to the holder of a write delegation of a file, if it may be asked.
