@@ -59,6 +59,15 @@ impl Verdict {
         Self { level: Level::Ok, what: what.into(), why: String::new(), fix: String::new() }
     }
 
+    /// Reports no fault, but a choice that has a price.
+    pub(crate) fn note(
+        what: impl Into<String>,
+        why: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
+        Self { level: Level::Ok, what: what.into(), why: why.into(), fix: fix.into() }
+    }
+
     /// Reports something that works with restrictions.
     pub(crate) fn warning(
         what: impl Into<String>,

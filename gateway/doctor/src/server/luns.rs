@@ -73,34 +73,53 @@ fn is_cached(facts: &ServerFacts, lun: &LunFacts) -> bool {
     configured.unwrap_or(!facts.config.iscsi.asymmetric)
 }
 
-/// Checks that a takeover by another machine loses no write that a later flush of
-/// the host would be told to be safe.
+/// Returns whether another machine may import the pool of a dataset.
+fn may_move(facts: &ServerFacts, dataset: &Dataset) -> bool {
+    let name = dataset.name.pool().to_string();
+    let pool = facts.zfs.pools.iter().find(|pool| pool.name == name);
+    facts.is_cluster_node || pool.is_some_and(|pool| pool.multihost == Some(true))
+}
+
+/// Returns whether a portal can be reached from other machines.
+fn has_remote_portal(facts: &ServerFacts) -> bool {
+    let iscsi = &facts.config.iscsi;
+    let mut portals = iscsi.tcp_listen().chain(iscsi.iser_listen());
+    portals.any(|portal| !portal.ip().to_canonical().is_loopback())
+}
+
+/// Checks that hosts which outlive a crash of this machine lose no write that they
+/// believe to be safe, with a takeover by another machine or without.
 pub(super) fn cache(facts: &ServerFacts) -> Vec<Verdict> {
-    let moves = |dataset: &Dataset| {
-        let name = dataset.name.pool().to_string();
-        let pool = facts.zfs.pools.iter().find(|pool| pool.name == name);
-        facts.is_cluster_node || pool.is_some_and(|pool| pool.multihost == Some(true))
-    };
+    let is_remote = has_remote_portal(facts);
     let judge = |(lun, dataset): (&LunFacts, &Dataset)| {
         let is_safe = dataset.sync == SyncMode::Always || !is_cached(facts, lun);
-        if is_safe || !moves(dataset) {
+        let may_move = may_move(facts, dataset);
+        let may_outlive = may_move || is_remote;
+        if is_safe || !may_outlive {
             return None;
         }
         let name = &dataset.name;
-        Some(Verdict::warning(
-            format!(
-                "{}: its write cache is on, {name} has sync={}, and another machine may take \
-                 over",
-                lun.title(),
-                dataset.sync
-            ),
-            "after a crash of this machine the host's next flush succeeds on the other one, \
-             although what it wrote before is gone",
-            format!(
-                "`write_cache = false` for this LUN in {}, or `zfs set sync=always {name}`",
-                facts.config_path.display()
-            ),
-        ))
+        let what =
+            format!("{}: its write cache is on, {name} has sync={}", lun.title(), dataset.sync);
+        let fix = format!(
+            "`write_cache = false` for this LUN in {}, or `zfs set sync=always {name}`",
+            facts.config_path.display()
+        );
+        Some(if may_move {
+            Verdict::warning(
+                format!("{what}, and another machine may take over"),
+                "after a crash of this machine the host's next flush succeeds on the other one, \
+                 although what it wrote before is gone",
+                fix,
+            )
+        } else {
+            Verdict::note(
+                format!("{what}, and hosts reach it over the network"),
+                "a host that goes on while this machine crashes or loses power does not learn \
+                 what the cache has lost: files that a program had synced can be missing",
+                fix,
+            )
+        })
     };
     with_dataset(facts).filter_map(judge).collect()
 }
@@ -160,7 +179,7 @@ mod tests {
     #[test]
     fn a_write_cache_that_a_takeover_would_lose_is_found() {
         let mut facts = server();
-        assert!(cache(&facts).is_empty(), "one machine");
+        assert!(cache(&facts).is_empty(), "one machine, and no portal");
         facts.zfs.pools[0].multihost = Some(true);
         let (level, fix) = worst(&cache(&facts));
         assert_eq!(level, Level::Warning);
@@ -187,6 +206,43 @@ mod tests {
         assert_eq!(configure(false, "read_only = true\n"), 0);
         assert_eq!(configure(true, ""), 0, "off unless it is configured");
         assert_eq!(configure(true, "write_cache = true\n"), 1);
+    }
+
+    #[test]
+    fn a_write_cache_is_noted_where_hosts_reach_a_portal_over_the_network() {
+        let mut facts = server();
+        let mut with = |portals: &str, sync: SyncMode| {
+            let text = format!("[iscsi]\n{portals}\n");
+            facts.config = zgate_config::parse(&text, std::path::Path::new("x")).unwrap();
+            facts.zfs.datasets[2].sync = sync;
+            cache(&facts)
+        };
+        for local in [
+            "listen = [\"127.0.0.1:3260\", \"[::1]:3260\"]",
+            "listen = [\"[::ffff:127.0.0.1]:3260\"]",
+        ] {
+            assert!(with(local, SyncMode::Standard).is_empty(), "{local}");
+        }
+        for remote in [
+            "listen = [\"0.0.0.0:3260\"]",
+            "listen = [\"127.0.0.1:3260\", \"[2001:db8::1]:3260\"]",
+            "listen = [\"127.0.0.1:3260\"]\n\
+             [[iscsi.group]]\ntag = 2\nlisten = [\"192.0.2.2:3260\"]",
+            "iser_listen = [\"192.0.2.1:3260\"]",
+        ] {
+            let noted = with(remote, SyncMode::Standard);
+            assert_eq!(noted.len(), 1, "{remote}");
+            assert_eq!(noted[0].level, Level::Ok, "a healthy machine stays healthy");
+            assert!(noted[0].what.starts_with("LUN 0 of iqn.x: "), "{noted:?}");
+            assert!(noted[0].why.contains("loses power"), "{noted:?}");
+            assert!(noted[0].fix.contains("`zfs set sync=always tank/vol`"), "{noted:?}");
+            assert!(with(remote, SyncMode::Always).is_empty(), "{remote}");
+        }
+        let remote = "listen = [\"192.0.2.1:3260\"]\n\
+                      [[iscsi.group]]\ntag = 2\nlisten = [\"192.0.2.2:3260\"]";
+        let paths_over_two = format!("asymmetric = true\n{remote}");
+        assert_eq!(with(remote, SyncMode::Standard).len(), 1);
+        assert!(with(&paths_over_two, SyncMode::Standard).is_empty(), "its cache is off");
     }
 
     #[test]

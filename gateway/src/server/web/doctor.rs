@@ -22,7 +22,7 @@ pub(super) struct Finding {
     pub(super) level: String,
     /// The state that was found.
     pub(super) what: String,
-    /// Its consequence; empty if it is in order.
+    /// Its consequence; empty if it is in order and needs no note.
     #[serde(default)]
     pub(super) why: String,
     /// Commands or steps against it.
