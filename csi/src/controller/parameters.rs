@@ -3,7 +3,7 @@
 use crate::status::invalid;
 use std::collections::HashMap;
 use tonic::Status;
-use zgate_api::{Properties, VolumeKind};
+use zgate_api::{Properties, Volume, VolumeKind};
 
 /// Prefix of what the sidecars add.
 const SIDECARS: &str = "csi.storage.k8s.io/";
@@ -32,7 +32,10 @@ pub(crate) struct Parameters {
     /// Dataset, or snapshot, whose content the volumes have.
     pub(crate) dataset: Option<String>,
     pub(crate) read_only: bool,
+    /// Properties that a class names.
     pub(crate) properties: Properties,
+    /// Those that no class names, and that a volume has nevertheless.
+    defaults: Properties,
 }
 
 impl Parameters {
@@ -67,7 +70,23 @@ impl Parameters {
     /// cache has lost is written. A journal that a file system has given up since then lacks
     /// it, and so what a program has synced.
     pub(crate) fn default_to_stable_writes(&mut self) {
-        self.properties.entry("sync".to_owned()).or_insert_with(|| "always".to_owned());
+        if !self.properties.contains_key("sync") {
+            self.defaults.insert("sync".to_owned(), "always".to_owned());
+        }
+    }
+
+    /// Returns the properties of a new volume.
+    pub(crate) fn with_defaults(&self) -> Properties {
+        let mut all = self.defaults.clone();
+        all.extend(self.properties.clone());
+        all
+    }
+
+    /// Returns the defaults of properties that nobody has set on a volume.
+    pub(crate) fn defaults_unset_on(&self, volume: &Volume) -> Properties {
+        let is_unset = |name: &String| !volume.properties.contains_key(name);
+        let unset = self.defaults.iter().filter(|(name, _)| is_unset(name));
+        unset.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 }
 
@@ -120,7 +139,7 @@ mod tests {
         for (class, sync) in [(vec![], "always"), (vec![("sync", "standard")], "standard")] {
             let mut parsed = Parameters::parse(&map(&class)).unwrap();
             parsed.default_to_stable_writes();
-            assert_eq!(parsed.properties["sync"], sync);
+            assert_eq!(parsed.with_defaults()["sync"], sync);
         }
     }
 

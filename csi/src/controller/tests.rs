@@ -1,5 +1,6 @@
 //! The controller on models of gateways: what is hidden, begun or away is not taken for absent.
 
+mod defaults;
 mod requests;
 
 use super::*;

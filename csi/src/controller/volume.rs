@@ -14,7 +14,7 @@ use crate::proto::{
 use crate::status::{invalid, missing, needed, no_volume, not_final, of_gateway};
 use tokio::time::timeout;
 use tonic::{Code, Status};
-use zgate_api::{ChangeVolume, CreateVolume, ErrorCode, Source, Volume, VolumeKind};
+use zgate_api::{ChangeVolume, CreateVolume, ErrorCode, Properties, Source, Volume, VolumeKind};
 
 /// A request, parsed.
 struct Asked {
@@ -241,23 +241,41 @@ impl Controller {
         }
     }
 
-    /// Completes or takes over a volume that exists.
+    /// Completes or takes over a volume that exists. It is compared in the properties that classes
+    /// name, as a driver from before the defaults did not ask for these; it gets them then.
     async fn again<'a>(
         &self,
         asked: &Asked,
-        (place, volume): (Place<'a>, Volume),
+        (place, found): (Place<'a>, Volume),
     ) -> Result<(Place<'a>, Volume), Status> {
-        if !asked.fits(&volume) {
-            return Err(exists(&volume.id));
+        if !asked.fits(&found) {
+            return Err(exists(&found.id));
         }
         let size = asked.size_bytes(0)?;
         let explicit = asked.range.required_bytes > 0;
-        if volume.size_bytes > size || !explicit {
-            return Ok((place, volume));
-        }
-        // Also completes one whose making was interrupted.
-        let volume = self.make(asked, place, size).await?;
+        let volume = if found.size_bytes > size || !explicit {
+            found
+        } else {
+            // Also completes one whose making was interrupted.
+            self.make(asked, place, size, &asked.parameters.properties).await?
+        };
+        let volume = self.set_defaults(asked, place, volume).await?;
         Ok((place, volume))
+    }
+
+    /// Sets the defaults of properties that a volume lacks.
+    async fn set_defaults(
+        &self,
+        asked: &Asked,
+        place: Place<'_>,
+        volume: Volume,
+    ) -> Result<Volume, Status> {
+        let properties = asked.parameters.defaults_unset_on(&volume);
+        if properties.is_empty() {
+            return Ok(volume);
+        }
+        let change = ChangeVolume { properties, ..self.change() };
+        place.site.gateway.change_volume(&volume.id, &change).await.map_err(of_gateway)
     }
 
     /// Makes a volume that was not found. While it may be in the making, its place is kept.
@@ -268,7 +286,8 @@ impl Controller {
         size: u64,
     ) -> Result<Volume, Status> {
         self.chosen.keep(&asked.name, &place.site.settings.name, place.parent);
-        let made = match self.make(asked, place, size).await {
+        let properties = asked.parameters.with_defaults();
+        let made = match self.make(asked, place, size, &properties).await {
             Err(full) if full.code() == Code::ResourceExhausted => {
                 // A clone gets its size after it was made: it may be there without.
                 let found = place.site.gateway.volume(&id_at(place, &asked.name)).await;
@@ -284,14 +303,20 @@ impl Controller {
         made
     }
 
-    async fn make(&self, asked: &Asked, place: Place<'_>, size: u64) -> Result<Volume, Status> {
+    async fn make(
+        &self,
+        asked: &Asked,
+        place: Place<'_>,
+        size: u64,
+        properties: &Properties,
+    ) -> Result<Volume, Status> {
         let request = CreateVolume {
             name: asked.name.clone(),
             parent: place.parent.to_owned(),
             owner: self.owner.to_string(),
             kind: asked.kind,
             size_bytes: size,
-            properties: asked.parameters.properties.clone(),
+            properties: properties.clone(),
             source: asked.source.clone(),
             read_only: asked.read_only,
         };

@@ -346,7 +346,9 @@ impl Gateway for ModelGateway {
                     && volume.kind == request.kind
                     && volume.size_bytes == request.size_bytes
                     && volume.read_only == request.read_only
-                    && volume.source == request.source;
+                    && volume.source == request.source
+                    // Values have several forms.
+                    && request.properties.keys().all(|name| volume.properties.contains_key(name));
                 let exists = || error(ErrorCode::Exists, format!("volume {id} exists"));
                 return same.then(|| volume.clone()).ok_or_else(exists);
             }
