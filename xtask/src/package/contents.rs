@@ -24,7 +24,7 @@ const ZEDLET: &str = "/etc/zfs/zed.d/history_event-zgate.sh";
 /// Directory of documents.
 pub(super) const DOCUMENTS: &str = "/usr/share/doc/zgate";
 /// Documents for users.
-const FOR_USERS: [&str; 12] = [
+const FOR_USERS: [&str; 14] = [
     "README.md",
     "deploy/INSTALL.md",
     "docs/OPERATIONS.md",
@@ -37,6 +37,8 @@ const FOR_USERS: [&str; 12] = [
     "docs/CONFORMANCE.md",
     "docs/GLOSSARY.md",
     "docs/HIGH_AVAILABILITY.md",
+    "docs/KUBERNETES.md",
+    "docs/ISCSI_ENCRYPTION.md",
 ];
 /// Examples, and their names below `examples`.
 const EXAMPLES: [(&str, &str); 14] = [
@@ -280,6 +282,8 @@ mod tests {
             ("/usr/share/bash-completion/completions/zgate", 0o644, Role::File),
             ("/usr/share/fish/vendor_completions.d/zgate.fish", 0o644, Role::File),
             ("/usr/share/doc/zgate/OPERATIONS.md", 0o644, Role::Document),
+            ("/usr/share/doc/zgate/KUBERNETES.md", 0o644, Role::Document),
+            ("/usr/share/doc/zgate/ISCSI_ENCRYPTION.md", 0o644, Role::Document),
             ("/usr/share/doc/zgate/examples/zgate.toml", 0o644, Role::Document),
         ] {
             assert_eq!(found(&deb, path), (mode, role), "{path}");
