@@ -177,8 +177,9 @@ async fn overwrite_all(
     let total = span.len * u64::from(passes);
     let mut done = 0;
     for pass in 0..passes {
-        // INVERT: every other pass writes the complement.
-        let inverted = invert && pass % 2 == 1;
+        // INVERT: every other pass writes the complement; the last one the pattern (SBC-4
+        // §5.30.2.2).
+        let inverted = invert && (passes - pass).is_multiple_of(2);
         let pattern: Vec<u8> =
             pattern.iter().map(|byte| if inverted { !byte } else { *byte }).collect();
         for piece in span.strides(STRIDE_BYTES) {
@@ -245,9 +246,11 @@ mod tests {
         assert_eq!(bench.run(&cdb(0x01, 7), &list).status, ScsiStatus::Good);
         let last = bench.content(bench.blocks() - 1, 1);
         assert_eq!((&last[..4], last[511]), (&[0xAB, 0xCD, 0xEF, 0xAB][..], 0xAB ^ 0x66));
-        let inverted = pattern(0x82, &[0x0F]);
-        assert_eq!(bench.run(&cdb(0x01, 5), &inverted).status, ScsiStatus::Good);
-        assert_eq!(bench.content(0, 1), vec![0xF0; 512]);
+        for (count, byte) in [(0x82, 0x0F), (0x83, 0x5A)] {
+            let inverted = pattern(count, &[byte]);
+            assert_eq!(bench.run(&cdb(0x01, 5), &inverted).status, ScsiStatus::Good);
+            assert_eq!(bench.content(0, 1), vec![byte; 512], "{count:02x}");
+        }
     }
 
     #[test]
