@@ -235,11 +235,11 @@ fn check_ready(state: &State, command: &Command, row: &Row) -> Result<(), Failur
                 sense.specific = Specific::Progress(done);
                 return Err(sense.into());
             }
-            // SBC-4 §4.11.4: only SANITIZE may leave this state.
-            Progress::Failed { .. } if row.medium && row.family != Family::Sanitize => {
+            // SBC-4 §4.11.4: only SANITIZE may leave this state, and nothing else works in it.
+            Progress::Failed { .. } if row.family == Family::Sanitize => {}
+            Progress::Failed { .. } => {
                 return Err(Sense::new(SenseKey::MediumError, Asc::SANITIZE_FAILED).into());
             }
-            Progress::Failed { .. } => {}
         }
     }
     if state.ejected && row.medium {

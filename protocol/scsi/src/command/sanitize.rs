@@ -13,11 +13,15 @@ use zgate_store::StoreResult;
 
 const _: () = assert!(MAX_OVERWRITE_PASSES == 0x1F);
 
+/// Service action that leaves the state after a failure.
+const EXIT_FAILURE_MODE: u8 = 0x1F;
+
 pub(crate) async fn sanitize(cx: &Cx<'_>) -> Outcome {
     let unrestricted = cx.cdb().byte(1) & 0x20 != 0;
     let immediate = cx.cdb().byte(1) & 0x80 != 0;
     let length = cx.cdb().be16(7);
     let action = cx.cdb().service_action();
+    check_restriction(cx, action, unrestricted)?;
     if action != 0x01 && length != 0 {
         return Err(Sense::invalid_cdb(7, None).into());
     }
@@ -25,7 +29,7 @@ pub(crate) async fn sanitize(cx: &Cx<'_>) -> Outcome {
         0x01 => overwrite(cx, length)?,
         0x02 => Method::BlockErase,
         0x03 => Method::CryptographicErase,
-        _ => return exit_failure_mode(cx),
+        _ => return Ok(exit_failure_mode(cx)),
     };
     cx.disk.state().sanitize = Progress::Running { done: 0 };
     cx.disk.shared.background.submit(Job { method, unrestricted });
@@ -74,18 +78,25 @@ impl Disk {
     }
 }
 
-/// Leaves a failure state if its SANITIZE allowed that.
-fn exit_failure_mode(cx: &Cx<'_>) -> Outcome {
-    let mut state = cx.disk.state();
-    match state.sanitize {
-        Progress::Failed { unrestricted: false } => {
-            Err(Sense::new(SenseKey::MediumError, Asc::SANITIZE_FAILED).into())
-        }
-        _ => {
-            state.sanitize = Progress::Idle;
-            Ok(Reply::GOOD)
-        }
+/// Refuses each way out of a failure with AUSE=0 but a SANITIZE that succeeds: EXIT FAILURE MODE,
+/// and another SANITIZE that would allow it (SBC-4 §5.30.1).
+fn check_restriction(cx: &Cx<'_>, action: u8, unrestricted: bool) -> Result<(), Failure> {
+    let restricted = matches!(cx.disk.state().sanitize, Progress::Failed { unrestricted: false });
+    if restricted && unrestricted {
+        return Err(Sense::invalid_cdb(1, Some(5)).into());
     }
+    if restricted && action == EXIT_FAILURE_MODE {
+        return Err(Sense::invalid_cdb(1, Some(4)).into());
+    }
+    Ok(())
+}
+
+fn exit_failure_mode(cx: &Cx<'_>) -> Reply {
+    let mut state = cx.disk.state();
+    if matches!(state.sanitize, Progress::Failed { .. }) {
+        state.sanitize = Progress::Idle;
+    }
+    Reply::GOOD
 }
 
 /// Parses the parameter list of OVERWRITE (SBC-4 §5.30.2.2).
@@ -166,8 +177,9 @@ async fn overwrite_all(
     let total = span.len * u64::from(passes);
     let mut done = 0;
     for pass in 0..passes {
-        // INVERT: every other pass writes the complement.
-        let inverted = invert && pass % 2 == 1;
+        // INVERT: every other pass writes the complement; the last one the pattern (SBC-4
+        // §5.30.2.2).
+        let inverted = invert && (passes - pass).is_multiple_of(2);
         let pattern: Vec<u8> =
             pattern.iter().map(|byte| if inverted { !byte } else { *byte }).collect();
         for piece in span.strides(STRIDE_BYTES) {
@@ -208,7 +220,7 @@ async fn erase_all(disk: &Disk, span: Span, pacer: &dyn Pacer) -> StoreResult<()
 mod tests {
     use crate::disk::ResetReason;
     use crate::disk::background::Unpaced;
-    use crate::sense::{Asc, ScsiStatus};
+    use crate::sense::{Asc, ScsiStatus, SenseKey};
     use crate::testing::Bench;
     use std::pin::pin;
     use std::task::{Context, Waker};
@@ -234,9 +246,11 @@ mod tests {
         assert_eq!(bench.run(&cdb(0x01, 7), &list).status, ScsiStatus::Good);
         let last = bench.content(bench.blocks() - 1, 1);
         assert_eq!((&last[..4], last[511]), (&[0xAB, 0xCD, 0xEF, 0xAB][..], 0xAB ^ 0x66));
-        let inverted = pattern(0x82, &[0x0F]);
-        assert_eq!(bench.run(&cdb(0x01, 5), &inverted).status, ScsiStatus::Good);
-        assert_eq!(bench.content(0, 1), vec![0xF0; 512]);
+        for (count, byte) in [(0x82, 0x0F), (0x83, 0x5A)] {
+            let inverted = pattern(count, &[byte]);
+            assert_eq!(bench.run(&cdb(0x01, 5), &inverted).status, ScsiStatus::Good);
+            assert_eq!(bench.content(0, 1), vec![byte; 512], "{count:02x}");
+        }
     }
 
     #[test]
@@ -281,6 +295,22 @@ mod tests {
         ];
         for cdb in commands {
             assert_eq!(bench.run(cdb, b"").status, ScsiStatus::Good, "{cdb:02x?}");
+        }
+    }
+
+    /// Asserts that commands fail with SANITIZE COMMAND FAILED: READ, MODE SENSE of another
+    /// page, PERSISTENT RESERVE IN.
+    #[track_caller]
+    fn assert_unusable(bench: &Bench) {
+        let commands: [&[u8]; 3] = [
+            &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0],
+            &[0x1A, 0, 0x01, 0, 255, 0],
+            &[0x5E, 0, 0, 0, 0, 0, 0, 1, 0, 0],
+        ];
+        for cdb in commands {
+            let sense = bench.run(cdb, b"").sense.unwrap();
+            let expected = (SenseKey::MediumError, Asc::SANITIZE_FAILED);
+            assert_eq!((sense.key, sense.asc), expected, "{cdb:02x?}");
         }
     }
 
@@ -346,11 +376,17 @@ mod tests {
             let failed = bench.run(&cdb(unrestricted | 0x02, 0), b"").sense.unwrap();
             assert_eq!(failed.asc, Asc::SANITIZE_FAILED);
             bench.store.fail_writes(None);
-            let read = bench.run(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], b"").sense.unwrap();
-            assert_eq!(read.asc, Asc::SANITIZE_FAILED);
+            assert_unusable(&bench);
             assert_identifiable(&bench);
-            let exit = bench.run(&cdb(0x1F, 0), b"");
-            assert_eq!(exit.status == ScsiStatus::Good, exits);
+            if exits {
+                assert_eq!(bench.run(&cdb(0x1F, 0), b"").status, ScsiStatus::Good);
+                continue;
+            }
+            // EXIT FAILURE MODE, and a SANITIZE that would allow it.
+            for action in [0x1F, 0x22] {
+                bench.refused(&cdb(action, 0), b"", Asc::INVALID_FIELD_IN_CDB);
+                assert_unusable(&bench);
+            }
             assert_eq!(bench.run(&cdb(0x02, 0), b"").status, ScsiStatus::Good);
         }
     }

@@ -301,6 +301,24 @@ mod tests {
     }
 
     #[test]
+    fn a_preempt_that_takes_nothing_over_needs_no_type() {
+        for (kind, action) in [(0, 4), (0x10, 4), (2, 5)] {
+            let bench = Bench::new();
+            let (first, second) = (bench.nexus.clone(), bench.another_nexus(2));
+            out(&bench, &first, 6, 0, (0, 1), 0);
+            out(&bench, &second, 6, 0, (0, 2), 0);
+            out(&bench, &first, 1, 5, (1, 0), 0);
+            assert_eq!(out(&bench, &second, action, kind, (9, 1), 0).status, CONFLICT);
+            let refused = out(&bench, &second, action, kind, (2, 1), 0).sense.unwrap();
+            assert_eq!(refused.asc, Asc::INVALID_FIELD_IN_CDB, "from the holder");
+            assert_eq!(keys(&bench).1, [1, 2]);
+            assert_eq!(out(&bench, &first, action, kind, (1, 2), 0).status, GOOD);
+            assert_eq!(keys(&bench).1, [1]);
+            assert_eq!((write(&bench, &first), read(&bench, &first)), (GOOD, GOOD));
+        }
+    }
+
+    #[test]
     fn a_preempt_that_changes_the_type_tells_those_that_stay() {
         for (kind, told) in [(3, Some(Asc::RESERVATIONS_RELEASED)), (1, None)] {
             let bench = Bench::new();
@@ -541,9 +559,13 @@ mod tests {
         out(&bench, &nexus, 6, 0, (0, 1), 0);
         let response = out(&bench, &nexus, 1, 2, (1, 0), 0);
         assert_eq!(response.sense.unwrap().asc, Asc::INVALID_FIELD_IN_CDB);
+        assert_eq!(out(&bench, &nexus, 1, 2, (9, 0), 0).status, CONFLICT, "the key comes first");
+        assert_eq!(out(&bench, &nexus, 2, 0, (1, 0), 0).status, GOOD, "nothing is reserved");
         out(&bench, &nexus, 1, 1, (1, 0), 0);
-        let response = out(&bench, &nexus, 2, 3, (1, 0), 0);
-        assert_eq!(response.sense.unwrap().asc, Asc::INVALID_RELEASE);
+        for kind in [0, 3, 0x11] {
+            let response = out(&bench, &nexus, 2, kind, (1, 0), 0);
+            assert_eq!(response.sense.unwrap().asc, Asc::INVALID_RELEASE, "{kind:02x}");
+        }
         bench.refused(&[0x5E, 4, 0, 0, 0, 0, 0, 1, 0, 0], b"", Asc::INVALID_FIELD_IN_CDB);
     }
 }

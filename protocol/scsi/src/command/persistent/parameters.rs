@@ -1,7 +1,7 @@
 //! The parameter lists of PERSISTENT RESERVE OUT (SPC-4 §6.16.3, §6.16.4).
 
 use super::ReservationType;
-use super::state::{Move, Register};
+use super::state::{Kind, Move, Register};
 use crate::command::{Cx, Failure};
 use crate::limits::{MAX_PARAMETER_LIST_BYTES, MAX_REGISTRATIONS};
 use crate::nexus::TransportId;
@@ -12,10 +12,10 @@ use crate::wire::{be16, be32, be64, byte};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Register(Register),
-    Reserve { key: u64, kind: ReservationType },
-    Release { key: u64, kind: ReservationType },
+    Reserve { key: u64, kind: Kind },
+    Release { key: u64, kind: Kind },
     Clear { key: u64 },
-    Preempt { key: u64, victim: u64, kind: ReservationType, abort: bool },
+    Preempt { key: u64, victim: u64, kind: Kind, abort: bool },
     Move(Move),
 }
 
@@ -53,21 +53,20 @@ pub(crate) fn parse(cx: &Cx<'_>) -> Result<Action, Failure> {
             others: if names_others { transport_ids(list)? } else { Vec::new() },
             names_others,
         })),
-        0x01 => Ok(Action::Reserve { key, kind: kind(cx)? }),
-        0x02 => Ok(Action::Release { key, kind: kind(cx)? }),
+        0x01 => Ok(Action::Reserve { key, kind: kind(cx) }),
+        0x02 => Ok(Action::Release { key, kind: kind(cx) }),
         0x03 => Ok(Action::Clear { key }),
-        _ => Ok(Action::Preempt { key, victim: new_key, kind: kind(cx)?, abort: action == 0x05 }),
+        _ => Ok(Action::Preempt { key, victim: new_key, kind: kind(cx), abort: action == 0x05 }),
     }
 }
 
-/// Checks that SCOPE is the logical unit and TYPE is known.
-fn kind(cx: &Cx<'_>) -> Result<ReservationType, Failure> {
+/// Returns TYPE, if SCOPE is the logical unit and the type is known.
+fn kind(cx: &Cx<'_>) -> Kind {
     let byte = cx.cdb().byte(2);
     if byte >> 4 != 0 {
-        return Err(Sense::invalid_cdb(2, Some(7)).into());
+        return Err(Sense::invalid_cdb(2, Some(7)));
     }
-    ReservationType::from_bits(byte & 0x0F)
-        .ok_or_else(|| Failure::from(Sense::invalid_cdb(2, Some(3))))
+    ReservationType::from_bits(byte & 0x0F).ok_or_else(|| Sense::invalid_cdb(2, Some(3)))
 }
 
 fn transport_ids(list: &[u8]) -> Result<Vec<TransportId>, Failure> {

@@ -10,6 +10,10 @@ use crate::sense::{Asc, Sense};
 /// Position of the TransportIDs in the parameter list (SPC-4 §6.16.3).
 const TRANSPORT_IDS_AT: u16 = 28;
 
+/// SCOPE and TYPE of a command, or the complaint about them. A wrong key comes first (SPC-4
+/// §6.16.3), and a preempt that takes no reservation over ignores them (§5.13.11.2.5).
+pub(crate) type Kind = Result<ReservationType, Sense>;
+
 /// REGISTER, or REGISTER AND IGNORE EXISTING KEY.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Register {
@@ -244,8 +248,9 @@ impl Registry {
         }
     }
 
-    pub(crate) fn reserve(&mut self, nexus: &Nexus, key: u64, kind: ReservationType) -> Changed {
+    pub(crate) fn reserve(&mut self, nexus: &Nexus, key: u64, kind: Kind) -> Changed {
         let mine = self.sender(nexus, key)?;
+        let kind = kind?;
         match &self.reservation {
             None => {
                 let holder = (!kind.is_held_by_all()).then_some(mine.who);
@@ -257,7 +262,7 @@ impl Registry {
         }
     }
 
-    pub(crate) fn release(&mut self, nexus: &Nexus, key: u64, kind: ReservationType) -> Changed {
+    pub(crate) fn release(&mut self, nexus: &Nexus, key: u64, kind: Kind) -> Changed {
         let mine = self.sender(nexus, key)?;
         let Some(reservation) = &self.reservation else {
             return Ok(Effects::default());
@@ -265,12 +270,14 @@ impl Registry {
         if !self.holds(&mine) {
             return Ok(Effects::default());
         }
-        if reservation.kind != kind {
+        let held = reservation.kind;
+        // An unknown type or scope is another one, too (SPC-4 §5.13.11.2.2).
+        if kind != Ok(held) {
             return Err(Asc::INVALID_RELEASE.into());
         }
         self.reservation = None;
         let mut effects = Effects::default();
-        if kind.admits_registrants() {
+        if held.admits_registrants() {
             effects.tell(self.others(&mine.who), Asc::RESERVATIONS_RELEASED);
         }
         Ok(effects)
@@ -288,13 +295,7 @@ impl Registry {
 
     /// Performs PREEMPT and PREEMPT AND ABORT (SPC-4 §5.13.11.2.4,
     /// §5.13.11.2.6).
-    pub(crate) fn preempt(
-        &mut self,
-        nexus: &Nexus,
-        key: u64,
-        victim: u64,
-        kind: ReservationType,
-    ) -> Changed {
+    pub(crate) fn preempt(&mut self, nexus: &Nexus, key: u64, victim: u64, kind: Kind) -> Changed {
         let mine = self.sender(nexus, key)?;
         let held_by_all =
             self.reservation.as_ref().is_some_and(|reservation| reservation.kind.is_held_by_all());
@@ -320,6 +321,7 @@ impl Registry {
         let mut effects = Effects { unregistered, ..Effects::default() };
         effects.tell(gone.iter().filter(|one| one.who != mine.who), Asc::REGISTRATIONS_PREEMPTED);
         if takes_over {
+            let kind = kind?;
             let before = self.reservation.as_ref().map(|reservation| reservation.kind);
             // Whatever the type was (SPC-4 §5.13.11.2.4.3).
             if before != Some(kind) {

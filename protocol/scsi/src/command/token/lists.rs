@@ -4,7 +4,7 @@
 use super::tokens::{ROD_TYPE_CHANGE_VULNERABLE, TOKEN_BYTES, rod_type};
 use crate::command::{Cx, Failure};
 use crate::disk::range_lock::BlockRange;
-use crate::limits::{MAX_PARAMETER_LIST_BYTES, MAX_TOKEN_RANGES};
+use crate::limits::{MAX_PARAMETER_LIST_BYTES, MAX_TOKEN_RANGES, TOKEN_INACTIVITY_SECONDS};
 use crate::sense::{Asc, Sense};
 use crate::wire::{be16, be32, be64, byte};
 
@@ -84,6 +84,10 @@ fn ranges(list: &[u8], length_at: usize) -> Result<Vec<BlockRange>, Failure> {
 /// Parses the list of POPULATE TOKEN; `None` if there is none.
 pub(super) fn parse_populate(cx: &Cx<'_>) -> Result<Option<Populate>, Failure> {
     let Some(list) = list(cx, 32)? else { return Ok(None) };
+    // SBC-4 §5.12.2: a host must not take a token for valid longer than page 8Fh tells.
+    if be32(list, 4) > TOKEN_INACTIVITY_SECONDS {
+        return Err(Sense::invalid_parameter(4).into());
+    }
     // RTV: the ROD TYPE field is valid.
     let named = byte(list, 2) & 0x02 != 0;
     if named && !ACCEPTED_ROD_TYPES.contains(&be32(list, 8)) {

@@ -308,6 +308,7 @@ pub(crate) fn report_all(cx: &Cx<'_>) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::TOKEN_INACTIVITY_SECONDS;
     use crate::sense::ScsiStatus;
     use crate::testing::{Bench, poll_until};
     use crate::wire::be64;
@@ -478,6 +479,17 @@ mod tests {
         list[534..536].copy_from_slice(&24u16.to_be_bytes());
         assert_eq!(bench.run(&cdb(0x11, list.len()), &list).status, ScsiStatus::Good);
         assert_eq!((written(&bench), bench.content(100, 1)), ((0x01, 1), vec![1; 512]));
+    }
+
+    #[test]
+    fn a_longer_validity_than_page_8f_tells_is_refused() {
+        let bench = Bench::new();
+        let mut list = vec![0; 14];
+        ranges(&mut list, &[(0, 1)]);
+        list[4..8].copy_from_slice(&TOKEN_INACTIVITY_SECONDS.to_be_bytes());
+        assert_eq!(bench.run(&cdb(0x10, list.len()), &list).status, ScsiStatus::Good);
+        list[4..8].copy_from_slice(&(TOKEN_INACTIVITY_SECONDS + 1).to_be_bytes());
+        bench.refused(&cdb(0x10, list.len()), &list, Asc::INVALID_FIELD_IN_PARAMETERS);
     }
 
     #[test]
