@@ -36,6 +36,7 @@ impl Immediate for Sequence {
                 cx.replay = Some(message);
                 return Err(Status::Ok.into());
             }
+            SlotVerdict::RanBefore => cx.ran_before = true,
             SlotVerdict::Run(slot) => cx.slot = Some(slot),
         }
         if !bound {

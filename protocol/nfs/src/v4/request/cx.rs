@@ -83,6 +83,8 @@ pub struct Cx<'a> {
     pub unentered: Option<Arc<Export>>,
     /// Number of the operation that follows one that sets the file handle.
     pub next_op: Option<u32>,
+    /// Set by SEQUENCE if the request has run before, and its reply was not kept.
+    pub ran_before: bool,
     /// Set in a READ if no later operation can change its data.
     pub data_stays: bool,
     /// Index of the running operation.

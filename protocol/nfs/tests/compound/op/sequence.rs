@@ -43,7 +43,17 @@ fn what_was_not_to_be_kept_is_not_repeated() {
         let next = s.c.slots.borrow()[0] + 1;
         let ops = || Ops::new().at(&s.root).remove("link");
         s.c.run_as(0, next, ops()).ok();
-        assert_eq!(s.c.run_as(0, next, ops()).status, Status::RetryUncachedRep);
+        // SEQUENCE itself never has this status (RFC 8881 §2.10.6.1.3).
+        let again = s.c.run_as(0, next, ops());
+        assert_eq!(again.status, Status::RetryUncachedRep);
+        let said = again.sequence.unwrap();
+        assert_eq!((said.sequence, said.slot, again.answers.len()), (next, 0, 1));
+        // A retry is told of a number without an operation as the request was.
+        for (number, status) in [(2, Status::OpIllegal), (36, Status::Notsupp)] {
+            let next = s.c.slots.borrow()[0] + 1;
+            let odd = || s.c.run_as(0, next, Ops::new().raw(number, &[]));
+            assert_eq!((odd().status, odd().status), (status, status));
+        }
         // A lone SEQUENCE is always cached (RFC 8881 §18.46.3).
         let first = s.c.bare(lone(s, 1, 1)).ok();
         assert_eq!(s.c.bare(lone(s, 1, 1)).ok().raw, first.raw);
