@@ -9,7 +9,7 @@ use crate::runtime::{Call, Now, Refused};
 use crate::v4::server::Server;
 use crate::v4::state::stateids::Requester;
 use crate::v4::tables::lease::{Lease, RunningRequest};
-use crate::v4::tables::session::SlotUse;
+use crate::v4::tables::session::{Channel, SlotUse};
 use std::sync::{Arc, OnceLock};
 use zgate_nfs_wire::v4::{OpNum, Stateid, Status};
 use zgate_store::{Attr, NodeHandle};
@@ -236,16 +236,26 @@ impl Cx<'_> {
     /// Returns the longest result of the operations in bytes, and the status for exceeding it
     /// (RFC 8881 §2.10.6.4).
     pub(crate) fn reply_limit(&self) -> (usize, Status) {
-        /// RPC and COMPOUND headers also count towards the channel's limit.
+        match &self.slot {
+            Some(slot) => self.limit_of_channel(&slot.session.fore, slot.cache_this),
+            None => (MAX_REPLY_BYTES, Status::Resource),
+        }
+    }
+
+    /// Returns the same for a request over a channel.
+    pub(crate) fn limit_of_channel(&self, fore: &Channel, cache_this: bool) -> (usize, Status) {
+        /// RPC and COMPOUND headers also count towards the channel's limit; with a short tag
+        /// they take no more than this.
         const HEADER_BYTES: usize = 64;
-        let Some(slot) = &self.slot else { return (MAX_REPLY_BYTES, Status::Resource) };
-        let fore = &slot.session.fore;
-        let (max, error) = if slot.cache_this && fore.max_cached_bytes < fore.max_response_bytes {
+        /// The header of an RPC reply with an empty verifier (RFC 5531 §9).
+        const RPC_BYTES: usize = 24;
+        let (max, error) = if cache_this && fore.max_cached_bytes < fore.max_response_bytes {
             (fore.max_cached_bytes, Status::RepTooBigToCache)
         } else {
             (fore.max_response_bytes, Status::RepTooBig)
         };
-        ((max as usize).saturating_sub(HEADER_BYTES), error)
+        let headers = HEADER_BYTES.max(RPC_BYTES + self.head_bytes);
+        ((max as usize).saturating_sub(headers), error)
     }
 
     /// Returns whether the data of a READ may be sent from its file. That is read when
