@@ -218,6 +218,13 @@ impl Session {
         self.lease.note_news();
     }
 
+    /// True if the connection is bound to the back channel.
+    #[must_use]
+    pub fn is_bound_back(&self, connection: ConnectionId) -> bool {
+        let bound = self.back_connections.lock().unwrap_or_else(PoisonError::into_inner);
+        bound.contains(&connection)
+    }
+
     /// Unbinds a closed connection. If the back channel had it, SEQUENCE looks whether there
     /// is another one.
     pub fn unbind(&self, connection: ConnectionId) {
