@@ -364,7 +364,9 @@ fn channels_are_negotiated() {
             slots: u32::MAX,
         };
         greedy.flags = 7;
+        greedy.back.slots = 1000;
         let res = c.create_session_with(&greedy).unwrap();
+        assert_eq!(res.back, greedy.back);
         assert!(res.fore.slots <= 128 && res.fore.max_ops <= 128);
         assert!(res.fore.max_request_bytes < 8 << 20 && res.fore.max_cached_bytes <= 8 << 10);
         assert_eq!(res.flags, create_session::BACK_CHANNEL, "neither persistent nor RDMA");
