@@ -7,7 +7,7 @@ use crate::namespace::{Entry, Export, FileHandle, FileKey, HeldNamespace, Object
 use crate::patience::Patience;
 use crate::runtime::{Call, Now, Refused};
 use crate::v4::server::Server;
-use crate::v4::state::stateids::Requester;
+use crate::v4::state::stateids::{Requester, is_special};
 use crate::v4::tables::lease::{Lease, RunningRequest};
 use crate::v4::tables::session::{Channel, SlotUse};
 use std::sync::{Arc, OnceLock};
@@ -267,16 +267,19 @@ impl Cx<'_> {
     }
 
     /// Replaces the special "current stateid" by the actual one (RFC 8881
-    /// §16.2.3.1.2); other stateids are returned unchanged.
+    /// §16.2.3.1.2); other stateids are returned unchanged. It stands for the newest version,
+    /// which another request may have made since, but in CLOSE and OPEN_DOWNGRADE (§8.2.3).
     ///
     /// # Errors
-    /// [`Status::BadStateid`] if there is no current stateid.
+    /// [`Status::BadStateid`] if there is no current stateid, or a special one.
     pub fn resolve_stateid(&self, stateid: Stateid) -> Result<Stateid, Status> {
-        if self.minor > 0 && stateid == Stateid::CURRENT {
-            self.current_stateid.ok_or(Status::BadStateid)
-        } else {
-            Ok(stateid)
+        if self.minor == 0 || stateid != Stateid::CURRENT {
+            return Ok(stateid);
         }
+        let current = self.current_stateid.filter(|current| !is_special(*current));
+        let current = current.ok_or(Status::BadStateid)?;
+        let keeps_version = matches!(self.op, OpNum::Close | OpNum::OpenDowngrade);
+        Ok(if keeps_version { current } else { Stateid { seqid: 0, ..current } })
     }
 
     /// Refuses hosts that no export names before any state is kept for them, so
