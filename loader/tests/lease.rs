@@ -90,6 +90,19 @@ async fn a_restart_is_noticed_while_nothing_is_asked() {
     tokio::task::LocalSet::new().run_until(test).await;
 }
 
+/// The server has run the READ, and kept no reply (RFC 8881 §2.10.6.1.3).
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn a_read_whose_reply_was_lost_is_repeated() {
+    let test = async {
+        let content = noise(4, 100_000);
+        let (_harness, server, client, file) = open_file(&content).await;
+        server.lose_next_reply();
+        let (_, read) = file.read(&client, 0, 100_000).await.unwrap();
+        assert!(read == content[..]);
+    };
+    tokio::task::LocalSet::new().run_until(test).await;
+}
+
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn a_tree_that_comes_late_after_a_restart_takes_one_session() {
     let test = async {

@@ -223,14 +223,20 @@ impl Channel {
                 Ok(said) => {
                     guard.advance();
                     self.monitor.renewed(sent, said.status_flags);
-                    return Ok(results);
+                    // It ran, but its reply is not cached: uncached requests may be
+                    // repeated (RFC 8881 §2.10.6.1.3).
+                    let ran_before = results.status == Status::RetryUncachedRep && !cache_this;
+                    if !ran_before || Instant::now() >= until {
+                        return Ok(results);
+                    }
+                    repeated = false;
+                    continue;
                 }
                 Err(error) => error,
             };
             match error.status() {
                 Some(Status::Delay) if Instant::now() < until => tokio::time::sleep(DELAY).await,
-                // It ran, but its reply is not cached: uncached requests may be
-                // repeated (RFC 8881 §2.10.6.1.3).
+                // A server that has SEQUENCE itself say so.
                 Some(Status::RetryUncachedRep) if !cache_this => guard.advance(),
                 Some(Status::SeqMisordered) if repeated && !cache_this => {
                     guard.advance();

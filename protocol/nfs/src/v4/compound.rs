@@ -76,6 +76,7 @@ impl Server {
             holder_patience: Patience::of(HOLDER_PATIENCE_MILLISECONDS),
             unentered: None,
             next_op: None,
+            ran_before: false,
             data_stays: false,
             replay: None,
         };
@@ -115,7 +116,7 @@ async fn run_ops(cx: &mut Cx<'_>, d: &mut Decoder<'_>, e: &mut Encoder) -> (Stat
                 return (refuse(e, num, status.unwrap_or(Status::Notsupp)), index + 1);
             }
         };
-        if let Err(status) = session_rule(cx, row.session) {
+        if let Err(status) = session_rule(cx, row.session).and_then(|()| must_be_new(cx)) {
             return (refuse(e, row.num, status), index + 1);
         }
         let status = run_one(cx, row, d, e).await;
@@ -174,16 +175,22 @@ fn session_rule(cx: &Cx<'_>, rule: SessionRule) -> Result<(), Status> {
     if cx.minor == 0 {
         return Ok(());
     }
-    let alone = cx.op_count == 1;
-    match (rule, cx.op_index, &cx.slot) {
+    let (alone, inside) = (cx.op_count == 1, cx.slot.is_some() || cx.ran_before);
+    match (rule, cx.op_index, inside) {
         (SessionRule::First, 0, _) => Ok(()),
         (SessionRule::First, _, _) => Err(Status::SequencePos),
-        (SessionRule::Alone | SessionRule::InsideOrAlone, 0, None) if alone => Ok(()),
+        (SessionRule::Alone | SessionRule::InsideOrAlone, 0, false) if alone => Ok(()),
         (SessionRule::Alone, _, _) => Err(Status::NotOnlyOp),
-        (SessionRule::InsideOrAlone, _, None) => Err(Status::NotOnlyOp),
-        (SessionRule::Inside, _, None) => Err(Status::OpNotInSession),
-        (_, _, Some(_)) => Ok(()),
+        (SessionRule::InsideOrAlone, _, false) => Err(Status::NotOnlyOp),
+        (SessionRule::Inside, _, false) => Err(Status::OpNotInSession),
+        (_, _, true) => Ok(()),
     }
+}
+
+/// Refuses what has run before: of a retry whose reply was not kept, SEQUENCE succeeds, and
+/// the operation behind it says so (RFC 8881 §2.10.6.1.3).
+fn must_be_new(cx: &Cx<'_>) -> Result<(), Status> {
+    if cx.ran_before { Err(Status::RetryUncachedRep) } else { Ok(()) }
 }
 
 /// Ends the slot's request. The reply is cached if the client requested it, and

@@ -4,7 +4,7 @@
 
 use super::{CallbackCall, Harness};
 use bytes::Bytes;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -33,6 +33,7 @@ pub struct TcpServer {
     harness: Rc<Harness>,
     tasks: [AbortHandle; 2],
     connections: Rc<RefCell<Vec<AbortHandle>>>,
+    loses_reply: Rc<Cell<bool>>,
 }
 
 /// Callbacks without an answer, by transaction id.
@@ -49,11 +50,13 @@ impl TcpServer {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Rc::<RefCell<Vec<AbortHandle>>>::default();
+        let loses_reply = Rc::<Cell<bool>>::default();
         let (harness, made) = (Rc::clone(harness), Rc::clone(&connections));
-        let served = Rc::clone(&harness);
+        let (served, loses) = (Rc::clone(&harness), Rc::clone(&loses_reply));
         let accepting = tokio::task::spawn_local(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let task = tokio::task::spawn_local(serve(Rc::clone(&served), stream));
+                let work = serve(Rc::clone(&served), stream, Rc::clone(&loses));
+                let task = tokio::task::spawn_local(work);
                 made.borrow_mut().push(task.abort_handle());
             }
         });
@@ -66,7 +69,12 @@ impl TcpServer {
             }
         });
         let tasks = [accepting.abort_handle(), ticking.abort_handle()];
-        Self { address, harness, tasks, connections }
+        Self { address, harness, tasks, connections, loses_reply }
+    }
+
+    /// Cuts the connection that asks next, in place of the reply.
+    pub fn lose_next_reply(&self) {
+        self.loses_reply.set(true);
     }
 
     /// Restarts the server; all connections are lost.
@@ -84,7 +92,7 @@ impl Drop for TcpServer {
 }
 
 /// Serves one connection until its end.
-async fn serve(harness: Rc<Harness>, stream: TcpStream) {
+async fn serve(harness: Rc<Harness>, stream: TcpStream, loses_reply: Rc<Cell<bool>>) {
     let connection = ConnectionId(harness.new_connection());
     let peer = stream.peer_addr().unwrap();
     let (mut read, mut write) = stream.into_split();
@@ -95,7 +103,11 @@ async fn serve(harness: Rc<Harness>, stream: TcpStream) {
         let out = tokio::select! {
             record = record(&mut read) => {
                 let Ok(record) = record else { break };
-                answer(&harness, connection, peer, &unanswered, record)
+                let reply = answer(&harness, connection, peer, &unanswered, record);
+                if reply.is_some() && loses_reply.take() {
+                    break;
+                }
+                reply
             }
             Some(call) = called.recv() => {
                 unanswered.borrow_mut().insert(call.xid, call.answer);

@@ -13,11 +13,21 @@ impl Rule for BindConnToSession {
         // For other clients the session does not exist; the RFC defines no
         // error for them.
         let connection = cx.call.peer.connection;
-        if !session.is_bound(connection) && !cx.server.state.may_use(&session, cx.call) {
+        let (fore, back) = (session.is_bound(connection), session.is_bound_back(connection));
+        if !fore && !cx.server.state.may_use(&session, cx.call) {
             return Err(Status::Badsession.into());
         }
         if let Some(client) = cx.server.state.lock().clients.get(&session.client) {
             client.check_machine(cx.call)?;
+        }
+        // A connection keeps the channels that it has (RFC 8881 §18.34.3).
+        let takes_a_channel = match args.direction {
+            Direction::Fore => back,
+            Direction::Back => fore,
+            Direction::ForeOrBoth | Direction::BackOrBoth => false,
+        };
+        if takes_a_channel {
+            return Err(Status::Inval.into());
         }
         let direction = match args.direction {
             Direction::Fore => 1,

@@ -11,7 +11,7 @@ use zgate_nfs_wire::v4::op::clone::Args;
 impl Rule for Clone {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<(), Failure> {
         cx.current()?;
-        let from = cx.saved_object(Status::Isdir)?;
+        let from = cx.saved_object(Status::WrongType)?;
         let to = cx.writable_object()?;
         let (stateids, range) = ((args.from, args.to), (args.from_offset, args.count));
         let (source, target, changing, size) =

@@ -147,7 +147,8 @@ fn negotiate_fore(asked: &ChannelAttrs) -> Result<Channel, Status> {
     })
 }
 
-/// Accepts the client's values: the server's requests are small.
+/// Accepts the client's values: the server's requests are small. It may use fewer slots, but
+/// must not tell another number of them, or of operations (RFC 8881 §18.36.3).
 fn accept_back(asked: &ChannelAttrs) -> Channel {
     Channel {
         header_pad_bytes: 0,
@@ -155,7 +156,7 @@ fn accept_back(asked: &ChannelAttrs) -> Channel {
         max_response_bytes: asked.max_response_bytes,
         max_cached_bytes: asked.max_cached_bytes,
         max_ops: asked.max_ops,
-        slots: asked.slots.clamp(1, crate::limits::MAX_BACK_SLOTS),
+        slots: asked.slots,
     }
 }
 

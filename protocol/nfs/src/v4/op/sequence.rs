@@ -11,6 +11,9 @@ use zgate_nfs_wire::v4::op::sequence::{
     Args, Res, STATUS_CB_PATH_DOWN, STATUS_CB_PATH_DOWN_SESSION, STATUS_RECALLABLE_STATE_REVOKED,
 };
 
+/// Bytes of a result: number of the operation, status, session, five words.
+const RESULT_BYTES: usize = 4 + 4 + 16 + 5 * 4;
+
 impl Immediate for Sequence {
     fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
         let session = cx.server.state.sessions.get(args.session).ok_or(Status::Badsession)?;
@@ -19,29 +22,21 @@ impl Immediate for Sequence {
         if !bound && !cx.server.state.is_bound_by_use(&session, cx.call) {
             return Err(Status::ConnNotBoundToSession.into());
         }
-        if args.slot >= session.fore.slots {
-            return Err(Status::Badslot.into());
-        }
-        if args.highest_slot >= session.fore.slots {
-            return Err(Status::BadHighSlot.into());
-        }
-        if cx.request_bytes > session.fore.max_request_bytes as usize {
-            return Err(Status::ReqTooBig.into());
-        }
-        if cx.op_count > session.fore.max_ops as usize {
-            return Err(Status::TooManyOps.into());
-        }
-        match session.take(args.slot, args.sequence, args.cache_this, cx.request_digest)? {
-            SlotVerdict::Replay(message) => {
-                cx.replay = Some(message);
-                return Err(Status::Ok.into());
-            }
-            SlotVerdict::Run(slot) => cx.slot = Some(slot),
-        }
+        check_limits(cx, &session, &args)?;
+        let verdict = session.take(args.slot, args.sequence, args.cache_this, cx.request_digest)?;
+        // SEQUENCE succeeds from here on, of a retry, too.
         if !bound {
             session.bind_fore(connection);
         }
         session.lease.renew(cx.now.seconds());
+        match verdict {
+            SlotVerdict::Replay(message) => {
+                cx.replay = Some(message);
+                return Err(Status::Ok.into());
+            }
+            SlotVerdict::RanBefore => cx.ran_before = true,
+            SlotVerdict::Run(slot) => cx.slot = Some(slot),
+        }
         cx.reply_room = session.fore.max_response_bytes as usize;
         Ok(Res {
             session: session.id,
@@ -52,6 +47,26 @@ impl Immediate for Sequence {
             status_flags: status_flags(cx, &session),
         })
     }
+}
+
+/// Checks the request against the session's limits, before a slot is taken: an error of
+/// SEQUENCE leaves the slot as it is (RFC 8881 §18.46.3).
+fn check_limits(cx: &Cx<'_>, session: &Session, args: &Args) -> Result<(), Status> {
+    let fore = &session.fore;
+    if args.slot >= fore.slots {
+        return Err(Status::Badslot);
+    }
+    if args.highest_slot >= fore.slots {
+        return Err(Status::BadHighSlot);
+    }
+    if cx.request_bytes > fore.max_request_bytes as usize {
+        return Err(Status::ReqTooBig);
+    }
+    if cx.op_count > fore.max_ops as usize {
+        return Err(Status::TooManyOps);
+    }
+    let (limit, too_big) = cx.limit_of_channel(fore, args.cache_this);
+    if limit < RESULT_BYTES { Err(too_big) } else { Ok(()) }
 }
 
 /// Flags for what the client must know. The tables, which all requests of all clients share,

@@ -7,9 +7,9 @@ use crate::namespace::{Entry, Export, FileHandle, FileKey, HeldNamespace, Object
 use crate::patience::Patience;
 use crate::runtime::{Call, Now, Refused};
 use crate::v4::server::Server;
-use crate::v4::state::stateids::Requester;
+use crate::v4::state::stateids::{Requester, is_special};
 use crate::v4::tables::lease::{Lease, RunningRequest};
-use crate::v4::tables::session::SlotUse;
+use crate::v4::tables::session::{Channel, SlotUse};
 use std::sync::{Arc, OnceLock};
 use zgate_nfs_wire::v4::{OpNum, Stateid, Status};
 use zgate_store::{Attr, NodeHandle};
@@ -83,6 +83,8 @@ pub struct Cx<'a> {
     pub unentered: Option<Arc<Export>>,
     /// Number of the operation that follows one that sets the file handle.
     pub next_op: Option<u32>,
+    /// Set by SEQUENCE if the request has run before, and its reply was not kept.
+    pub ran_before: bool,
     /// Set in a READ if no later operation can change its data.
     pub data_stays: bool,
     /// Index of the running operation.
@@ -234,16 +236,26 @@ impl Cx<'_> {
     /// Returns the longest result of the operations in bytes, and the status for exceeding it
     /// (RFC 8881 §2.10.6.4).
     pub(crate) fn reply_limit(&self) -> (usize, Status) {
-        /// RPC and COMPOUND headers also count towards the channel's limit.
+        match &self.slot {
+            Some(slot) => self.limit_of_channel(&slot.session.fore, slot.cache_this),
+            None => (MAX_REPLY_BYTES, Status::Resource),
+        }
+    }
+
+    /// Returns the same for a request over a channel.
+    pub(crate) fn limit_of_channel(&self, fore: &Channel, cache_this: bool) -> (usize, Status) {
+        /// RPC and COMPOUND headers also count towards the channel's limit; with a short tag
+        /// they take no more than this.
         const HEADER_BYTES: usize = 64;
-        let Some(slot) = &self.slot else { return (MAX_REPLY_BYTES, Status::Resource) };
-        let fore = &slot.session.fore;
-        let (max, error) = if slot.cache_this && fore.max_cached_bytes < fore.max_response_bytes {
+        /// The header of an RPC reply with an empty verifier (RFC 5531 §9).
+        const RPC_BYTES: usize = 24;
+        let (max, error) = if cache_this && fore.max_cached_bytes < fore.max_response_bytes {
             (fore.max_cached_bytes, Status::RepTooBigToCache)
         } else {
             (fore.max_response_bytes, Status::RepTooBig)
         };
-        ((max as usize).saturating_sub(HEADER_BYTES), error)
+        let headers = HEADER_BYTES.max(RPC_BYTES + self.head_bytes);
+        ((max as usize).saturating_sub(headers), error)
     }
 
     /// Returns whether the data of a READ may be sent from its file. That is read when
@@ -255,16 +267,19 @@ impl Cx<'_> {
     }
 
     /// Replaces the special "current stateid" by the actual one (RFC 8881
-    /// §16.2.3.1.2); other stateids are returned unchanged.
+    /// §16.2.3.1.2); other stateids are returned unchanged. It stands for the newest version,
+    /// which another request may have made since, but in CLOSE and OPEN_DOWNGRADE (§8.2.3).
     ///
     /// # Errors
-    /// [`Status::BadStateid`] if there is no current stateid.
+    /// [`Status::BadStateid`] if there is no current stateid, or a special one.
     pub fn resolve_stateid(&self, stateid: Stateid) -> Result<Stateid, Status> {
-        if self.minor > 0 && stateid == Stateid::CURRENT {
-            self.current_stateid.ok_or(Status::BadStateid)
-        } else {
-            Ok(stateid)
+        if self.minor == 0 || stateid != Stateid::CURRENT {
+            return Ok(stateid);
         }
+        let current = self.current_stateid.filter(|current| !is_special(*current));
+        let current = current.ok_or(Status::BadStateid)?;
+        let keeps_version = matches!(self.op, OpNum::Close | OpNum::OpenDowngrade);
+        Ok(if keeps_version { current } else { Stateid { seqid: 0, ..current } })
     }
 
     /// Refuses hosts that no export names before any state is kept for them, so

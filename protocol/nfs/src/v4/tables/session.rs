@@ -85,6 +85,8 @@ pub enum SlotVerdict {
     Run(SlotUse),
     /// A retry; answer with this reply.
     Replay(Message),
+    /// A retry whose reply was not kept; run nothing.
+    RanBefore,
 }
 
 /// A slot in use by a COMPOUND. Dropping it without [`SlotUse::finish`]
@@ -135,8 +137,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Status::Badslot`], [`Status::SeqMisordered`], [`Status::Delay`] for a
-    /// retry of a running request, [`Status::RetryUncachedRep`],
-    /// [`Status::SeqFalseRetry`].
+    /// retry of a running request, [`Status::SeqFalseRetry`].
     pub fn take(
         self: &Arc<Self>,
         slot: u32,
@@ -154,7 +155,8 @@ impl Session {
             if state.request_digest != request_digest {
                 return Err(Status::SeqFalseRetry);
             }
-            return state.reply.clone().map(SlotVerdict::Replay).ok_or(Status::RetryUncachedRep);
+            let kept = state.reply.clone();
+            return Ok(kept.map_or(SlotVerdict::RanBefore, SlotVerdict::Replay));
         }
         if state.busy {
             return Err(Status::Delay);
@@ -214,6 +216,13 @@ impl Session {
         drop(bound);
         // The connection may have ended meanwhile, and nothing unbinds it any more.
         self.lease.note_news();
+    }
+
+    /// True if the connection is bound to the back channel.
+    #[must_use]
+    pub fn is_bound_back(&self, connection: ConnectionId) -> bool {
+        let bound = self.back_connections.lock().unwrap_or_else(PoisonError::into_inner);
+        bound.contains(&connection)
     }
 
     /// Unbinds a closed connection. If the back channel had it, SEQUENCE looks whether there
@@ -366,7 +375,7 @@ mod tests {
         assert_eq!(session.take(2, 1, true, 9).unwrap_err(), Status::Badslot);
         let Ok(SlotVerdict::Run(used)) = session.take(0, 2, false, 9) else { panic!() };
         used.finish(None);
-        assert_eq!(session.take(0, 2, false, 9).unwrap_err(), Status::RetryUncachedRep);
+        assert!(matches!(session.take(0, 2, false, 9), Ok(SlotVerdict::RanBefore)));
     }
 
     #[test]

@@ -90,8 +90,9 @@ fn check_refusals(s: &Fixture, what: &str, op: &dyn Fn(Ops, Stateid, Stateid) ->
     s.c.check(what, plain(Ops::new().at(&to)), Status::Nofilehandle);
     s.c.check(what, plain(between(&s.stale, &to)), Status::Stale);
     s.c.check(what, plain(between(&s.file, &s.stale)), Status::Stale);
-    s.c.check(what, plain(between(&s.dir, &to)), Status::Isdir);
-    s.c.check(what, plain(between(&s.file, &s.dir)), Status::Isdir);
+    s.c.check(what, plain(between(&s.dir, &to)), Status::WrongType);
+    s.c.check(what, plain(between(&s.file, &s.dir)), Status::WrongType);
+    s.c.check(what, plain(Ops::new().root().save().at(&to)), Status::WrongType);
     s.c.check(what, plain(between(&s.fifo, &to)), Status::WrongType);
     s.c.check(what, plain(between(&s.file, &s.link)), Status::WrongType);
     let ro = s.c.lookup(&s.harness.root_of("/dir/ro"), "to").unwrap();

@@ -1,7 +1,9 @@
 //! SEQUENCE (RFC 8881 §18.46, §2.10.6): exactly-once semantics.
 
-use zgate_test_harness::nfs::{Ops, Harness, Fixture, sessions};
+use zgate_test_harness::nfs::{LEASE, Ops, Harness, Fixture, sessions};
 use zgate_memory::{FileOp, When};
+use zgate_nfs_wire::v4::op::DestroySession;
+use zgate_nfs_wire::v4::op::destroy_session;
 use zgate_nfs_wire::v4::op::Read;
 use zgate_nfs_wire::v4::op::Sequence;
 use zgate_nfs_wire::v4::op::sequence;
@@ -43,7 +45,17 @@ fn what_was_not_to_be_kept_is_not_repeated() {
         let next = s.c.slots.borrow()[0] + 1;
         let ops = || Ops::new().at(&s.root).remove("link");
         s.c.run_as(0, next, ops()).ok();
-        assert_eq!(s.c.run_as(0, next, ops()).status, Status::RetryUncachedRep);
+        // SEQUENCE itself never has this status (RFC 8881 §2.10.6.1.3).
+        let again = s.c.run_as(0, next, ops());
+        assert_eq!(again.status, Status::RetryUncachedRep);
+        let said = again.sequence.unwrap();
+        assert_eq!((said.sequence, said.slot, again.answers.len()), (next, 0, 1));
+        // A retry is told of a number without an operation as the request was.
+        for (number, status) in [(2, Status::OpIllegal), (36, Status::Notsupp)] {
+            let next = s.c.slots.borrow()[0] + 1;
+            let odd = || s.c.run_as(0, next, Ops::new().raw(number, &[]));
+            assert_eq!((odd().status, odd().status), (status, status));
+        }
         // A lone SEQUENCE is always cached (RFC 8881 §18.46.3).
         let first = s.c.bare(lone(s, 1, 1)).ok();
         assert_eq!(s.c.bare(lone(s, 1, 1)).ok().raw, first.raw);
@@ -131,6 +143,49 @@ fn limits_of_the_session() {
         small.check("too big to keep", half(), Status::RepTooBigToCache);
         let kept = small.run(Ops::new().at(&content).getattr(&[1, 4])).ok();
         assert!(kept.raw.len() <= 400);
+    });
+}
+
+#[test]
+fn an_error_of_sequence_leaves_the_slot_as_it_was() {
+    sessions(|s| {
+        let small = s.harness.stranger("small", s.c.minor);
+        let made = small.exchange_id().unwrap();
+        let mut args = small.session_args(made.sequenceid, false);
+        args.fore.max_response_bytes = 700;
+        args.fore.max_cached_bytes = 100;
+        small.create_session_with(&args).unwrap();
+        let run = |sequence| small.run_as(0, sequence, Ops::new().root()).status;
+        small.cache.set(true);
+        assert_eq!(run(1), Status::RepTooBigToCache);
+        small.cache.set(false);
+        assert_eq!(run(1), Status::Ok, "with the same number");
+        // The tag is a part of the reply.
+        let first = Ops::new().op::<Sequence>(&small.sequence_args(0, 2));
+        let (long, _) = Ops::new().root().after(first).encode(&[b'x'; 700], s.c.minor.into());
+        let raw = small.send(&long).unwrap();
+        assert_eq!(raw[..4], (Status::RepTooBig as u32).to_be_bytes());
+        assert_eq!(run(2), Status::Ok, "with the same number");
+    });
+}
+
+#[test]
+fn a_retry_renews_the_lease_and_binds_its_connection() {
+    sessions(|s| {
+        s.open();
+        s.c.cache.set(true);
+        s.c.run(Ops::new().root()).ok();
+        s.harness.pass_seconds(LEASE - 1);
+        s.c.reconnect();
+        let (first, again) = s.c.repeat();
+        assert_eq!(first, again);
+        s.harness.pass_seconds(2);
+        let thief = s.harness.stranger("fixture", s.c.minor);
+        thief.become_user(1000, 1000);
+        assert_eq!(thief.exchange_id(), Err(Status::ClidInuse));
+        let args = destroy_session::Args { session: s.c.session.get() };
+        let ended = s.c.bare(Ops::new().op::<DestroySession>(&args)).status;
+        assert_eq!(ended, Status::Ok, "over the new connection");
     });
 }
 

@@ -364,7 +364,9 @@ fn channels_are_negotiated() {
             slots: u32::MAX,
         };
         greedy.flags = 7;
+        greedy.back.slots = 1000;
         let res = c.create_session_with(&greedy).unwrap();
+        assert_eq!(res.back, greedy.back);
         assert!(res.fore.slots <= 128 && res.fore.max_ops <= 128);
         assert!(res.fore.max_request_bytes < 8 << 20 && res.fore.max_cached_bytes <= 8 << 10);
         assert_eq!(res.flags, create_session::BACK_CHANNEL, "neither persistent nor RDMA");
@@ -415,7 +417,17 @@ fn connections_are_bound() {
             let res = bind(c.session.get(), asked).unwrap().get::<BindConnToSession>();
             assert_eq!((res.direction, res.session), (answered, c.session.get()));
             assert!(!res.rdma_mode);
+            // Once more, and what would take a channel away (RFC 8881 §18.34.3).
+            let single = [(Direction::Fore, answered == 1), (Direction::Back, answered == 2)];
+            for (next, keeps) in single.into_iter().chain([(asked, true)]) {
+                let expected = if keeps { None } else { Some(Status::Inval) };
+                assert_eq!(bind(c.session.get(), next).err(), expected, "{next:?} of {answered}");
+            }
         }
+        // SEQUENCE has bound it to the fore channel.
+        c.reconnect();
+        c.check("by use", Ops::new().root(), Status::Ok);
+        assert_eq!(bind(c.session.get(), Direction::Back).unwrap_err(), Status::Inval);
         let odd = Ops::new().raw(41, &[[0; 16].as_slice(), &[0, 0, 0, 9], &[0; 4]].concat());
         assert_eq!(c.bare(odd).status, Status::Badxdr);
     });

@@ -1,11 +1,13 @@
-//! FREE_STATEID and TEST_STATEID (RFC 8881 §18.38, §18.48).
+//! FREE_STATEID, TEST_STATEID and the current stateid (RFC 8881 §18.38, §18.48, §8.2.3).
 
-use zgate_test_harness::nfs::{Ops, Fixture, sessions};
+use zgate_test_harness::nfs::{OpenRequest, Ops, Fixture, sessions};
+use zgate_memory::{FileOp, When};
+use zgate_nfs_wire::v4::op::{Close, Open, close};
 use zgate_nfs_wire::v4::op::FreeStateid;
 use zgate_nfs_wire::v4::op::free_stateid;
 use zgate_nfs_wire::v4::op::TestStateid;
 use zgate_nfs_wire::v4::op::test_stateid;
-use zgate_nfs_wire::v4::{LockType, Stateid, Status};
+use zgate_nfs_wire::v4::{LockType, StableHow, Stateid, Status};
 
 fn test(s: &Fixture, stateids: &[Stateid]) -> Vec<Status> {
     let args = test_stateid::Args { stateids: stateids.to_vec() };
@@ -46,6 +48,33 @@ fn each_stateid_gets_its_verdict() {
         let mut long = 4097_u32.to_be_bytes().to_vec();
         long.resize(4 + 16 * 4097, 0);
         s.c.check("too many", Ops::new().raw(55, &long), Status::Badxdr);
+    });
+}
+
+/// RFC 8881 §8.2.3: another request may make a newer version while the COMPOUND runs.
+#[test]
+fn the_current_stateid_is_its_newest_version_but_to_close() {
+    sessions(|s| {
+        let wish = OpenRequest::name(&s.root, "file");
+        let open = || Ops::new().at(&s.root).op::<Open>(&s.c.open_args(&wish));
+        let write = || open().write(Stateid::CURRENT, 0, b"x", StableHow::Unstable);
+        let close = close::Args { seqid: 0, stateid: Stateid::CURRENT };
+        for (ops, expected) in [
+            (write().read(Stateid::CURRENT, 0, 1), Status::Ok),
+            (write().op::<Close>(&close), Status::OldStateid),
+        ] {
+            let hold = s.harness.store.faults().hold_next(FileOp::Write, When::BeforeEffect);
+            let next = s.c.slots.borrow()[0] + 1;
+            let pending = s.c.begin(0, next, ops);
+            s.harness.simulation.settle();
+            let other = s.c.slots.borrow()[1] + 1;
+            s.c.run_as(1, other, open()).ok();
+            hold.release();
+            s.harness.simulation.settle();
+            let raw = pending.borrow_mut().take().unwrap();
+            assert_eq!(raw[..4], (expected as u32).to_be_bytes());
+            s.c.slots.borrow_mut()[0] = next;
+        }
     });
 }
 

@@ -181,8 +181,6 @@ impl SessionClient {
                     reply.answers.remove(0);
                     return Ok((reply, sent_at));
                 }
-                // It has run, and its reply was not to be kept.
-                Status::RetryUncachedRep => return Ok((reply, sent_at)),
                 Status::Delay => {
                     sent_before += sent;
                     self.wire.pause().await;

@@ -23,9 +23,8 @@ const SYNCHRONOUS_BYTES: u64 = 64 << 20;
 /// Returns the source, the target, its change, and the size of the source.
 ///
 /// # Errors
-/// The client's fault: [`Status::Isdir`], [`Status::WrongType`], [`Status::Xdev`], or
-/// [`Status::Inval`] if the range does not lie in the source. Those of [`open_for_io`], and
-/// the store's.
+/// The client's fault: [`Status::WrongType`], [`Status::Xdev`], or [`Status::Inval`] if the
+/// range does not lie in the source. Those of [`open_for_io`], and the store's.
 pub(super) async fn open_files(
     cx: &Cx<'_>,
     (from, to): (&Object, &Object),
@@ -33,10 +32,9 @@ pub(super) async fn open_files(
     (offset, count): (u64, u64),
 ) -> Result<(IoFile, IoFile, ChangeGuard, u64), Status> {
     for object in [from, to] {
-        match object.export.store.getattr(&object.node).await?.kind {
-            FileKind::Regular => {}
-            FileKind::Directory => return Err(Status::Isdir),
-            _ => return Err(Status::WrongType),
+        // A directory is no exception (RFC 7862 §15.2.3, §15.13.3).
+        if object.export.store.getattr(&object.node).await?.kind != FileKind::Regular {
+            return Err(Status::WrongType);
         }
     }
     let source = open_for_io(cx, from, from_stateid, IoAccess::Read).await?;
@@ -55,7 +53,7 @@ pub(super) async fn open_files(
 impl Rule for Copy {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
         cx.current()?;
-        let from = cx.saved_object(Status::Isdir)?;
+        let from = cx.saved_object(Status::WrongType)?;
         let to = cx.writable_object()?;
         if !args.servers.is_empty() {
             return Err(Status::Notsupp.into());
