@@ -58,6 +58,14 @@ const _: () = assert!(
     GATHER_SECONDS.as_secs() < CREATE_SECONDS.as_secs(),
     "gateways that do not answer are named"
 );
+/// Longest wait of an attachment, a detachment, a publish or an unpublish for the end of another
+/// change of the same volume. Nodes and pods that share it come at the same moment, and Kubernetes
+/// repeats what is refused at intervals that double, up to minutes.
+pub const LOCK_SECONDS: Duration = Duration::from_secs(20);
+const _: () = assert!(
+    LOCK_SECONDS.as_secs() + REQUEST_SECONDS.as_secs() <= CREATE_SECONDS.as_secs(),
+    "the sidecars wait longer"
+);
 /// Most volumes that are not made yet whose places are remembered.
 pub const MAX_CHOSEN_PLACES: usize = 1024;
 /// Longest time until a connection to a gateway is established.

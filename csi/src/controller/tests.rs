@@ -2,6 +2,7 @@
 
 mod defaults;
 mod requests;
+mod turns;
 
 use super::*;
 use crate::gateway::model::{Fault, ModelGateway};

@@ -75,3 +75,22 @@ async fn one_writer_is_one_path() {
     fixture.publish("b", false).await.unwrap();
     assert!(!fixture.dir.path().join("a").exists() && fixture.dir.path().join("b").is_dir());
 }
+
+/// As when their node is drained: a kubelet repeats what is refused at intervals that double.
+#[tokio::test(start_paused = true)]
+async fn pods_that_end_at_once_wait_for_each_other() {
+    let fixture = Fixture::new();
+    fixture.stage("nfs").await.unwrap();
+    fixture.publish("a", false).await.unwrap();
+    let (mut sources, _) = fixture.at("a");
+    let other = (sources.remove(0), fixture.path("b"));
+    fixture.tell(|machine| {
+        machine.mounts.push(other);
+        // Each unmount takes its time.
+        machine.dead = true;
+    });
+    let (first, second) = tokio::join!(fixture.unpublish("a"), fixture.unpublish("b"));
+    first.unwrap();
+    second.unwrap();
+    assert!(fixture.at("a").0.is_empty() && fixture.at("b").0.is_empty());
+}
