@@ -1,6 +1,7 @@
 //! The controller on models of gateways: what is hidden, begun or away is not taken for absent.
 
 mod defaults;
+mod pages;
 mod requests;
 mod turns;
 
