@@ -23,6 +23,12 @@ impl Node {
         let access = capability.access_type.as_ref().ok_or_else(|| missing("access_type"))?;
         let is_raw = matches!(access, AccessType::Block(_));
         let mode = capability.access_mode.as_ref().map(|mode| mode.mode());
+        if request.staging_target_path.is_empty() {
+            // CSI 1.12, NodePublishVolume Errors.
+            return Err(Status::failed_precondition(
+                "staging_target_path is missing: stage the volume first",
+            ));
+        }
         let _lock = self.locks.take_within(id, LOCK_SECONDS).await?;
         let staged = || Status::failed_precondition(format!("volume {id} is not staged here"));
         let mut record = self.record(id)?.ok_or_else(staged)?;

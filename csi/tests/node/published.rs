@@ -94,3 +94,20 @@ async fn pods_that_end_at_once_wait_for_each_other() {
     second.unwrap();
     assert!(fixture.at("a").0.is_empty() && fixture.at("b").0.is_empty());
 }
+
+/// CSI 1.12, NodePublishVolume Errors.
+#[tokio::test(start_paused = true)]
+async fn a_publish_without_a_staging_path_is_refused() {
+    let fixture = Fixture::new();
+    fixture.stage("nfs").await.unwrap();
+    let request = NodePublishVolumeRequest {
+        volume_id: VOLUME.to_owned(),
+        target_path: fixture.path("target"),
+        volume_capability: capability(Mode::SingleNodeSingleWriter),
+        ..Default::default()
+    };
+    let refused = fixture.node.node_publish_volume(Request::new(request)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(fixture.at("target").0.is_empty());
+    fixture.publish("target", false).await.unwrap();
+}
