@@ -32,6 +32,10 @@ pub const MAX_PARENTS: usize = 32;
 /// Most entries of one page of a list.
 pub const MAX_PAGE_ENTRIES: usize = 1000;
 const _: () = assert!(MAX_PAGE_ENTRIES <= zgate_api::volume::MAX_PAGE_ITEMS);
+/// Most bytes of the entries in one answer with a list. Clients of gRPC take no message of more
+/// than 4 MiB unless they are told to, and no sidecar is: a volume names each node that it is
+/// attached to.
+pub const MAX_LIST_BYTES: usize = 3 << 20;
 /// Most pages that are read while one snapshot is looked for by its name.
 pub const MAX_SEARCHED_PAGES: usize = 1000;
 /// Most calls that the driver answers at a time.
@@ -57,6 +61,14 @@ pub const CREATE_SECONDS: Duration = Duration::from_secs(80);
 const _: () = assert!(
     GATHER_SECONDS.as_secs() < CREATE_SECONDS.as_secs(),
     "gateways that do not answer are named"
+);
+/// Longest wait of an attachment, a detachment, a publish or an unpublish for the end of another
+/// change of the same volume. Nodes and pods that share it come at the same moment, and Kubernetes
+/// repeats what is refused at intervals that double, up to minutes.
+pub const LOCK_SECONDS: Duration = Duration::from_secs(20);
+const _: () = assert!(
+    LOCK_SECONDS.as_secs() + REQUEST_SECONDS.as_secs() <= CREATE_SECONDS.as_secs(),
+    "the sidecars wait longer"
 );
 /// Most volumes that are not made yet whose places are remembered.
 pub const MAX_CHOSEN_PLACES: usize = 1024;

@@ -1,6 +1,7 @@
 //! Access of nodes to volumes.
 
 use super::{Controller, Site, Wanted, is_of_volume};
+use crate::limits::LOCK_SECONDS;
 use crate::names::{Node, VolumeId};
 use crate::proto::validate_volume_capabilities_response::Confirmed;
 use crate::proto::{
@@ -27,7 +28,7 @@ impl Controller {
             request.volume_capability.as_ref().ok_or_else(|| missing("volume_capability"))?;
         let wanted = Wanted::parse(capability)?;
         let parsed = VolumeId::parse(id).ok_or_else(|| no_volume(id))?;
-        let _lock = self.locks.take(id)?;
+        let _lock = self.locks.take_within(id, LOCK_SECONDS).await?;
         if let Some(context) = self.publish_solely(&parsed, request, wanted).await? {
             return Ok(context);
         }
@@ -100,7 +101,7 @@ impl Controller {
     pub(super) async fn unpublish(&self, id: &str, node_id: &str) -> Result<(), Status> {
         needed("volume_id", id)?;
         let Some(parsed) = VolumeId::parse(id) else { return Ok(()) };
-        let _lock = self.locks.take(id)?;
+        let _lock = self.locks.take_within(id, LOCK_SECONDS).await?;
         if self.withdraw(&parsed, node_id).await? {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 use super::snapshot::{check_request, parent_of, snapshot_of};
 use super::{Controller, Site, is_of_volume};
 use crate::gateway::Of;
-use crate::names::{GroupId, VolumeId, group_name};
+use crate::names::{GroupId, SnapshotId, VolumeId, group_name};
 use crate::proto::{self, VolumeGroupSnapshot};
 use crate::status::{invalid, missing, needed, no_volume, not_final, of_gateway};
 use std::collections::BTreeSet;
@@ -62,13 +62,15 @@ impl Controller {
         }
     }
 
-    /// Deletes all snapshots of a group.
-    pub(super) async fn delete_group(&self, id: &str) -> Result<(), Status> {
+    /// Deletes all snapshots of a group; `listed` are those that the caller knows.
+    pub(super) async fn delete_group(&self, id: &str, listed: &[String]) -> Result<(), Status> {
         needed("group_snapshot_id", id)?;
         let Some(group) = GroupId::parse(id) else { return Ok(()) };
         let site = self.site(&group.gateway)?;
         let _lock = self.locks.take(id)?;
-        for one in self.members(site, &group).await? {
+        let members = self.members(site, &group).await?;
+        check_list(&group, &members, listed)?;
+        for one in members {
             match site.gateway.delete_snapshot(&one.volume, &one.name, &self.owner).await {
                 Err(error) if error.code != ErrorCode::NotFound => return Err(of_gateway(error)),
                 _ => {}
@@ -77,8 +79,12 @@ impl Controller {
         Ok(())
     }
 
-    /// Returns a group.
-    pub(super) async fn group(&self, id: &str) -> Result<VolumeGroupSnapshot, Status> {
+    /// Returns a group; `listed` are those of its snapshots that the caller knows.
+    pub(super) async fn group(
+        &self,
+        id: &str,
+        listed: &[String],
+    ) -> Result<VolumeGroupSnapshot, Status> {
         needed("group_snapshot_id", id)?;
         let none = || Status::not_found(format!("there is no group {id}"));
         let group = GroupId::parse(id).ok_or_else(none)?;
@@ -87,12 +93,34 @@ impl Controller {
         if members.is_empty() {
             return Err(none());
         }
+        check_list(&group, &members, listed)?;
         Ok(group_of(site, &group, &members))
     }
 
     /// Reads all snapshots of a group: none is forgotten because its pool is away.
     async fn members(&self, site: &Site, group: &GroupId) -> Result<Vec<Snapshot>, Status> {
         self.snapshots_of(site, Of::All, &group.name).await
+    }
+}
+
+/// Refuses a list of snapshots that is not that of the group which has these members
+/// (`snapshot_ids` in CSI 1.12): its caller would lose others than it knows. One that is listed may
+/// be gone by an earlier request. An empty list says nothing.
+fn check_list(group: &GroupId, members: &[Snapshot], listed: &[String]) -> Result<(), Status> {
+    if listed.is_empty() || members.is_empty() {
+        return Ok(());
+    }
+    let is_foreign = |id: &&String| {
+        SnapshotId::parse(id)
+            .is_none_or(|one| one.volume.gateway != group.gateway || one.name != group.name)
+    };
+    if let Some(foreign) = listed.iter().find(is_foreign) {
+        return Err(invalid(format!("snapshot_ids: {foreign} is no snapshot of group {group}")));
+    }
+    let mut ids = members.iter().map(|one| format!("{}:{}", group.gateway, one.id));
+    match ids.find(|id| !listed.contains(id)) {
+        Some(id) => Err(invalid(format!("snapshot_ids: group {group} has {id} as well"))),
+        None => Ok(()),
     }
 }
 

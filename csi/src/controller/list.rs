@@ -6,7 +6,7 @@ use super::snapshot::snapshot_of;
 use super::volume::volume_of;
 use super::{Controller, Site, topology};
 use crate::gateway::{Of, Page};
-use crate::limits::{MAX_PAGE_ENTRIES, REQUEST_SECONDS, SIZE_STEP_BYTES};
+use crate::limits::{MAX_LIST_BYTES, MAX_PAGE_ENTRIES, REQUEST_SECONDS, SIZE_STEP_BYTES};
 use crate::names::{Node, VolumeId};
 use crate::proto::{
     ControllerGetVolumeResponse, GetCapacityRequest, GetCapacityResponse, ListSnapshotsRequest,
@@ -14,6 +14,7 @@ use crate::proto::{
     controller_get_volume_response, list_snapshots_response, list_volumes_response,
 };
 use crate::status::{invalid, needed, no_volume, of_gateway};
+use prost::Message;
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
 use zgate_api::{ErrorCode, Snapshot, SnapshotPage, Volume};
@@ -203,25 +204,31 @@ where
     }
 }
 
-/// Puts the parts of a list together, one gateway's after another's, up to `most` entries.
-/// Returns the token of the rest as well; empty if nothing is left.
-fn join<T, E>(
+/// Puts the parts of a list together, one gateway's after another's, up to `most` entries that
+/// have [`MAX_LIST_BYTES`] in all. Returns the token of the rest as well; empty if nothing is left.
+fn join<T, E: Message>(
     parts: Vec<(&Site, Part<T>)>,
     most: usize,
     id: impl Fn(&T) -> &str,
     entry: impl Fn(&Site, &T) -> E,
 ) -> (Vec<E>, String) {
-    let mut entries = Vec::new();
-    for (site, Part { mut items, mut next }) in parts {
-        let room = most - entries.len();
-        let is_cut = items.len() > room;
-        if is_cut {
-            items.truncate(room);
-            next = items.last().map(|last| id(last).to_owned());
+    let (mut entries, mut bytes) = (Vec::new(), 0);
+    for (site, Part { items, next }) in parts {
+        let token = |after: &str| format!("{}:{after}", site.settings.name);
+        let mut last = "";
+        for item in &items {
+            let one = entry(site, item);
+            bytes += one.encoded_len();
+            let is_full = entries.len() == most || bytes > MAX_LIST_BYTES;
+            // One alone is told, whatever its size.
+            if is_full && !entries.is_empty() {
+                return (entries, token(last));
+            }
+            entries.push(one);
+            last = id(item);
         }
-        entries.extend(items.iter().map(|one| entry(site, one)));
-        if is_cut || next.is_some() {
-            return (entries, format!("{}:{}", site.settings.name, next.unwrap_or_default()));
+        if let Some(next) = next {
+            return (entries, token(&next));
         }
     }
     (entries, String::new())

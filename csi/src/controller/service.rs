@@ -178,7 +178,8 @@ impl GroupController for Controller {
         &self,
         request: Request<DeleteVolumeGroupSnapshotRequest>,
     ) -> Answer<DeleteVolumeGroupSnapshotResponse> {
-        self.delete_group(&request.get_ref().group_snapshot_id).await?;
+        let asked = request.get_ref();
+        self.delete_group(&asked.group_snapshot_id, &asked.snapshot_ids).await?;
         Ok(Response::new(DeleteVolumeGroupSnapshotResponse {}))
     }
 
@@ -186,7 +187,8 @@ impl GroupController for Controller {
         &self,
         request: Request<GetVolumeGroupSnapshotRequest>,
     ) -> Answer<GetVolumeGroupSnapshotResponse> {
-        let group_snapshot = Some(self.group(&request.get_ref().group_snapshot_id).await?);
+        let asked = request.get_ref();
+        let group_snapshot = Some(self.group(&asked.group_snapshot_id, &asked.snapshot_ids).await?);
         Ok(Response::new(GetVolumeGroupSnapshotResponse { group_snapshot }))
     }
 }

@@ -1,7 +1,10 @@
 //! The controller on models of gateways: what is hidden, begun or away is not taken for absent.
 
 mod defaults;
+mod groups;
+mod pages;
 mod requests;
+mod turns;
 
 use super::*;
 use crate::gateway::model::{Fault, ModelGateway};
@@ -504,7 +507,7 @@ async fn a_pool_that_is_away_keeps_no_snapshot_of_others_from_being_taken() {
     // Nobody says that there are no others, or that they are deleted.
     let lost = driver.list_snapshots(&ListSnapshotsRequest::default()).await.unwrap_err();
     assert_eq!(lost.code(), Code::Unavailable);
-    let kept = driver.delete_group(&taken.group_snapshot_id).await.unwrap_err();
+    let kept = driver.delete_group(&taken.group_snapshot_id, &[]).await.unwrap_err();
     assert_eq!(kept.code(), Code::Unavailable);
 }
 

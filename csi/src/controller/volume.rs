@@ -74,7 +74,9 @@ impl Asked {
         let required = self.range.required_bytes.cast_unsigned();
         let usual = if required == 0 && least_bytes == 0 { DEFAULT_SIZE_BYTES } else { required };
         let limit = self.range.limit_bytes.cast_unsigned();
-        let usual = if required == 0 && limit > 0 { usual.min(limit) } else { usual };
+        // Without a requirement, the largest size within the limit will do.
+        let within = limit - limit % SIZE_STEP_BYTES;
+        let usual = if required == 0 && limit > 0 { usual.min(within) } else { usual };
         rounded(usual.max(least_bytes), limit)
     }
 }

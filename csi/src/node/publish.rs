@@ -3,6 +3,7 @@
 use super::Node;
 use super::mount::{bind, is_bind, mounted_at, ours, remove_target, unmount, users};
 use super::stage::absolute;
+use crate::limits::LOCK_SECONDS;
 use crate::proto::volume_capability::AccessType;
 use crate::proto::volume_capability::access_mode::Mode;
 use crate::proto::{NodePublishVolumeRequest, NodeUnpublishVolumeRequest};
@@ -22,7 +23,13 @@ impl Node {
         let access = capability.access_type.as_ref().ok_or_else(|| missing("access_type"))?;
         let is_raw = matches!(access, AccessType::Block(_));
         let mode = capability.access_mode.as_ref().map(|mode| mode.mode());
-        let _lock = self.locks.take(id)?;
+        if request.staging_target_path.is_empty() {
+            // CSI 1.12, NodePublishVolume Errors.
+            return Err(Status::failed_precondition(
+                "staging_target_path is missing: stage the volume first",
+            ));
+        }
+        let _lock = self.locks.take_within(id, LOCK_SECONDS).await?;
         let staged = || Status::failed_precondition(format!("volume {id} is not staged here"));
         let mut record = self.record(id)?.ok_or_else(staged)?;
         if record.is_raw != is_raw {
@@ -72,7 +79,7 @@ impl Node {
         let id = &request.volume_id;
         needed("volume_id", id)?;
         let target = absolute("target_path", &request.target_path)?;
-        let _lock = self.locks.take(id)?;
+        let _lock = self.locks.take_within(id, LOCK_SECONDS).await?;
         unmount(&*self.host, &target).await?;
         remove_target(&target)?;
         if let Some(mut record) = self.record(id)?

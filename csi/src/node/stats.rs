@@ -12,7 +12,7 @@ use crate::proto::{
 use crate::status::{invalid, needed};
 use std::path::Path;
 use std::sync::Arc;
-use tonic::Status;
+use tonic::{Code, Status};
 
 /// Condition of what a volume is on.
 #[derive(Debug)]
@@ -160,11 +160,26 @@ impl Node {
         (attached.map(|disk| usage::of_size(disk.size_bytes)), condition)
     }
 
+    /// Returns the record of a volume that is to grow. Of a raw device that several pods have, a
+    /// kubelet names the path of the one that came last, also when that one is gone: the others
+    /// have the device by its staging path.
+    fn to_be_grown(&self, request: &NodeExpandVolumeRequest) -> Result<Record, Status> {
+        let id = &request.volume_id;
+        match self.staged_at(id, &request.volume_path) {
+            Err(absent) if absent.code() == Code::NotFound => {
+                let staging = Path::new(&request.staging_target_path);
+                let is_its = |record: &Record| record.is_raw && record.staging == staging;
+                self.record(id)?.filter(is_its).ok_or(absent)
+            }
+            found => found,
+        }
+    }
+
     pub(super) async fn expand(
         &self,
         request: NodeExpandVolumeRequest,
     ) -> Result<NodeExpandVolumeResponse, Status> {
-        let record = self.staged_at(&request.volume_id, &request.volume_path)?;
+        let record = self.to_be_grown(&request)?;
         let _lock = self.locks.take(&request.volume_id)?;
         let required = request.capacity_range.unwrap_or_default().required_bytes;
         let required = u64::try_from(required).map_err(|_| invalid("capacity is negative"))?;

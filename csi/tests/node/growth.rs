@@ -1,6 +1,7 @@
 //! Growth of file systems on disks.
 
 use super::*;
+use zgate_csi::proto::volume_capability::BlockVolume;
 
 const BYTES: i64 = 1 << 30;
 
@@ -66,4 +67,44 @@ async fn a_volume_that_is_for_reading_does_not_grow() {
     fixture.stage("iscsi").await.unwrap();
     assert_eq!(fixture.expand("staging").await.unwrap(), BYTES);
     assert_eq!((fixture.count("resize2fs"), fixture.count(" -R")), (0, 1));
+}
+
+/// Of several pods a kubelet names the path of the one that came last, also when it is gone.
+#[tokio::test(start_paused = true)]
+async fn a_raw_device_grows_by_its_staging_path() {
+    let fixture = Fixture::new();
+    let context = [
+        ("protocol", "iscsi"),
+        ("target", TARGET),
+        ("lun", "0"),
+        ("naa", NAA),
+        ("portals", PORTALS),
+        ("readOnly", "false"),
+    ];
+    let stage = NodeStageVolumeRequest {
+        volume_id: VOLUME.to_owned(),
+        publish_context: context.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        staging_target_path: fixture.path("staging"),
+        volume_capability: Some(VolumeCapability {
+            access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
+            access_type: Some(AccessType::Block(BlockVolume {})),
+        }),
+        ..Default::default()
+    };
+    fixture.node.node_stage_volume(Request::new(stage)).await.unwrap();
+    let grow = |staging_target_path: String| {
+        let request = NodeExpandVolumeRequest {
+            volume_id: VOLUME.to_owned(),
+            volume_path: fixture.path("gone"),
+            staging_target_path,
+            capacity_range: Some(CapacityRange { required_bytes: BYTES, limit_bytes: 0 }),
+            ..Default::default()
+        };
+        fixture.node.node_expand_volume(Request::new(request))
+    };
+    for other in [String::new(), fixture.path("other")] {
+        assert_eq!(grow(other).await.unwrap_err().code(), Code::NotFound);
+    }
+    let grown = grow(fixture.path("staging")).await.unwrap().into_inner();
+    assert_eq!((grown.capacity_bytes, fixture.count(" -R")), (BYTES, 1));
 }

@@ -75,3 +75,39 @@ async fn one_writer_is_one_path() {
     fixture.publish("b", false).await.unwrap();
     assert!(!fixture.dir.path().join("a").exists() && fixture.dir.path().join("b").is_dir());
 }
+
+/// As when their node is drained: a kubelet repeats what is refused at intervals that double.
+#[tokio::test(start_paused = true)]
+async fn pods_that_end_at_once_wait_for_each_other() {
+    let fixture = Fixture::new();
+    fixture.stage("nfs").await.unwrap();
+    fixture.publish("a", false).await.unwrap();
+    let (mut sources, _) = fixture.at("a");
+    let other = (sources.remove(0), fixture.path("b"));
+    fixture.tell(|machine| {
+        machine.mounts.push(other);
+        // Each unmount takes its time.
+        machine.dead = true;
+    });
+    let (first, second) = tokio::join!(fixture.unpublish("a"), fixture.unpublish("b"));
+    first.unwrap();
+    second.unwrap();
+    assert!(fixture.at("a").0.is_empty() && fixture.at("b").0.is_empty());
+}
+
+/// CSI 1.12, NodePublishVolume Errors.
+#[tokio::test(start_paused = true)]
+async fn a_publish_without_a_staging_path_is_refused() {
+    let fixture = Fixture::new();
+    fixture.stage("nfs").await.unwrap();
+    let request = NodePublishVolumeRequest {
+        volume_id: VOLUME.to_owned(),
+        target_path: fixture.path("target"),
+        volume_capability: capability(Mode::SingleNodeSingleWriter),
+        ..Default::default()
+    };
+    let refused = fixture.node.node_publish_volume(Request::new(request)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(fixture.at("target").0.is_empty());
+    fixture.publish("target", false).await.unwrap();
+}

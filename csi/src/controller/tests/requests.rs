@@ -171,3 +171,25 @@ async fn a_volume_that_is_absent_or_of_others_has_the_same_errors_in_all_calls()
     assert_eq!(shrunk.code(), Code::OutOfRange);
     right.expand(&expansion(&id, CapacityRange { limit_bytes: 0, ..small })).await.unwrap();
 }
+
+/// There is one, so the request can be met.
+#[tokio::test]
+async fn a_request_with_a_limit_alone_gets_a_size_within_it() {
+    let gateway = Arc::new(ModelGateway::new(PLACES));
+    let driver = driver(&gateway, "c", "g");
+    let limited = |name: &str, limit_bytes: i64| CreateVolumeRequest {
+        capacity_range: Some(CapacityRange { required_bytes: 0, limit_bytes }),
+        ..asked(name, "nfs")
+    };
+    let step = 1 << 20;
+    for (name, limit, size) in
+        [("a", 500_000_000, 476 * step), ("b", step, step), ("c", i64::MAX, 1 << 30)]
+    {
+        for _ in 0..2 {
+            let found = driver.create(&limited(name, limit)).await.unwrap();
+            assert_eq!(found.capacity_bytes, size, "{name}");
+        }
+    }
+    let refused = driver.create(&limited("d", step - 1)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::OutOfRange);
+}
