@@ -265,20 +265,24 @@ impl Session {
         self.back_slots
     }
 
-    /// Makes the server use this connection for callbacks, too (RFC 8881
-    /// §18.34).
+    /// Makes the server use this connection for callbacks, too; returns whether it
+    /// does. The fore channel may have the connection by its use: a server may refuse
+    /// what would be content with the back channel alone (RFC 8881 §18.34.3).
     ///
     /// # Errors
     /// The error of the server or the connection.
-    pub(crate) async fn bind_back(&self, connection: &Connection) -> Result<(), ClientError> {
+    pub(crate) async fn bind_back(&self, connection: &Connection) -> Result<bool, ClientError> {
+        /// CDFS4_BACK, a bit of CDFS4_BOTH.
+        const BACK: u32 = 2;
         let args = bind_conn_to_session::Args {
             session: self.id,
-            direction: bind_conn_to_session::Direction::BackOrBoth,
+            direction: bind_conn_to_session::Direction::ForeOrBoth,
             rdma_mode: false,
         };
         let ops = Ops::new().op(OpNum::BindConnToSession, &args);
         let mut results = alone(connection, &self.credential, self.minor, ops).await?;
-        results.next::<bind_conn_to_session::Res>(OpNum::BindConnToSession).map(|_| ())
+        let bound: bind_conn_to_session::Res = results.next(OpNum::BindConnToSession)?;
+        Ok(bound.direction & BACK != 0)
     }
 
     /// Returns its id.
@@ -324,5 +328,85 @@ impl Session {
         results.next::<sequence::Res>(OpNum::Sequence)?;
         guard.advance();
         Ok(results)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::tcp::RpcConnection;
+    use crate::transport::{Callbacks, Counters};
+    use std::sync::Arc;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use zgate_nfs_wire::v4::Status;
+    use zgate_store::BufferPool;
+
+    const ID: SessionId = SessionId([7; 16]);
+
+    /// A client that is not called back.
+    #[derive(Debug)]
+    struct Uncalled;
+
+    impl Callbacks for Uncalled {
+        fn answer(&self, _: &[u8]) -> Option<Bytes> {
+            None
+        }
+
+        fn connection_lost(&self) {}
+    }
+
+    fn session() -> Session {
+        Session {
+            id: ID,
+            clientid: ClientId(1),
+            minor: 1,
+            credential: OpaqueAuth::none(),
+            free: Mutex::new(Vec::new()),
+            permits: Semaphore::new(0),
+            fore: callback::attributes(),
+            highest_slot: 0,
+            has_back: AtomicBool::new(true),
+            back_slots: 1,
+        }
+    }
+
+    /// Binds the next connection to these channels; returns those that were asked for.
+    async fn bind(listener: &TcpListener, direction: u32) -> u32 {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let marker = stream.read_u32().await.unwrap();
+        let mut call = vec![0; (marker & 0x7fff_ffff) as usize];
+        stream.read_exact(&mut call).await.unwrap();
+        let xid = Decoder::new(&call).u32().unwrap();
+        // Behind it is the RDMA mode alone.
+        let asked = Decoder::new(&call[call.len() - 8..]).u32().unwrap();
+        let mut e = Encoder::new();
+        zgate_rpc::message::encode_success(&mut e, xid);
+        Status::Ok.encode(&mut e);
+        e.opaque(b"");
+        e.u32(1);
+        OpNum::BindConnToSession.encode(&mut e);
+        Status::Ok.encode(&mut e);
+        bind_conn_to_session::Res { session: ID, direction, rdma_mode: false }.encode(&mut e);
+        let reply = e.finish().flatten().unwrap();
+        stream.write_u32(0x8000_0000 | reply.len() as u32).await.unwrap();
+        stream.write_all(&reply).await.unwrap();
+        asked
+    }
+
+    /// Linux's server refuses CDFC4_BACK_OR_BOTH for a connection that SEQUENCE has used.
+    #[tokio::test]
+    async fn a_connection_in_use_is_asked_for_both_channels() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = listener.local_addr().unwrap();
+        for (answer, has_back) in [(1, false), (2, true), (3, true)] {
+            let (pool, counters) = (BufferPool::new(0), Arc::new(Counters::default()));
+            let connection = RpcConnection::connect(server, pool, counters, Arc::new(Uncalled));
+            let (session, connection) = (session(), Connection::Tcp(connection.await.unwrap()));
+            let (asked, bound) =
+                tokio::join!(bind(&listener, answer), session.bind_back(&connection));
+            assert_eq!(asked, bind_conn_to_session::Direction::ForeOrBoth as u32);
+            assert_eq!(bound.unwrap(), has_back, "{answer}");
+        }
     }
 }

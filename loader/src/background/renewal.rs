@@ -71,9 +71,7 @@ async fn heed(channel: &Channel, flags: u32) -> Result<(), ClientError> {
         revoked::acknowledge(channel).await?;
     }
     if flags & BACK_FAULT != 0 {
-        tracing::info!("the server cannot call back: files are read without delegations");
-        channel.session().give_up_back();
-        channel.delegations().give_back_all_but(0);
+        channel.give_up_back();
     } else if flags & (BACK_DOWN | CONNECTION_LOST) != 0 {
         channel.mend_back(flags & BACK_DOWN != 0).await?;
     }

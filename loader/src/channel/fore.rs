@@ -380,16 +380,25 @@ impl Channel {
             }
             let connection = self.any_connection(Instant::now() + BACK_PATIENCE).await?;
             let bound = session.bind_back(&connection).await;
-            if bound.is_ok() {
-                self.set_back(&connection);
+            match bound {
+                Ok(true) => self.set_back(&connection),
+                Ok(false) => self.give_up_back(),
+                Err(_) => {}
             }
             bound
         };
         match bound {
             // Another session has its own back channel.
             Err(error) if error.is_session_lost() => self.call(Ops::new(), false).await.map(|_| ()),
-            result => result,
+            result => result.map(|_| ()),
         }
+    }
+
+    /// Goes on without callbacks, and thus without delegations.
+    pub(crate) fn give_up_back(&self) {
+        tracing::info!("the server cannot call back: files are read without delegations");
+        self.session().give_up_back();
+        self.delegations().give_back_all_but(0);
     }
 
     async fn any_connection(&self, until: Instant) -> Result<Arc<Connection>, ClientError> {

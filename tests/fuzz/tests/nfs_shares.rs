@@ -101,7 +101,7 @@ fn ranges(dice: &mut Dice<'_>) {
     while !dice.is_spent() {
         let (start, owner) = (dice.below(BYTES), dice.below(4) as u8);
         let end = (start + 1 + dice.below(BYTES / 3)).min(BYTES);
-        let range = Range { start: start as u64, end: end as u64 };
+        let range = Range { start: start as u64, last: end as u64 - 1 };
         match dice.below(8) {
             0 => {
                 table.clear_owner(&owner);
@@ -129,7 +129,7 @@ fn ranges(dice: &mut Dice<'_>) {
         }
         let mut seen = vec![HashMap::<u8, bool>::new(); BYTES];
         for held in table.iter() {
-            for byte in &mut seen[held.range.start as usize..held.range.end as usize] {
+            for byte in &mut seen[held.range.start as usize..=held.range.last as usize] {
                 assert!(byte.insert(held.owner, held.write).is_none(), "locked twice");
             }
         }
@@ -146,14 +146,14 @@ fn lock(
     owner: u8,
     write: bool,
 ) {
-    let span = range.start as usize..range.end as usize;
+    let span = range.start as usize..=range.last as usize;
     let blocks = |byte: &HashMap<u8, bool>| byte.iter().any(|(o, w)| *o != owner && (*w || write));
     let blocked = bytes[span.clone()].iter().any(blocks);
     let found = table.conflict(&range, write, &owner);
     assert_eq!(found.is_some(), blocked);
     if let Some(held) = found {
         assert!(held.owner != owner && (held.write || write));
-        assert!(held.range.start < range.end && range.start < held.range.end);
+        assert!(held.range.start <= range.last && range.start <= held.range.last);
     } else {
         table.set(range, write, &owner);
         bytes[span].iter_mut().for_each(|byte| {

@@ -75,7 +75,7 @@ impl Server {
             name_patience: Patience::of(NAME_PATIENCE_MILLISECONDS),
             holder_patience: Patience::of(HOLDER_PATIENCE_MILLISECONDS),
             unentered: None,
-            next_op: None,
+            saved_unentered: None,
             ran_before: false,
             data_stays: false,
             replay: None,

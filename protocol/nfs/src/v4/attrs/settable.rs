@@ -152,7 +152,10 @@ fn parse(
             MODE_SET_MASKED => out.masked_mode = Some((mode(d.u32()?)?, mode(d.u32()?)?)),
             MODE_UMASK => {
                 let (wanted, umask) = (mode(d.u32()?)?, d.u32()?);
-                out.set.mode = Some(wanted & !(umask & 0o777));
+                if umask & !0o777 != 0 {
+                    return Err(Status::Inval);
+                }
+                out.set.mode = Some(wanted & !umask);
             }
             _ => return Err(Status::Attrnotsupp),
         }
@@ -160,7 +163,9 @@ fn parse(
     d.finish()?;
     let posix = |aces: Vec<_>| acl::to_posix(&aces, subject.is_dir(), principals);
     out.acl = aces.map(posix).transpose()?;
-    if out.masked_mode.is_some() && out.set.mode.is_some() {
+    // RFC 8275 §5, RFC 8881 §6.2.5.
+    let is_set_twice = attrs.mask.contains(MODE) && attrs.mask.contains(MODE_UMASK);
+    if is_set_twice || out.masked_mode.is_some() && out.set.mode.is_some() {
         return Err(Status::Inval);
     }
     Ok(out)
@@ -235,5 +240,25 @@ mod tests {
         assert_eq!(parse(&fattr(&[MODE], &[0, 1, 0, 0]), 0), Err(Status::Inval));
         assert_eq!(parse(&fattr(&[MODE_SET_MASKED], &[0; 8]), 0), Err(Status::Attrnotsupp));
         assert_eq!(parse(&fattr(&[SIZE], &[0; 8]), 0).unwrap().set.size, Some(0));
+        assert_eq!(parse(&fattr(&[MODE, MODE_SET_MASKED], &[0; 12]), 1), Err(Status::Inval));
+    }
+
+    /// RFC 8275 §5.
+    #[test]
+    fn a_umask_has_nine_bits() {
+        let with = |umask: u32| {
+            let values = [0o1777_u32.to_be_bytes(), umask.to_be_bytes()].concat();
+            let attrs = fattr(&[MODE_UMASK], &values);
+            let subject = Subject::New { is_dir: true };
+            parse(&attrs, 2, subject, &mut Principals::numbers()).map(|settable| settable.set.mode)
+        };
+        assert_eq!(with(0o022), Ok(Some(0o1755)));
+        assert_eq!(with(0o777), Ok(Some(0o1000)));
+        for umask in [0o1000, 0o1022, 0o100_022, u32::MAX] {
+            assert_eq!(with(umask), Err(Status::Inval), "{umask:o}");
+        }
+        let subject = Subject::New { is_dir: false };
+        let both = fattr(&[MODE, MODE_UMASK], &[0; 12]);
+        assert_eq!(parse(&both, 2, subject, &mut Principals::numbers()), Err(Status::Inval));
     }
 }

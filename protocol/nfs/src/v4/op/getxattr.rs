@@ -28,7 +28,7 @@ impl Rule for Getxattr {
         check_name(&name.0)?;
         let value = object.export.store.get_xattr(object.who(), &object.node, &name.0).await?;
         if value.len() + 16 > cx.reply_room {
-            return Err(Status::RepTooBig.into());
+            return Err(cx.reply_limit().1.into());
         }
         Ok(Opaque(value))
     }

@@ -68,6 +68,7 @@ pub mod verify;
 pub mod want_delegation;
 pub mod write;
 pub mod write_same;
+mod wrong_flavor;
 
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;

@@ -7,7 +7,8 @@ use zgate_nfs_wire::v4::op::Savefh;
 
 impl Immediate for Savefh {
     fn run(cx: &mut Cx<'_>, (): ()) -> Result<(), Failure> {
-        cx.saved = Some(cx.current()?.clone());
+        cx.saved_unentered = cx.unentered.clone();
+        cx.saved = if cx.unentered.is_some() { None } else { Some(cx.current()?.clone()) };
         cx.saved_stateid = cx.current_stateid;
         Ok(())
     }

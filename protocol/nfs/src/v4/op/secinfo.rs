@@ -42,8 +42,8 @@ pub(super) fn accepted(cx: &Cx<'_>, export: &Export) -> Vec<u32> {
 
 impl Rule for Secinfo {
     async fn run(cx: &mut Cx<'_>, name: Component) -> Result<Res, Failure> {
-        if let Some(export) = cx.unentered.take() {
-            return Ok(Res { flavors: accepted(cx, &export) });
+        if let Some(unentered) = cx.unentered.take() {
+            return Ok(Res { flavors: accepted(cx, &unentered.export) });
         }
         let found = match cx.current()? {
             Current::Pseudo(id) => {

@@ -10,15 +10,17 @@ use zgate_nfs_wire::v4::op::secinfo_no_name::Style;
 
 impl Rule for SecinfoNoName {
     async fn run(cx: &mut Cx<'_>, style: Style) -> Result<Res, Failure> {
-        if let Some(export) = cx.unentered.take() {
-            return Ok(Res { flavors: accepted(cx, &export) });
+        // The parent of an export's root is in none.
+        let asked = cx.unentered.take_if(|one| style == Style::CurrentFh || !one.is_root());
+        if let Some(unentered) = asked {
+            return Ok(Res { flavors: accepted(cx, &unentered.export) });
         }
         let about = match style {
             Style::CurrentFh => cx.current()?.clone(),
             Style::Parent => super::lookupp::parent_of(cx).await?,
         };
         let res = flavors(cx, &about);
-        cx.current = None;
+        (cx.current, cx.unentered) = (None, None);
         Ok(res)
     }
 }

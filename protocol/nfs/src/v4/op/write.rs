@@ -57,9 +57,25 @@ impl Rule for Write {
     }
 }
 
+/// As [`open_range`], for ALLOCATE and DEALLOCATE: a directory and a symbolic link are no
+/// exceptions among what is no regular file (RFC 7862 §15.1.3, §15.4.3).
+pub(super) async fn open_space(
+    cx: &Cx<'_>,
+    object: &Object,
+    stateid: Stateid,
+    offset: u64,
+    len: u64,
+) -> Result<(IoFile, ChangeGuard), Failure> {
+    let opened = open_range(cx, object, stateid, offset, len).await;
+    opened.map_err(|failure| match failure.status {
+        Status::Isdir | Status::Symlink => Status::WrongType.into(),
+        _ => failure,
+    })
+}
+
 /// Opens a file for a change of the data in this range. Errors of the object and of the stateid
 /// precede those of the range.
-pub(super) async fn open_range(
+async fn open_range(
     cx: &Cx<'_>,
     object: &Object,
     stateid: Stateid,

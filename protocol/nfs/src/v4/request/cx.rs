@@ -41,6 +41,30 @@ impl Current {
     }
 }
 
+/// An object of an export that does not admit the flavour of the call. The client may ask
+/// about it, or leave it, and do nothing else with it (RFC 8881 §2.6.3.1.1).
+#[derive(Clone, Debug)]
+pub struct Unentered {
+    /// The export.
+    pub export: Arc<Export>,
+    /// The object.
+    pub node: NodeHandle,
+}
+
+impl Unentered {
+    /// The decoded file handle.
+    #[must_use]
+    pub fn handle(&self) -> FileHandle {
+        FileHandle::Node(self.export.id, self.node)
+    }
+
+    /// True for the root of the export, whose parent is open to all flavours.
+    #[must_use]
+    pub fn is_root(&self) -> bool {
+        self.node == self.export.store.root()
+    }
+}
+
 /// The state of one COMPOUND while its operations run.
 pub struct Cx<'a> {
     /// The server.
@@ -78,11 +102,11 @@ pub struct Cx<'a> {
     pub name_patience: Patience,
     /// Time that is left to wait for attributes from holders of write delegations.
     pub holder_patience: Patience,
-    /// Export of a file handle that the caller may not use with this flavour: only
-    /// SECINFO or SECINFO_NO_NAME, which follows at once, may ask about it.
-    pub unentered: Option<Arc<Export>>,
-    /// Number of the operation that follows one that sets the file handle.
-    pub next_op: Option<u32>,
+    /// Object of the file handle that was set last, if the flavour is wrong for it.
+    /// There is no current file handle then.
+    pub unentered: Option<Box<Unentered>>,
+    /// The same of the saved file handle.
+    pub saved_unentered: Option<Box<Unentered>>,
     /// Set by SEQUENCE if the request has run before, and its reply was not kept.
     pub ran_before: bool,
     /// Set in a READ if no later operation can change its data.
@@ -111,9 +135,10 @@ impl Cx<'_> {
     /// The current file handle.
     ///
     /// # Errors
-    /// [`Status::Nofilehandle`].
+    /// [`Status::Nofilehandle`]; [`Status::Wrongsec`] if it was set with the wrong flavour.
     pub fn current(&self) -> Result<&Current, Status> {
-        self.current.as_ref().ok_or(Status::Nofilehandle)
+        let none = if self.unentered.is_some() { Status::Wrongsec } else { Status::Nofilehandle };
+        self.current.as_ref().ok_or(none)
     }
 
     /// The current file handle as an object of an export. In the pseudo file
@@ -129,9 +154,12 @@ impl Cx<'_> {
     /// The saved file handle as an object; see [`Self::object`].
     ///
     /// # Errors
-    /// [`Status::Nofilehandle`] or `otherwise`.
+    /// [`Status::Nofilehandle`] or `otherwise`. [`Status::Xdev`] if it was set with the
+    /// wrong flavour: the current one was not, and is in another export. There may be no
+    /// flavour for both (RFC 8881 §2.6.3.1.2).
     pub fn saved_object(&self, otherwise: Status) -> Result<Object, Status> {
-        as_object(self.saved.as_ref().ok_or(Status::Nofilehandle)?, otherwise)
+        let none = if self.saved_unentered.is_some() { Status::Xdev } else { Status::Nofilehandle };
+        as_object(self.saved.as_ref().ok_or(none)?, otherwise)
     }
 
     /// The current object, if the caller may modify it.
@@ -172,28 +200,19 @@ impl Cx<'_> {
         }
     }
 
-    /// Makes the object of a handle the current one. If the client is about to ask
-    /// for the flavours, the wrong one is no error (RFC 8881 §2.6.3.1.1).
+    /// Makes the object of a handle the current one. With the wrong flavour there is none
+    /// afterwards, but it is known which it would be.
     ///
     /// # Errors
     /// As [`Self::enter`].
     pub fn put(&mut self, handle: FileHandle) -> Result<(), Status> {
-        const ASKING: [u32; 2] = [OpNum::Secinfo as u32, OpNum::SecinfoNoName as u32];
-        let export = match handle {
-            FileHandle::Node(export, _) => Some(export),
-            FileHandle::Pseudo(_) => None,
-        };
-        self.current = match self.enter(handle) {
-            Ok(current) => Some(current),
-            Err(Status::Wrongsec) if self.next_op.is_some_and(|op| ASKING.contains(&op)) => {
-                // The client asks, and then calls with another flavour.
-                self.call.refused.take();
-                self.unentered = export.and_then(|id| self.namespace.export(id)).map(Arc::clone);
-                None
-            }
-            Err(status) => return Err(status),
-        };
-        self.current_stateid = None;
+        let entered = self.enter(handle);
+        (self.current, self.current_stateid, self.unentered) = (None, None, None);
+        if let (FileHandle::Node(id, node), Err(Status::Wrongsec)) = (handle, &entered) {
+            let export = self.namespace.export(id).map(Arc::clone);
+            self.unentered = export.map(|export| Box::new(Unentered { export, node }));
+        }
+        self.current = Some(entered?);
         Ok(())
     }
 

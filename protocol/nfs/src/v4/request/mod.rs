@@ -5,4 +5,4 @@ mod cx;
 pub mod io;
 pub(crate) mod sequenced;
 
-pub use cx::{Current, Cx};
+pub use cx::{Current, Cx, Unentered};

@@ -1,8 +1,8 @@
 //! Overlapping ranges, with a search for one that reaches beyond a byte.
 //!
 //! A weight-balanced tree (Hirai, Yamamoto: Balancing weight-balanced trees,
-//! 2011), ordered by start. Each node stores the greatest end below it, and the
-//! greatest end of any other owner, so that a search that excludes one owner
+//! 2011), ordered by start. Each node stores the greatest last byte below it, and
+//! the greatest one of any other owner, so that a search that excludes one owner
 //! needs no backtracking.
 
 use super::ranges::Range;
@@ -13,24 +13,24 @@ const IMBALANCE: usize = 3;
 /// Ratio from which the inner side is rotated first.
 const INNER: usize = 2;
 
-/// Greatest ends of the ranges of a subtree. Ends are never 0.
+/// Greatest last bytes of the ranges of a subtree.
 #[derive(Clone, Copy, Debug)]
 struct Reach {
-    end: u64,
+    last: u64,
     owner: u64,
-    /// The greatest end of all other owners; 0: there is none.
-    others_end: u64,
+    /// The greatest one of all other owners, if there are any.
+    others_last: Option<u64>,
 }
 
 impl Reach {
     fn and(self, more: Self) -> Self {
-        let (top, low) = if self.end >= more.end { (self, more) } else { (more, self) };
-        let low_end = if top.owner == low.owner { low.others_end } else { low.end };
-        Self { others_end: top.others_end.max(low_end), ..top }
+        let (top, low) = if self.last >= more.last { (self, more) } else { (more, self) };
+        let low_last = if top.owner == low.owner { low.others_last } else { Some(low.last) };
+        Self { others_last: top.others_last.max(low_last), ..top }
     }
 
-    fn without(self, owner: u64) -> u64 {
-        if self.owner == owner { self.others_end } else { self.end }
+    fn without(self, owner: u64) -> Option<u64> {
+        if self.owner == owner { self.others_last } else { Some(self.last) }
     }
 }
 
@@ -58,7 +58,7 @@ impl<V> Node<V> {
 
     fn refresh(&mut self) {
         self.weight = weight(&self.left) + weight(&self.right);
-        let own = Reach { end: self.range.end, owner: self.owner, others_end: 0 };
+        let own = Reach { last: self.range.last, owner: self.owner, others_last: None };
         let below = [&self.left, &self.right].into_iter().flatten();
         self.reach = below.fold(own, |reach, node| reach.and(node.reach));
     }
@@ -155,7 +155,7 @@ impl<V> Default for IntervalTree<V> {
 impl<V> IntervalTree<V> {
     /// Adds a range.
     pub(super) fn insert(&mut self, range: Range, owner: u64, value: V) {
-        let reach = Reach { end: range.end, owner, others_end: 0 };
+        let reach = Reach { last: range.last, owner, others_last: None };
         let node = Node { range, owner, value, weight: 2, reach, left: None, right: None };
         self.root = Some(insert(self.root.take(), Box::new(node)));
     }
@@ -172,17 +172,18 @@ impl<V> IntervalTree<V> {
 
     /// Like `overlapping`, and the number of visited nodes.
     fn overlapping_counted(&self, range: &Range, owner: u64) -> (Option<&V>, usize) {
-        let reaches = |node: &Node<V>| node.reach.without(owner) > range.start;
+        let reaches =
+            |node: &Node<V>| node.reach.without(owner).is_some_and(|last| last >= range.start);
         let mut next = self.root.as_deref().filter(|node| reaches(node));
         let mut steps = 0;
         while let Some(node) = next {
             steps += 1;
             if let Some(left) = node.left.as_deref().filter(|left| reaches(left)) {
                 next = Some(left);
-            } else if node.owner != owner && node.range.end > range.start {
-                // All ranges that end after the first byte and start earlier
-                // were excluded: if this one starts too late, so do all others.
-                let found = node.range.start < range.end;
+            } else if node.owner != owner && node.range.last >= range.start {
+                // All ranges that reach the first byte and start earlier were
+                // excluded: if this one starts too late, so do all others.
+                let found = node.range.start <= range.last;
                 return (found.then_some(&node.value), steps);
             } else {
                 next = node.right.as_deref();
@@ -206,15 +207,15 @@ mod tests {
     fn searches_cost_the_logarithm_of_how_many_there_are() {
         let mut tree = IntervalTree::default();
         for n in 0..10_000u64 {
-            let range = Range { start: n * 2, end: n * 2 + 1 };
+            let range = Range { start: n * 2, last: n * 2 };
             tree.insert(range, if n % 100 == 0 { n + 2 } else { 1 }, n);
         }
         assert!(depth(&tree.root) < 40, "{} levels", depth(&tree.root));
-        let whole = Range { start: 0, end: u64::MAX };
+        let whole = Range { start: 0, last: u64::MAX };
         for n in (0..10_000u64).rev().filter(|n| n % 100 == 0) {
             // The range of another owner is the last of all that overlap.
             let (found, steps) =
-                tree.overlapping_counted(&Range { start: n * 2 - n.min(1), end: u64::MAX }, 1);
+                tree.overlapping_counted(&Range { start: n * 2 - n.min(1), last: u64::MAX }, 1);
             assert_eq!(found, Some(&n));
             assert!(steps < 40, "{steps} steps to {n}");
         }

@@ -6,13 +6,13 @@ use ahash::HashMap;
 use std::collections::BTreeMap;
 use std::hash::Hash;
 
-/// A range of bytes; `end` is exclusive, [`u64::MAX`] means to the end.
+/// A range of at least one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// First byte.
     pub start: u64,
-    /// One past the last byte.
-    pub end: u64,
+    /// Last byte; [`u64::MAX`] means to the end.
+    pub last: u64,
 }
 
 impl Range {
@@ -20,21 +20,27 @@ impl Range {
     /// (RFC 8881 §18.10.3).
     #[must_use]
     pub fn new(offset: u64, length: u64) -> Option<Self> {
-        match length {
-            0 => None,
-            u64::MAX => Some(Self { start: offset, end: u64::MAX }),
-            _ => offset.checked_add(length).map(|end| Self { start: offset, end }),
-        }
+        let last = match length {
+            0 => return None,
+            u64::MAX => u64::MAX,
+            _ => offset.checked_add(length)? - 1,
+        };
+        Some(Self { start: offset, last })
     }
 
     /// Its length as used in LOCK4denied.
     #[must_use]
     pub fn length(&self) -> u64 {
-        if self.end == u64::MAX { u64::MAX } else { self.end - self.start }
+        if self.last == u64::MAX { u64::MAX } else { self.last - self.start + 1 }
     }
 
     fn overlaps(&self, other: &Self) -> bool {
-        self.start < other.end && other.start < self.end
+        self.start <= other.last && other.start <= self.last
+    }
+
+    fn adjoins(&self, other: &Self) -> bool {
+        let is_before = |one: &Self, next: &Self| one.last.checked_add(1) == Some(next.start);
+        is_before(self, other) || is_before(other, self)
     }
 }
 
@@ -54,7 +60,7 @@ pub struct Held<O> {
 struct Owned {
     /// Number of the owner in the trees.
     number: u64,
-    /// End and mode by start; they do not overlap.
+    /// Last byte and mode by start; they do not overlap.
     ranges: BTreeMap<u64, (u64, bool)>,
 }
 
@@ -62,9 +68,9 @@ impl Owned {
     /// The ranges that overlap this one.
     fn overlapping(&self, range: &Range) -> Vec<(Range, bool)> {
         let before = self.ranges.range(..range.start).next_back();
-        let within = self.ranges.range(range.start..range.end.max(range.start));
+        let within = self.ranges.range(range.start..=range.last);
         let all = before.into_iter().chain(within);
-        all.map(|(&start, &(end, write))| (Range { start, end }, write))
+        all.map(|(&start, &(last, write))| (Range { start, last }, write))
             .filter(|(held, _)| held.overlaps(range))
             .collect()
     }
@@ -114,20 +120,19 @@ impl<O: Clone + Eq + Hash> RangeTable<O> {
         self.clear(&range, owner);
         let mut merged = range;
         if let Some(owned) = self.owners.get(owner) {
-            let alike = |&(&start, &(end, mode)): &(&u64, &(u64, bool))| {
-                mode == write && (end == range.start || start == range.end)
-            };
             let before = owned.ranges.range(..range.start).next_back();
-            let after = owned.ranges.range(range.end..).next();
+            let next = range.last.checked_add(1);
+            let after = next.and_then(|next| owned.ranges.range(next..).next());
             let touching: Vec<_> = before
                 .into_iter()
                 .chain(after)
-                .filter(alike)
-                .map(|(&start, &(end, _))| Range { start, end })
+                .filter(|(_, (_, mode))| *mode == write)
+                .map(|(&start, &(last, _))| Range { start, last })
+                .filter(|held| held.adjoins(&range))
                 .collect();
             for held in touching {
                 merged.start = merged.start.min(held.start);
-                merged.end = merged.end.max(held.end);
+                merged.last = merged.last.max(held.last);
                 self.take_out(held, write, owner);
             }
         }
@@ -140,10 +145,10 @@ impl<O: Clone + Eq + Hash> RangeTable<O> {
         for (held, write) in owned.overlapping(range) {
             self.take_out(held, write, owner);
             if held.start < range.start {
-                self.put_in(Range { start: held.start, end: range.start }, write, owner);
+                self.put_in(Range { start: held.start, last: range.start - 1 }, write, owner);
             }
-            if range.end < held.end {
-                self.put_in(Range { start: range.end, end: held.end }, write, owner);
+            if range.last < held.last {
+                self.put_in(Range { start: range.last + 1, last: held.last }, write, owner);
             }
         }
     }
@@ -159,12 +164,8 @@ impl<O: Clone + Eq + Hash> RangeTable<O> {
             Owned { number: *next - 1, ranges: BTreeMap::new() }
         });
         let number = owned.number;
-        // Only an empty range at the very end can exist already.
-        if let Some((end, mode)) = owned.ranges.insert(range.start, (range.end, write)) {
-            debug_assert_eq!(end, range.start);
-            self.len -= 1;
-            self.tree(mode).remove(range.start, number);
-        }
+        let replaced = owned.ranges.insert(range.start, (range.last, write));
+        debug_assert_eq!(replaced, None);
         self.len += 1;
         self.tree(write).insert(range, number, Held { range, write, owner: owner.clone() });
     }
@@ -186,7 +187,7 @@ impl<O: Clone + Eq + Hash> RangeTable<O> {
     #[must_use]
     pub fn splits(&self, range: &Range, owner: &O) -> bool {
         let before = self.owners.get(owner).and_then(|o| o.ranges.range(..range.start).next_back());
-        before.is_some_and(|(_, (end, _))| range.end < *end)
+        before.is_some_and(|(_, (last, _))| range.last < *last)
     }
 
     /// Removes all locks of the owner.
@@ -225,8 +226,8 @@ impl<O: Clone + Eq + Hash> RangeTable<O> {
     /// All locks, those of one owner ordered by start.
     pub fn iter(&self) -> impl Iterator<Item = Held<O>> + '_ {
         self.owners.iter().flat_map(|(owner, owned)| {
-            owned.ranges.iter().map(|(&start, &(end, write))| Held {
-                range: Range { start, end },
+            owned.ranges.iter().map(|(&start, &(last, write))| Held {
+                range: Range { start, last },
                 write,
                 owner: owner.clone(),
             })
@@ -238,16 +239,36 @@ impl<O: Clone + Eq + Hash> RangeTable<O> {
 mod tests {
     use super::*;
 
+    /// From the byte `start` on, without the byte `end`.
     fn r(start: u64, end: u64) -> Range {
-        Range { start, end }
+        Range { start, last: end - 1 }
     }
 
     #[test]
     fn illegal_ranges_are_refused() {
         assert_eq!(Range::new(0, 0), None);
         assert_eq!(Range::new(2, u64::MAX - 1), None);
-        assert_eq!(Range::new(5, u64::MAX), Some(r(5, u64::MAX)));
+        assert_eq!(Range::new(u64::MAX, 1), None);
+        assert_eq!(Range::new(5, u64::MAX), Some(Range { start: 5, last: u64::MAX }));
         assert_eq!(Range::new(5, 3), Some(r(5, 8)));
+    }
+
+    #[test]
+    fn the_last_byte_is_locked_to_the_end() {
+        let to_the_end = |offset| Range::new(offset, u64::MAX).unwrap();
+        let (last, before) = (to_the_end(u64::MAX), Range::new(u64::MAX - 1, 1).unwrap());
+        assert_eq!((last.length(), before.length()), (u64::MAX, 1));
+        let mut t = RangeTable::default();
+        t.set(last, true, &1);
+        for range in [last, to_the_end(u64::MAX - 1), to_the_end(0)] {
+            assert!(t.conflict(&range, false, &2).is_some(), "{range:?}");
+            assert!(t.conflict(&range, true, &1).is_none(), "{range:?}");
+        }
+        assert!(t.conflict(&before, true, &2).is_none());
+        t.set(before, true, &1);
+        assert_eq!(t.iter().map(|h| h.range).collect::<Vec<_>>(), [to_the_end(u64::MAX - 1)]);
+        t.clear(&last, &1);
+        assert_eq!(t.iter().map(|h| h.range).collect::<Vec<_>>(), [before]);
     }
 
     #[test]

@@ -45,7 +45,7 @@ fn errors() {
         let closed = s.harness.root_of("/closed");
         s.c.check("an export for others", Ops::new().at(&closed), Status::Stale);
         let weak = s.harness.root_of("/weak");
-        s.c.check("the wrong flavour", Ops::new().at(&weak), Status::Wrongsec);
+        s.c.check("the wrong flavour", Ops::new().at(&weak).getfh(), Status::Wrongsec);
         let old = s.harness.root_of("/old");
         let expected = if s.c.minor == 0 { Status::Ok } else { Status::Stale };
         s.c.check("another minor version's export", Ops::new().at(&old), expected);

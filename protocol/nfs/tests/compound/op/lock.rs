@@ -65,6 +65,20 @@ fn ranges() {
     });
 }
 
+/// It is a byte like the others (RFC 8881 §18.10.3).
+#[test]
+fn the_last_byte() {
+    every_minor(|s| {
+        let opened = s.open();
+        s.c.lock(&opened, "a", LockType::Write, (ALL, ALL)).unwrap();
+        for range in [(ALL, ALL), (ALL - 1, ALL), (0, ALL)] {
+            let asked = s.c.lockt(&s.file, "b", LockType::Write, range);
+            assert_eq!(asked, Err(Status::Denied), "{range:?}");
+        }
+        assert_eq!(s.c.lockt(&s.file, "b", LockType::Write, (ALL - 1, 1)), Ok(()));
+    });
+}
+
 #[test]
 fn kinds_of_objects_and_opens() {
     every_minor(|s| {

@@ -45,6 +45,7 @@ families! {
     xattr: Getxattr Setxattr Listxattrs Removexattr;
 }
 
+mod flavor;
 mod frame;
 mod pseudo;
 

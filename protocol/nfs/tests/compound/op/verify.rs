@@ -1,6 +1,7 @@
 //! VERIFY and NVERIFY (RFC 8881 §18.31, §18.15).
 
 use zgate_test_harness::nfs::{Ops, attrs, every_minor};
+use zgate_nfs_wire::v4::op::Getattr;
 use zgate_nfs_wire::v4::op::Nverify;
 use zgate_nfs_wire::v4::op::Verify;
 use zgate_nfs_wire::v4::{Fattr, Status};
@@ -35,5 +36,30 @@ fn errors() {
         both("can only be set", &at, &attrs(&[48], |e| e.u32(0)), Status::Inval);
         both("rdattr_error", &at, &attrs(&[11], |e| e.u32(0)), Status::Inval);
         both("unknown", &at, &attrs(&[200], |e| e.u32(0)), Status::Attrnotsupp);
+    });
+}
+
+/// RFC 8881 §6.2.4: it is an error, not only another mode.
+#[test]
+fn a_mode_has_twelve_bits() {
+    every_minor(|s| {
+        let at = || Ops::new().at(&s.file);
+        let others = vec![0, 1, 3, 4, 5, 8, 10, 19, 20, 27, 30];
+        let values = s.c.run(at().getattr(&others)).ok().get::<Getattr>().values.0;
+        for (mut bits, before) in [(Vec::new(), Vec::new()), (others, values)] {
+            bits.push(33);
+            let with = |mode: u32| {
+                attrs(&bits, |e| {
+                    e.raw(&before);
+                    e.u32(mode);
+                })
+            };
+            for mode in [0o10_000, 0o100_644, u32::MAX] {
+                s.c.check("no mode", at().op::<Verify>(&with(mode)), Status::Inval);
+                s.c.check("no mode", at().op::<Nverify>(&with(mode)), Status::Inval);
+            }
+            s.c.check("another mode", at().op::<Verify>(&with(0o7777)), Status::NotSame);
+            s.c.check("another mode", at().op::<Nverify>(&with(0o7777)), Status::Ok);
+        }
     });
 }

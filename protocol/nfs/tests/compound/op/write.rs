@@ -55,10 +55,6 @@ fn a_write_reaches_the_store_in_one_piece() {
 fn check_refusals(s: &Fixture, what: &str, op: &dyn Fn(Ops, Stateid, u64) -> Ops) {
     s.c.check(what, op(Ops::new(), Stateid::ANONYMOUS, 0), Status::Nofilehandle);
     s.c.check(what, op(Ops::new().at(&s.stale), Stateid::ANONYMOUS, 0), Status::Stale);
-    for (fh, expected) in s.no_files() {
-        let expected = expected[usize::from(s.c.minor > 0)];
-        s.c.check(what, op(Ops::new().at(fh), Stateid::ANONYMOUS, 0), expected);
-    }
     let at = || Ops::new().at(&s.file);
     s.c.check(what, op(at(), Stateid::ANONYMOUS, u64::MAX), Status::Inval);
     s.c.check(what, op(at(), Stateid::ANONYMOUS, i64::MAX as u64), Status::Fbig);
@@ -85,6 +81,10 @@ fn refusals() {
         check_refusals(s, "WRITE", &|ops, stateid, offset| {
             ops.write(stateid, offset, b"xyz", StableHow::Unstable)
         });
+        for (fh, expected) in s.no_files() {
+            let write = Ops::new().at(fh).write(Stateid::ANONYMOUS, 0, b"x", StableHow::Unstable);
+            s.c.check("no file", write, expected[usize::from(s.c.minor > 0)]);
+        }
         let write = Ops::new().root().write(Stateid::ANONYMOUS, 0, b"x", StableHow::Unstable);
         s.c.check("a pseudo directory", write, Status::Isdir);
     });
@@ -97,6 +97,17 @@ fn refusals() {
         check_refusals(s, "DEALLOCATE", &|ops, stateid, offset| {
             ops.op::<Deallocate>(&deallocate::Args { stateid, offset, length: 10 })
         });
+    });
+    // RFC 7862 §15.1.3, §15.4.3: a directory and a link are no exceptions.
+    each([2], |s| {
+        let (stateid, offset, length) = (Stateid::ANONYMOUS, 0, 10);
+        for (fh, _) in s.no_files() {
+            let ops = Ops::new().at(fh).op::<Allocate>(&allocate::Args { stateid, offset, length });
+            s.c.check("ALLOCATE", ops, Status::WrongType);
+            let args = deallocate::Args { stateid, offset, length };
+            let ops = Ops::new().at(fh).op::<Deallocate>(&args);
+            s.c.check("DEALLOCATE", ops, Status::WrongType);
+        }
     });
 }
 

@@ -83,6 +83,25 @@ fn listing_in_pieces() {
     });
 }
 
+/// RFC 8881 §2.10.6.4.
+#[test]
+fn a_value_that_the_session_has_no_room_for() {
+    each([2], |s| {
+        s.c.run(set(at(s), Option4::Create, b"a", &[7; 500])).ok();
+        s.c.run(set(at(s), Option4::Create, b"b", &[7; 800])).ok();
+        let small = s.harness.stranger("small", s.c.minor);
+        let made = small.exchange_id().unwrap();
+        let mut args = small.session_args(made.sequenceid, false);
+        args.fore.max_response_bytes = 700;
+        args.fore.max_cached_bytes = 400;
+        small.create_session_with(&args).unwrap();
+        assert_eq!(small.run(get(at(s), b"a")).ok().get::<Getxattr>().0, [7_u8; 500]);
+        small.check("too big", get(at(s), b"b"), Status::RepTooBig);
+        small.cache.set(true);
+        small.check("too big to keep", get(at(s), b"a"), Status::RepTooBigToCache);
+    });
+}
+
 #[test]
 fn errors() {
     each([2], |s| {
