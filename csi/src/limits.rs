@@ -72,6 +72,9 @@ const _: () = assert!(
 );
 /// Most volumes that are not made yet whose places are remembered.
 pub const MAX_CHOSEN_PLACES: usize = 1024;
+/// Most requests to one gateway at a time; others wait, within their own time. A gateway closes
+/// the connections of a host that has 64 over TCP.
+pub const MAX_GATEWAY_REQUESTS: usize = 48;
 /// Longest time until a connection to a gateway is established.
 pub const CONNECT_SECONDS: Duration = Duration::from_secs(10);
 /// Longest answer of a gateway that is read, in bytes.

@@ -16,11 +16,15 @@ use rustls::{RootCertStore, ServerConfig};
 use std::convert::Infallible;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use tokio::net::TcpListener;
+use std::time::Duration;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use zgate_api::{ErrorCode, GrantAccess, WithdrawAccess};
 use zgate_csi::gateway::http::HttpGateway;
 use zgate_csi::gateway::{Gateway, Of, Page};
+use zgate_csi::limits::MAX_GATEWAY_REQUESTS;
 use zgate_csi::settings::Settings;
 
 /// Requests that arrived: method, path and query, token, body.
@@ -228,4 +232,32 @@ fn fixture_ca() -> String {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem()
+}
+
+/// A gateway closes what a host has beyond its places.
+#[tokio::test]
+async fn few_requests_to_a_gateway_are_under_way_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("api.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let text = format!(
+        "owner = \"c\"\n[[gateway]]\nname = \"g\"\nurl = \"unix:{}\"\naddress = \"10.0.0.9\"\n\
+         parents = [\"t/k\"]\n",
+        path.display()
+    );
+    let gateway = HttpGateway::new(Settings::parse(&text).unwrap().gateways.remove(0));
+    let gateway = Arc::new(gateway);
+    let mut requests = JoinSet::new();
+    for _ in 0..=MAX_GATEWAY_REQUESTS {
+        let gateway = Arc::clone(&gateway);
+        requests.spawn(async move { gateway.volume("t/k/a").await });
+    }
+    let mut held = Vec::new();
+    for _ in 0..MAX_GATEWAY_REQUESTS {
+        held.push(listener.accept().await.unwrap());
+    }
+    assert!(timeout(Duration::from_millis(200), listener.accept()).await.is_err());
+    // The end of one makes room for the last.
+    drop(held.pop());
+    assert!(timeout(Duration::from_secs(10), listener.accept()).await.unwrap().is_ok());
 }

@@ -4,7 +4,7 @@
 
 use clap::{Args, Command};
 use std::path::Path;
-use zgate_csi::limits::{CREATE_SECONDS, GATHER_SECONDS};
+use zgate_csi::limits::{CREATE_SECONDS, GATHER_SECONDS, MAX_CONCURRENT_CALLS};
 use zgate_csi::serve::CsiArgs;
 
 /// Size of a file system whose check must fit, in bytes; its block and what it has for
@@ -148,5 +148,16 @@ fn the_sidecars_wait_longer_than_the_driver() {
             assert!(seconds > GATHER_SECONDS.as_secs() + OWN_SECONDS, "{file}: {limit}");
             assert!(seconds > CREATE_SECONDS.as_secs(), "{file}: {limit}");
         }
+    }
+}
+
+/// Attachments of one volume wait for each other: many of them are not to keep others waiting.
+#[test]
+fn the_attacher_has_many_calls_and_the_driver_takes_them() {
+    for file in ["base/controller.yaml", "chart/templates/controller.yaml"] {
+        let text = read(file);
+        let threads = text.split_once("--worker-threads=").unwrap().1;
+        let threads: usize = threads.split(',').next().unwrap().parse().unwrap();
+        assert!((100..=MAX_CONCURRENT_CALLS).contains(&threads), "{file}: {threads}");
     }
 }

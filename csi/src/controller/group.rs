@@ -28,14 +28,20 @@ impl Controller {
         let parsed = parsed.map(|id| VolumeId::parse(id).ok_or_else(|| no_volume(id)));
         let volumes: Vec<VolumeId> =
             parsed.collect::<Result<BTreeSet<_>, _>>()?.into_iter().collect();
-        let gateways: BTreeSet<_> = volumes.iter().map(|volume| &volume.gateway).collect();
-        let [gateway] = gateways.into_iter().collect::<Vec<_>>()[..] else {
-            let several = invalid("the volumes of a group are of one gateway and one pool");
+        let places: BTreeSet<(&str, &str)> = volumes
+            .iter()
+            .map(|volume| (volume.gateway.as_str(), pool_of(&volume.dataset)))
+            .collect();
+        let [(gateway, _)] = places.into_iter().collect::<Vec<_>>()[..] else {
+            // CSI 1.12, CreateVolumeGroupSnapshot Errors.
+            let several = Status::failed_precondition(
+                "the volumes of a group are of one gateway and one pool; take a group in each",
+            );
             return Err(self.not_taken(&volumes, several).await);
         };
         // Until it is known that an earlier request has taken none, no error is final.
         let site = self.site(gateway).map_err(not_final)?;
-        let group = GroupId { gateway: gateway.clone(), name: group_name(&request.name) };
+        let group = GroupId { gateway: gateway.to_owned(), name: group_name(&request.name) };
         let _lock = self.locks.take(group.to_string())?;
         let datasets: Vec<String> = volumes.iter().map(|volume| volume.dataset.clone()).collect();
         let parents: BTreeSet<&str> =
@@ -101,6 +107,11 @@ impl Controller {
     async fn members(&self, site: &Site, group: &GroupId) -> Result<Vec<Snapshot>, Status> {
         self.snapshots_of(site, Of::All, &group.name).await
     }
+}
+
+/// Returns the pool of a volume.
+fn pool_of(dataset: &str) -> &str {
+    dataset.split_once('/').map_or(dataset, |(pool, _)| pool)
 }
 
 /// Refuses a list of snapshots that is not that of the group which has these members

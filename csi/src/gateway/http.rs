@@ -1,9 +1,9 @@
 //! The API over HTTP: TLS with a token or a certificate, or the API's socket. Each
 //! request has a connection of its own, so that none waits behind another and none
-//! is left over from before a gateway's restart.
+//! is left over from before a gateway's restart. Few are under way at a time.
 
 use super::{Gateway, Of, Page, tls};
-use crate::limits::{CONNECT_SECONDS, MAX_ANSWER_BYTES, REQUEST_SECONDS};
+use crate::limits::{CONNECT_SECONDS, MAX_ANSWER_BYTES, MAX_GATEWAY_REQUESTS, REQUEST_SECONDS};
 use crate::settings::GatewaySettings;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -17,6 +17,7 @@ use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use zgate_api::path;
@@ -30,6 +31,8 @@ use zgate_api::{
 #[derive(Debug)]
 pub struct HttpGateway {
     settings: GatewaySettings,
+    /// Places of requests.
+    places: Semaphore,
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -42,7 +45,7 @@ impl HttpGateway {
     /// Creates a client. Nothing is connected before the first request.
     #[must_use]
     pub fn new(settings: GatewaySettings) -> Self {
-        Self { settings }
+        Self { settings, places: Semaphore::new(MAX_GATEWAY_REQUESTS) }
     }
 
     /// Host and port of the URL; that of a Unix socket is `localhost`.
@@ -85,6 +88,7 @@ impl HttpGateway {
     }
 
     async fn exchange(&self, method: Method, path: &str, body: Bytes) -> io::Result<Answer> {
+        let _place = self.places.acquire().await.map_err(io::Error::other)?;
         let request = self.request(method, path, body)?;
         let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no connection in time");
         let stream = timeout(CONNECT_SECONDS, self.connect()).await.map_err(late)??;

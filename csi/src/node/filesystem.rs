@@ -4,6 +4,7 @@ use super::Node;
 use super::host::{Disk, Held, Host, HostError};
 use super::mount::{Server, make_way, mounted_at, ours, text};
 use super::record::{DiskRecord, Record};
+use super::xfs;
 use crate::limits::{COMMAND_SECONDS, MOUNT_SECONDS, PROBE_SECONDS};
 use crate::status::invalid;
 use std::ops::RangeInclusive;
@@ -190,27 +191,49 @@ async fn prepared(
     read_only: bool,
 ) -> Result<(&'static Kind, bool), Status> {
     let host = &*node.host;
-    match found(host, device).await?.as_deref() {
-        None if read_only => {
-            Err(Status::failed_precondition("the volume is read-only and has no file system"))
-        }
-        None => {
-            let arguments = [&wanted.make[1..], &[device]].concat();
-            let made = node.formats.run(host, &known.target, wanted.make[0], &arguments).await;
-            made.map_err(|error| ours("no file system made", &error))?;
-            Ok((wanted, true))
-        }
+    let (kind, is_cut_off) = match found(host, device).await?.as_deref() {
+        None => (wanted, false),
         Some(name) => {
             let other = |_| {
                 Status::failed_precondition(format!("the disk has {name:?}, which is not mounted"))
             };
             let kind = Kind::named(name).map_err(other)?;
-            if kind.name == "ext4" && !read_only {
-                check(node, (device, known)).await?;
+            if kind.name != "xfs" || !xfs::is_cut_off(host, device, &known.naa).await? {
+                if kind.name == "ext4" && !read_only {
+                    check(node, (device, known)).await?;
+                }
+                return Ok((kind, false));
             }
-            Ok((kind, false))
+            (kind, true)
         }
+    };
+    if read_only {
+        let none = "the volume is read-only and has no file system";
+        return Err(Status::failed_precondition(none));
     }
+    make(node, (device, known), kind, is_cut_off).await?;
+    Ok((kind, true))
+}
+
+/// Makes a file system. `is_cut_off`: over the driver's own XFS, which was not made to its end.
+async fn make(
+    node: &Node,
+    (device, known): (&str, &DiskRecord),
+    kind: &Kind,
+    is_cut_off: bool,
+) -> Result<(), Status> {
+    let uuid = format!("uuid={}", xfs::uuid_of(&known.naa));
+    let mut arguments: Vec<&str> = kind.make[1..].to_vec();
+    if kind.name == "xfs" {
+        arguments.extend(["-m", uuid.as_str()]);
+    }
+    if is_cut_off {
+        tracing::warn!(device, "the making of the XFS was cut off; it is made anew");
+        arguments.push("-f");
+    }
+    arguments.push(device);
+    let made = node.formats.run(&*node.host, &known.target, kind.make[0], &arguments).await;
+    made.map(drop).map_err(|error| ours("no file system made", &error))
 }
 
 /// Exit statuses of `e2fsck` with which all is well or repaired. One that a signal has

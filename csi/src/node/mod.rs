@@ -17,6 +17,7 @@ mod stage;
 mod stats;
 mod sysfs;
 mod usage;
+mod xfs;
 
 use crate::locks::Locks;
 use crate::names;

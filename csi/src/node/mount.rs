@@ -6,6 +6,7 @@ use crate::limits::{
     COMMAND_SECONDS, FLUSH_SECONDS, FORCED_UNMOUNT_SECONDS, PROBE_SECONDS, UNMOUNT_SECONDS,
 };
 use std::ffi::OsStr;
+use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -208,11 +209,35 @@ fn gone(host: &dyn Host, path: &Path, error: Option<HostError>) -> Result<(), St
 
 /// Removes an unmounted target: a file or an empty directory.
 pub(super) fn remove_target(path: &Path) -> Result<(), Status> {
-    let removed = match std::fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => std::fs::remove_dir(path),
-        Ok(_) => std::fs::remove_file(path),
+    let removed = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir(path),
+        Ok(_) => fs::remove_file(path),
         Err(error) => Err(error),
     };
+    end_of_removal(path, removed)
+}
+
+/// Removes an unmounted target that nobody has unpublished, if it is as it was made: an empty
+/// directory, or an empty file. Other content is not the volume's. It stays, and the rest of an
+/// unstage does not wait for it.
+pub(super) fn remove_left_target(path: &Path) -> Result<(), Status> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir(path),
+        Ok(found) if found.is_file() && found.len() == 0 => fs::remove_file(path),
+        Ok(_) => Err(io::ErrorKind::DirectoryNotEmpty.into()),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+            let path = path.display();
+            tracing::warn!(%path, "what lies at the path of a pod is not the volume's, and stays");
+            Ok(())
+        }
+        removed => end_of_removal(path, removed),
+    }
+}
+
+fn end_of_removal(path: &Path, removed: io::Result<()>) -> Result<(), Status> {
     match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(ours(&format!("{}", path.display()), &error))

@@ -1,6 +1,8 @@
 //! Staging: the volume is mounted, or its disk attached, once per node.
 
-use super::mount::{Server, mounted_at, ours, remove_target, text, unmount, unmount_volume, users};
+use super::mount::{
+    Server, mounted_at, ours, remove_left_target, text, unmount, unmount_volume, users,
+};
 use super::record::{DiskRecord, Record};
 use super::{Node, filesystem, iscsi, nfs};
 use crate::limits::COMMAND_SECONDS;
@@ -177,7 +179,7 @@ impl Node {
         // Pods that were not unpublished would hold the volume.
         for target in record.published.keys() {
             unmount(&*self.host, target).await?;
-            remove_target(target)?;
+            remove_left_target(target)?;
         }
         let server = match &record.disk {
             Some(disk) => Server::Disk(&disk.target),

@@ -121,3 +121,34 @@ async fn a_file_system_that_the_kernel_has_given_up_makes_way_unless_a_pod_uses_
         assert!(!fixture.stats().await.volume_condition.unwrap().abnormal);
     }
 }
+
+/// `mkfs.xfs` marks the superblock until it has made the rest, and no kernel mounts what is marked.
+/// What others have marked may be a copy of data.
+#[tokio::test(start_paused = true)]
+async fn an_xfs_whose_making_was_cut_off_is_made_anew_if_it_is_the_drivers() {
+    let own = "5bb4a3f9-0721-873e-95a3-645c8b2d3696";
+    let other = own.replace("5b", "5c");
+    for (uuid, mark, reads, made, mounted) in [
+        (own, "01", false, 1, 1),
+        (own, "01", true, 0, 0),
+        (own, "00", false, 0, 1),
+        (other.as_str(), "01", false, 0, 0),
+        (other.as_str(), "00", false, 0, 1),
+    ] {
+        let mut fixture = Fixture::new();
+        fixture.reads = reads;
+        let digits: Vec<char> = uuid.chars().filter(|digit| *digit != '-').collect();
+        let uuid: String = digits.chunks(2).map(|two| format!(" {}{}", two[0], two[1])).collect();
+        let (zeros, more) = (" 00".repeat(28), " 00".repeat(78));
+        fixture.tell(|machine| {
+            (machine.formatted, machine.kind) = (true, Some("xfs"));
+            machine.superblock = format!(" 58 46 53 42{zeros}{uuid}{more} {mark}\n");
+        });
+        for _ in 0..2 {
+            assert_eq!(fixture.stage("iscsi").await.is_ok(), mounted > 0, "{uuid} {mark}");
+        }
+        let anew = format!("mkfs.xfs -q -m uuid={own} -f /dev/sdx");
+        let counts = [anew.as_str(), "mkfs", "mount -t xfs"].map(|part| fixture.count(part));
+        assert_eq!(counts, [made, made, mounted], "{uuid} {mark} {reads}");
+    }
+}

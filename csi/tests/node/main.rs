@@ -53,6 +53,8 @@ struct Machine {
     formatted: bool,
     /// Content of the disk as `blkid` tells it, if not ext4.
     kind: Option<&'static str>,
+    /// Beginning of the disk as `od` tells it.
+    superblock: String,
     /// Option of the mounted file system on the disk, if not `rw`.
     option: Option<&'static str>,
     /// XFS tells nothing of its inodes.
@@ -261,8 +263,9 @@ impl Told {
                 Some(Ok(format!("{}\n", machine.kind.unwrap_or("ext4"))))
             }
             ("blkid", _) => Some(Err(failed("blkid", 2))),
-            ("mkfs.ext4", _) => {
-                machine.formatted = true;
+            ("od", _) => Some(Ok(machine.superblock.clone())),
+            ("mkfs.ext4" | "mkfs.xfs", _) => {
+                (machine.formatted, machine.superblock) = (true, String::new());
                 done
             }
             _ => done,

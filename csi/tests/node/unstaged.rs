@@ -93,3 +93,26 @@ async fn a_session_that_iscsiadm_does_not_find_has_not_ended() {
     fixture.unstage().await.unwrap();
     assert_eq!(fixture.records(), 0);
 }
+
+/// Nobody deletes it, and the volume does not stay on the node for it.
+#[tokio::test(start_paused = true)]
+async fn what_lies_at_the_path_of_a_pod_without_a_mount_stays_and_holds_up_no_unstage() {
+    for protocol in ["nfs", "iscsi"] {
+        let fixture = Fixture::new();
+        let file = fixture.dir.path().join("full/file");
+        for target in ["full", "empty"] {
+            fixture.stage(protocol).await.unwrap();
+            fixture.publish(target, false).await.unwrap();
+            if target == "full" {
+                std::fs::write(&file, "kept").unwrap();
+            }
+            fixture.unstage().await.unwrap();
+            let left = (fixture.machine.mounts().unwrap().len(), fixture.records());
+            assert_eq!(left, (0, 0), "{protocol}");
+        }
+        assert!(!fixture.dir.path().join("empty").exists());
+        // Its pod's kubelet is told.
+        assert_eq!(fixture.unpublish("full").await.unwrap_err().code(), Code::Unavailable);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");
+    }
+}

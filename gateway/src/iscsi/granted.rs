@@ -143,6 +143,11 @@ impl IscsiService {
         here.map(|live| live.key.initiator.to_string()).collect()
     }
 
+    /// Returns whether no command of a session that has ended runs on a target's disks any more.
+    pub(crate) fn is_settled(&self, target: &str) -> bool {
+        IscsiName::parse(target).is_none_or(|target| self.endings.is_settled(&target))
+    }
+
     /// Returns the identifier of a target's disk, if the target is served and
     /// admits the initiator.
     pub(crate) fn served_to(&self, target: &str, initiator: &str) -> Option<String> {

@@ -5,7 +5,7 @@
 //!   reload.
 //! * `access` decides which initiators may log in and what they can access.
 //! * `service` is shared by all cores; `session` is one live session, accessed
-//!   by its connections on any core.
+//!   by its connections on any core; `endings` knows what runs for those that have ended.
 //! * `tcp` is one TCP connection, `iser` one over RDMA: `login`, then PDUs are
 //!   received (`receive`) and sent. `connection` is shared by both: it runs
 //!   commands (`running`, `execute`) and task management (`task_management`).
@@ -19,6 +19,7 @@ pub(crate) mod access;
 pub(crate) mod change;
 pub(crate) mod connection;
 pub(crate) mod doubts;
+mod endings;
 pub(crate) mod execute;
 pub(crate) mod flush;
 mod full_feature;

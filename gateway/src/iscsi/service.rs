@@ -1,6 +1,7 @@
 //! State of the iSCSI service shared by all cores: targets, sessions, stats.
 
 use super::access::{Access, is_one_host};
+use super::endings::Endings;
 use super::limits::{
     MAX_GATHERED_BYTES, MAX_RETAINED_BYTES, MAX_RETAINED_TOTAL_BYTES, MIN_RETAINED_BYTES,
     PING_AFTER, PING_TIMEOUT,
@@ -64,6 +65,8 @@ pub(crate) struct IscsiService {
     pub(super) awaited: RwLock<Arc<AwaitedTargets>>,
     directory: Mutex<Directory>,
     sessions: Mutex<HashMap<Tsih, Arc<LiveSession>>>,
+    /// What runs for sessions that have ended.
+    pub(super) endings: Endings,
     portals: OnceLock<Vec<Portal>>,
     background: OnceLock<mpsc::UnboundedSender<Arc<Unit>>>,
     next_nexus: AtomicU64,
@@ -95,6 +98,7 @@ impl IscsiService {
             awaited: RwLock::default(),
             directory: Mutex::new(Directory::new(settings.max_sessions)),
             sessions: Mutex::default(),
+            endings: Endings::default(),
             portals: OnceLock::new(),
             background: OnceLock::new(),
             next_nexus: AtomicU64::new(1),
@@ -397,6 +401,8 @@ impl IscsiService {
 
     /// Cleans up after a session that has ended.
     pub(crate) fn end_session(&self, live: &Arc<LiveSession>) {
+        // Also if another task does the rest: who asks after this call finds it.
+        self.endings.note(live);
         if !live.mark_ended() {
             return;
         }

@@ -64,6 +64,10 @@ pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(100);
 /// between them.
 pub(crate) const DEVICE_ATTEMPTS: u32 = 40;
 pub(crate) const DEVICE_PAUSE: Duration = Duration::from_millis(100);
+/// Looks for commands of a node whose access has ended that still run, and the pause between
+/// them.
+pub(crate) const SETTLE_ATTEMPTS: u32 = 20;
+pub(crate) const SETTLE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Time limit for writing what file systems and disks hold back, before a handover stops
 /// anything; it goes on afterwards.

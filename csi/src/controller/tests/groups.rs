@@ -34,3 +34,35 @@ async fn a_group_with_another_list_of_snapshots_is_neither_deleted_nor_told() {
     }
     assert_eq!(gateway.snapshot_ids(), ["tank/k8s/a@s"]);
 }
+
+/// Nothing is wrong with the request itself (CSI 1.12, CreateVolumeGroupSnapshot Errors).
+#[tokio::test]
+async fn volumes_of_several_gateways_or_pools_are_no_group() {
+    let places = ["tank/k8s", "fast/k8s"];
+    let [near, far] = [(); 2].map(|()| Arc::new(ModelGateway::new(&places)));
+    let driver = driver_of("c", &[("near", &near, &places), ("far", &far, &places)]);
+    let mut ids = Vec::new();
+    for (name, gateway, parent) in
+        [("a", "near", places[0]), ("b", "near", places[1]), ("c", "far", places[0])]
+    {
+        let mut request = asked(name, "nfs");
+        request.parameters.insert("gateway".to_owned(), gateway.to_owned());
+        request.parameters.insert("parent".to_owned(), parent.to_owned());
+        ids.push(driver.create(&request).await.unwrap().volume_id);
+    }
+    for (other, code) in [
+        (ids[1].as_str(), Code::FailedPrecondition),
+        (ids[2].as_str(), Code::FailedPrecondition),
+        // One that is absent is told before.
+        ("near:fast/k8s/never", Code::NotFound),
+    ] {
+        let request = CreateVolumeGroupSnapshotRequest {
+            name: "group".to_owned(),
+            source_volume_ids: vec![ids[0].clone(), other.to_owned()],
+            ..Default::default()
+        };
+        let refused = driver.take_group(&request).await.unwrap_err();
+        assert_eq!(refused.code(), code, "{refused}");
+    }
+    assert!(near.snapshot_ids().is_empty() && far.snapshot_ids().is_empty());
+}

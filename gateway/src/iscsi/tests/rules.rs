@@ -124,3 +124,18 @@ fn a_session_ends_that_has_not_proved_what_its_new_rule_requires() {
     iscsi.change(TARGET, |_| Ok(())).unwrap();
     assert_eq!(iscsi.sessions().len(), 2);
 }
+
+/// The next host may have the disk only then.
+#[test]
+fn a_target_is_settled_when_the_writes_of_its_ended_sessions_have_ended() {
+    let fixture = Fixture::start();
+    let iscsi = &fixture.gateway.shared.iscsi;
+    let mut host = fixture.host(Over::Tcp, "one");
+    fixture.start_held(&mut host, 8, &block(1, 0));
+    assert!(iscsi.is_settled(TARGET), "it may write");
+    set_rules(&fixture, vec![rule("iqn.2026-11.test.zgate:other", &[])]);
+    assert!(iscsi.sessions().is_empty() && !iscsi.is_settled(TARGET));
+    assert!(iscsi.is_settled("iqn.2026-11.test.zgate:another"));
+    fixture.gate.open();
+    fixture.until("the write ends", || iscsi.is_settled(TARGET));
+}

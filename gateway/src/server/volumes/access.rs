@@ -2,7 +2,7 @@
 
 use super::{Answer, VolumeService, absent, error, not_served, view};
 use crate::exports::granted::ParentPlan;
-use crate::server::limits::{DEVICE_ATTEMPTS, DEVICE_PAUSE};
+use crate::server::limits::{DEVICE_ATTEMPTS, DEVICE_PAUSE, SETTLE_ATTEMPTS, SETTLE_PAUSE};
 use zgate_api::access::{MAX_WITHDRAWN_NODES, Portal};
 use zgate_api::{
     Access, ApiError, ErrorCode, GrantAccess, LeftAccess, Reach, SoleAccess, Transport,
@@ -98,14 +98,15 @@ impl VolumeService {
     /// Withdraws the access of a node, and ends its use of the volume; nothing
     /// if it has none.
     pub(crate) fn withdraw(&self, id: &str, node: &str, owner: &str) -> Answer<()> {
-        let (dataset, _) = self.parent_of(id)?;
+        let (dataset, parent) = self.parent_of(id)?;
         let lock = self.locks.lock_volume(&dataset)?;
         let Some(volume) = self.owned(&dataset, owner)? else { return Ok(()) };
         self.end_access(&volume, node)?;
         drop(lock);
         // Also if the property is gone already: an earlier request may have
         // ended in between.
-        self.serving.apply(&dataset).map_err(|error| not_served(&error))
+        self.serving.apply(&dataset).map_err(|error| not_served(&error))?;
+        self.settle(&parent, &volume)
     }
 
     /// Withdraws the access that a node has under one of its names, or that of all nodes, and ends
@@ -119,7 +120,7 @@ impl VolumeService {
         }
         let mut names = asked.nodes.iter().flatten();
         names.try_for_each(|node| Grant::check_node(node)).map_err(error)?;
-        let (dataset, _) = self.parent_of(id)?;
+        let (dataset, parent) = self.parent_of(id)?;
         let lock = self.locks.lock_volume(&dataset)?;
         let Some(volume) = self.owned(&dataset, &asked.owner)? else {
             return Ok(LeftAccess::default());
@@ -136,7 +137,31 @@ impl VolumeService {
         drop(lock);
         // See `withdraw`.
         self.serving.apply(&dataset).map_err(|error| not_served(&error))?;
+        self.settle(&parent, &volume)?;
         Ok(LeftAccess { access })
+    }
+
+    /// Waits until commands that nodes without access have sent before do not run on a disk any
+    /// more: what they write may land behind what the next node writes.
+    fn settle(&self, parent: &ParentPlan, volume: &VolumeRecord) -> Answer<()> {
+        let target = parent.target(volume).filter(|_| volume.kind == VolumeKind::Block);
+        let Some(target) = target else { return Ok(()) };
+        for attempt in 0..SETTLE_ATTEMPTS {
+            if attempt > 0 {
+                std::thread::sleep(SETTLE_PAUSE);
+            }
+            if self.serving.is_settled(&target) {
+                return Ok(());
+            }
+        }
+        Err(ApiError::new(
+            ErrorCode::Storage,
+            format!(
+                "volume {}: access has ended, and writes from before still run",
+                volume.dataset
+            ),
+            "send the same request again; if it stays so, see `zpool status`",
+        ))
     }
 
     /// Ends the access of a node in the record of a volume. One that is gone has no access; one

@@ -35,6 +35,8 @@ pub(crate) trait Serving: Send + Sync {
     fn served_to(&self, target: &str, initiator: &str) -> Option<String>;
     /// Names initiators that are logged in to a target.
     fn logged_in(&self, target: &str) -> Vec<String>;
+    /// Returns whether no command of a session that has ended runs on a target's disk any more.
+    fn is_settled(&self, target: &str) -> bool;
     /// Tells initiators the new size of a target's disk. What they discarded earlier
     /// counts as content again.
     ///
@@ -108,6 +110,10 @@ impl Serving for LiveServing {
 
     fn logged_in(&self, target: &str) -> Vec<String> {
         self.gateway.shared.iscsi.logged_in(target)
+    }
+
+    fn is_settled(&self, target: &str) -> bool {
+        self.gateway.shared.iscsi.is_settled(target)
     }
 
     fn resized(&self, target: &str) -> io::Result<()> {

@@ -1,5 +1,6 @@
 //! Requests on the model of ZFS and of what is served.
 
+mod access;
 mod away;
 mod commands;
 mod conditions;
@@ -28,6 +29,8 @@ pub(crate) struct Served {
     /// The same at each call of [`Serving::content_replaced`].
     pub(crate) replaced: Mutex<Vec<usize>>,
     pub(crate) flushed: Mutex<usize>,
+    /// Looks that find commands of ended sessions.
+    pub(crate) unsettled_looks: Mutex<u32>,
 }
 
 fn locked<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -87,6 +90,13 @@ impl Serving for Served {
         locked(&self.sessions).clone()
     }
 
+    fn is_settled(&self, _: &str) -> bool {
+        let mut looks = locked(&self.unsettled_looks);
+        let is_settled = *looks == 0;
+        *looks = looks.saturating_sub(1);
+        is_settled
+    }
+
     fn resized(&self, _: &str) -> io::Result<()> {
         locked(&self.resized).push(self.rollbacks());
         Ok(())
@@ -132,6 +142,7 @@ fn service_through(
         resized: Mutex::default(),
         replaced: Mutex::default(),
         flushed: Mutex::default(),
+        unsettled_looks: Mutex::default(),
     });
     let serving: Arc<dyn Serving> = Arc::<Served>::clone(&served);
     (VolumeService::new(tool(Arc::clone(&model)), serving), model, served)
@@ -257,48 +268,6 @@ fn limits_are_properties_that_take_effect_with_the_answer() {
     let properties = BTreeMap::from([("iops_max".to_owned(), "1".to_owned())]);
     let wrong = CreateVolume { properties, ..asked("w", KINDS[0]) };
     assert_eq!(service.create(&wrong).unwrap_err().code, ErrorCode::Invalid);
-}
-
-#[test]
-fn access_for_reading_is_answered_as_such() {
-    let (service, _, _) = service();
-    for (kind, name) in KINDS.into_iter().zip(["f", "b"]) {
-        service.create(&asked(name, kind)).unwrap();
-        let reader = GrantAccess { read_only: true, ..node(1) };
-        assert!(service.grant(&id(name), "n1", &reader).unwrap().read_only);
-        assert!(!service.grant(&id(name), "n2", &node(2)).unwrap().read_only);
-    }
-}
-
-#[test]
-fn access_is_in_effect_when_it_is_answered_and_ends_with_its_withdrawal() {
-    let (service, _, served) = service();
-    for kind in KINDS {
-        let name = if kind == KINDS[0] { "f" } else { "b" };
-        service.create(&asked(name, kind)).unwrap();
-        for _ in 0..2 {
-            let access = service.grant(&id(name), "n1", &node(1)).unwrap();
-            assert_eq!(access.transports, [Transport::Tcp]);
-            match access.reach {
-                Reach::Nfs { path, .. } => assert_eq!(path, "/k8s/f"),
-                Reach::Iscsi { target, lun, .. } => {
-                    assert!(target.starts_with("iqn.2026-11.test:k8s:"), "{target}");
-                    assert_eq!((lun, service.get(&id(name)).unwrap().target), (0, Some(target)));
-                }
-            }
-        }
-        service.grant(&id(name), "n2", &node(2)).unwrap();
-        assert_eq!(service.get(&id(name)).unwrap().access, ["n1", "n2"]);
-        for _ in 0..2 {
-            service.withdraw(&id(name), "n1", "csi").unwrap();
-        }
-        assert!(!served.exports_to("/k8s/f", IpAddr::from([10, 0, 0, 1])));
-        assert_eq!(service.withdraw(&id(name), "n2", "x").unwrap_err().code, ErrorCode::Forbidden);
-        let wrong = GrantAccess { addresses: vec![], initiator: None, ..node(1) };
-        let code = service.grant(&id(name), "n1", &wrong).unwrap_err().code;
-        assert_eq!(code, ErrorCode::Invalid);
-    }
-    service.withdraw(&id("nothing"), "n1", "csi").unwrap();
 }
 
 #[test]
