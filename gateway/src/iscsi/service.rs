@@ -65,7 +65,7 @@ pub(crate) struct IscsiService {
     pub(super) awaited: RwLock<Arc<AwaitedTargets>>,
     directory: Mutex<Directory>,
     sessions: Mutex<HashMap<Tsih, Arc<LiveSession>>>,
-    /// What runs for sessions that have ended.
+    /// Commands that still run for sessions that have ended.
     pub(super) endings: Endings,
     portals: OnceLock<Vec<Portal>>,
     background: OnceLock<mpsc::UnboundedSender<Arc<Unit>>>,

@@ -46,7 +46,7 @@ fn access_is_in_effect_when_it_is_answered_and_ends_with_its_withdrawal() {
     service.withdraw(&id("nothing"), "n1", "csi").unwrap();
 }
 
-/// What they write may land behind what the next node writes.
+/// Its writes may land behind those of the next node.
 #[test]
 fn a_withdrawal_is_answered_when_the_commands_of_ended_sessions_have_ended() {
     let (service, _, served) = service();

@@ -106,7 +106,7 @@ fn what_does_not_use_the_handle_lets_it_be() {
     });
 }
 
-/// What was saved stays refused.
+/// A saved handle stays refused.
 #[test]
 fn a_saved_handle_is_not_used() {
     sessions(|s| {
