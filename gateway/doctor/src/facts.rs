@@ -38,7 +38,7 @@ pub(crate) struct ServerFacts {
     pub(crate) zed: ZedFacts,
     pub(crate) memory_bytes: u64,
     pub(crate) rdma_devices: usize,
-    /// Set if corosync is set up: Pacemaker may move pools.
+    /// Set if corosync is set up with other nodes: Pacemaker may move pools.
     pub(crate) is_cluster_node: bool,
     /// Set if the clock is synchronized; none if that cannot be determined.
     pub(crate) clock_synchronized: Option<bool>,

@@ -7,6 +7,7 @@ use crate::facts::{
 };
 use procfs::net::TcpNetEntry;
 use std::fs;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -53,13 +54,31 @@ pub(crate) fn facts(config_path: &Path, socket: Option<&Path>) -> ServerFacts {
         zed: zed::facts(),
         memory_bytes: memory_bytes(),
         rdma_devices: fs::read_dir("/sys/class/infiniband").map_or(0, Iterator::count),
-        is_cluster_node: Path::new(COROSYNC).exists(),
+        is_cluster_node: is_cluster_node(),
         clock_synchronized: clock_synchronized(),
         now_unix_seconds: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs()),
         config,
     }
+}
+
+/// Returns whether corosync is configured with other nodes.
+fn is_cluster_node() -> bool {
+    match fs::read_to_string(COROSYNC) {
+        Ok(configuration) => has_peers(&configuration),
+        Err(error) => error.kind() != ErrorKind::NotFound,
+    }
+}
+
+/// Returns whether a configuration of corosync is for more than one node (corosync.conf(5)). That
+/// of Debian's package is for a single one; without a list of nodes they find each other.
+fn has_peers(configuration: &str) -> bool {
+    let begins_node = |line: &&str| {
+        let rest = line.trim_start().strip_prefix("node");
+        rest.is_some_and(|rest| rest.trim_start().starts_with('{'))
+    };
+    configuration.lines().filter(begins_node).count() != 1
 }
 
 /// Reads the configuration, or takes the defaults; returns all that keeps the gateway
@@ -327,6 +346,15 @@ mod tests {
         let absent: Vec<_> =
             found.iter().map(|lun| lun.problem.as_ref().map(|it| it.is_absent)).collect();
         assert_eq!(absent, [None, Some(false), Some(true)]);
+    }
+
+    #[test]
+    fn one_node_of_corosync_is_no_cluster() {
+        let node = |number: u8| format!("\tnode {{\n\t\tnodeid: {number}\n\t}}\n");
+        let with = |nodes: &str| format!("totem {{\n}}\nnodelist {{\n{nodes}}}\n");
+        assert!(!has_peers(&with(&node(1))));
+        assert!(has_peers(&with(&(node(1) + &node(2)))));
+        assert!(has_peers("totem {\n}\n"), "they find each other");
     }
 
     #[test]
