@@ -123,7 +123,7 @@ async fn a_file_system_that_the_kernel_has_given_up_makes_way_unless_a_pod_uses_
 }
 
 /// `mkfs.xfs` marks the superblock until it has made the rest, and no kernel mounts what is marked.
-/// What others have marked may be a copy of data.
+/// An XFS that others have marked may be a copy of data.
 #[tokio::test(start_paused = true)]
 async fn an_xfs_whose_making_was_cut_off_is_made_anew_if_it_is_the_drivers() {
     let own = "5bb4a3f9-0721-873e-95a3-645c8b2d3696";

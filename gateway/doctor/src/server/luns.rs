@@ -94,8 +94,7 @@ pub(super) fn cache(facts: &ServerFacts) -> Vec<Verdict> {
     let judge = |(lun, dataset): (&LunFacts, &Dataset)| {
         let is_safe = dataset.sync == SyncMode::Always || !is_cached(facts, lun);
         let may_move = may_move(facts, dataset);
-        let may_outlive = may_move || is_remote;
-        if is_safe || !may_outlive {
+        if is_safe || !(may_move || is_remote) {
             return None;
         }
         let name = &dataset.name;
