@@ -30,13 +30,17 @@ naa() { "$ZGATE" targets --json | python3 -c '
 import json, sys
 target, = json.load(sys.stdin)
 print(*(l["naa"] for l in target["luns"] if l["number"] == int(sys.argv[1])))' "$1"; }
+shows_block_size() {
+    "$ZGATE" targets --json >/tmp/targets
+    grep -q "\"volblocksize_bytes\": $1" /tmp/targets
+}
 created() {
     zfs create -V 64M lab/vm/one
     eventually 30 luns_are 3/one
     zfs create -s -V 64M -o volblocksize=16K lab/vm/two
     eventually 30 luns_are 3/one 4/two
-    "$ZGATE" targets --json >/tmp/targets
-    grep -q '"volblocksize_bytes": 16384' /tmp/targets
+    # Properties are listed at most every 5 s while datasets go on changing.
+    eventually 15 shows_block_size 16384
 }
 attached() {
     portal_discover
