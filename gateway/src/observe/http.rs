@@ -3,9 +3,10 @@
 //! size of a request's head, time. A connection carries one request.
 
 use super::text_format;
-use axum::extract::State;
-use axum::http::header::{ACCEPT, CONTENT_TYPE};
-use axum::http::{HeaderMap, StatusCode};
+use axum::extract::{Request, State};
+use axum::http::header::{ACCEPT, CONTENT_TYPE, HOST};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Version};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
@@ -193,6 +194,34 @@ fn router<P: Pages>(pages: Arc<P>, more: Router) -> Router {
         .method_not_allowed_fallback(async || {
             (StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD only\n")
         })
+        .layer(from_fn(require_host))
+}
+
+/// Characters of a host and a port beside letters and digits (RFC 3986 section 3.2.2).
+const HOST_MARKS: &[u8] = b"-._~%!$&'()*+,;=:[]";
+
+/// Returns whether a request names its host as it must (RFC 9112 section 3.2): one of HTTP/1.1
+/// exactly once, an older one once at most. Which host it may be is not decided here.
+pub(crate) fn names_host(request: &Request) -> bool {
+    let is_host = |value: &HeaderValue| {
+        let mut bytes = value.as_bytes().iter();
+        bytes.all(|byte| byte.is_ascii_alphanumeric() || HOST_MARKS.contains(byte))
+    };
+    let mut named = request.headers().get_all(HOST).iter();
+    match (named.next(), named.next()) {
+        (None, _) => request.version() < Version::HTTP_11,
+        (Some(host), None) => is_host(host),
+        (Some(_), Some(_)) => false,
+    }
+}
+
+/// Refuses a request that does not name its host as it must.
+async fn require_host(request: Request, next: Next) -> Response {
+    if names_host(&request) {
+        return next.run(request).await;
+    }
+    let reason = "HTTP/1.1 needs one field Host: name the host once, or use HTTP/1.0\n";
+    (StatusCode::BAD_REQUEST, reason).into_response()
 }
 
 /// Content type of the metrics for a client that asks for OpenMetrics.
@@ -201,7 +230,7 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 const PLAIN: &str = "text/plain; version=0.0.4";
 
 async fn metrics<P: Pages>(State(pages): State<Arc<P>>, headers: HeaderMap) -> Response {
-    let asks = |value: &axum::http::HeaderValue| {
+    let asks = |value: &HeaderValue| {
         value
             .as_bytes()
             .to_ascii_lowercase()

@@ -7,6 +7,8 @@ use tokio::time::Instant;
 
 /// Bytes of the status page: more than the buffers of a socket take.
 const STATUS_BYTES: usize = 16 << 20;
+/// Field of each request of HTTP/1.1.
+const HERE: &str = "Host: localhost\r\n";
 
 struct Fixed {
     silent: Vec<usize>,
@@ -45,12 +47,13 @@ async fn ask(address: SocketAddr, request: &str) -> (String, String) {
 async fn pages_take_queries_and_head() {
     let address = server(&[]).await;
     for path in ["/metrics", "/metrics?x=y", "/metrics?name[]=zgate_up"] {
-        let (head, body) = ask(address, &format!("GET {path} HTTP/1.1\r\n\r\n")).await;
+        let (head, body) = ask(address, &format!("GET {path} HTTP/1.1\r\n{HERE}\r\n")).await;
         assert!(head.starts_with("http/1.1 200 ok"), "{head}");
         assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
         assert!(head.contains("connection: close"), "{head}");
         assert_eq!(body, "zgate_up 1\n");
-        let (headless, nothing) = ask(address, &format!("HEAD {path} HTTP/1.1\r\n\r\n")).await;
+        let (headless, nothing) =
+            ask(address, &format!("HEAD {path} HTTP/1.1\r\n{HERE}\r\n")).await;
         let dateless = |head: &str| {
             let mut lines: Vec<_> = head.lines().filter(|line| !line.starts_with("date")).collect();
             lines.sort_unstable();
@@ -62,7 +65,8 @@ async fn pages_take_queries_and_head() {
     }
     let accept =
         "Accept: text/html\r\nAccept: Application/OpenMetrics-Text;version=1.0.0,*/*;q=0.1";
-    let (head, body) = ask(address, &format!("GET /metrics HTTP/1.1\r\n{accept}\r\n\r\n")).await;
+    let (head, body) =
+        ask(address, &format!("GET /metrics HTTP/1.1\r\n{HERE}{accept}\r\n\r\n")).await;
     assert_eq!(body, "zgate_up 1\n# EOF\n");
     assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0"), "{head}");
     // Scripts without a library speak 1.0, and close their direction.
@@ -77,18 +81,45 @@ async fn pages_take_queries_and_head() {
 #[tokio::test(start_paused = true)]
 async fn what_there_is_not_is_refused_with_a_reason() {
     let address = server(&[3, 5]).await;
-    for (request, status, words) in [
-        ("GET /x HTTP/1.1\r\n\r\n", "404 not found", "use /, /api"),
-        ("GET /metrics/ HTTP/1.1\r\n\r\n", "404 not found", "/metrics"),
-        ("DELETE /nothing HTTP/1.1\r\n\r\n", "404 not found", "/metrics"),
-        ("POST /metrics HTTP/1.1\r\nContent-Length: 9\r\n\r\n", "405 method", "GET and HEAD"),
-        ("PUT /status HTTP/1.1\r\nContent-Length: 0\r\n\r\n", "405 method", "GET and HEAD"),
-        ("GET /healthz HTTP/1.1\r\n\r\n", "503 service unavailable", "from core 3, 5"),
+    for (request, field, status, words) in [
+        ("GET /x", "", "404 not found", "use /, /api"),
+        ("GET /metrics/", "", "404 not found", "/metrics"),
+        ("DELETE /nothing", "", "404 not found", "/metrics"),
+        ("POST /metrics", "Content-Length: 9\r\n", "405 method", "GET and HEAD"),
+        ("PUT /status", "Content-Length: 0\r\n", "405 method", "GET and HEAD"),
+        ("GET /healthz", "", "503 service unavailable", "from core 3, 5"),
     ] {
-        let (head, body) = ask(address, request).await;
+        let (head, body) = ask(address, &format!("{request} HTTP/1.1\r\n{HERE}{field}\r\n")).await;
         assert!(head.starts_with(&format!("http/1.1 {status}")), "{request}: {head}");
         assert!(body.contains(words), "{request}: {body}");
         assert_eq!(head.contains("allow: get,head"), status.starts_with("405"), "{head}");
+    }
+}
+
+/// RFC 9112 section 3.2: the server must answer 400.
+#[tokio::test(start_paused = true)]
+async fn a_request_names_its_host_once() {
+    let address = server(&[]).await;
+    for (version, fields, status) in [
+        ("1.1", "Host: localhost\r\n", "200"),
+        ("1.1", "Host: [fd00::1]:9469\r\n", "200"),
+        ("1.1", "Host:\r\n", "200"),
+        ("1.0", "", "200"),
+        ("1.1", "", "400"),
+        ("1.1", "Host: localhost\r\nHost: localhost\r\n", "400"),
+        ("1.1", "Host: localhost\r\nHost: other.example\r\n", "400"),
+        ("1.1", "Host: joe@localhost\r\n", "400"),
+        ("1.1", "Host: localhost/metrics\r\n", "400"),
+        ("1.1", "Host: local host\r\n", "400"),
+        ("1.0", "Host: a\r\nHost: b\r\n", "400"),
+    ] {
+        for path in ["/metrics", "/nothing"] {
+            let request = format!("GET {path} HTTP/{version}\r\n{fields}\r\n");
+            let (head, body) = ask(address, &request).await;
+            let status = if path == "/nothing" && status == "200" { "404" } else { status };
+            assert!(head.starts_with(&format!("http/{version} {status} ")), "{request}: {head}");
+            assert_eq!(body.contains("Host"), status == "400", "{request}: {body}");
+        }
     }
 }
 
@@ -107,14 +138,15 @@ async fn until_closed(address: SocketAddr, bytes: &[u8]) -> (String, Duration) {
 async fn a_head_is_bounded() {
     let address = server(&[]).await;
     let long = format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(MAX_HEAD_BYTES));
-    let many = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(MAX_HEADERS + 1));
+    let fields = |count: usize| HERE.to_owned() + &"X: y\r\n".repeat(count - 1);
+    let many = format!("GET /metrics HTTP/1.1\r\n{}\r\n", fields(MAX_HEADERS + 1));
     let path = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(MAX_HEAD_BYTES));
     for request in [&long, &many, &path] {
         let (answer, took) = until_closed(address, request.as_bytes()).await;
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
         assert!(took < HEAD_TIMEOUT, "{took:?}");
     }
-    let most = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(MAX_HEADERS));
+    let most = format!("GET /metrics HTTP/1.1\r\n{}\r\n", fields(MAX_HEADERS));
     assert!(ask(address, &most).await.0.starts_with("http/1.1 200"));
 }
 
@@ -145,7 +177,7 @@ async fn silent_clients_keep_others_out_for_seconds_only() {
     for _ in 0..MAX_CONNECTIONS {
         silent.push(TcpStream::connect(address).await.unwrap());
     }
-    let (head, _) = ask(address, "GET /metrics HTTP/1.1\r\n\r\n").await;
+    let (head, _) = ask(address, &format!("GET /metrics HTTP/1.1\r\n{HERE}\r\n")).await;
     assert!(head.starts_with("http/1.1 200"), "{head}");
     let waited = begun.elapsed();
     assert!((HEAD_TIMEOUT..2 * HEAD_TIMEOUT).contains(&waited), "{waited:?}");
@@ -158,10 +190,11 @@ async fn an_answer_that_nobody_takes_is_given_up() {
     let mut idle = Vec::new();
     for _ in 0..MAX_CONNECTIONS {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        stream.write_all(b"GET /status HTTP/1.1\r\n\r\n").await.unwrap();
+        let request = format!("GET /status HTTP/1.1\r\n{HERE}\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
         idle.push(stream);
     }
-    let (head, _) = ask(address, "GET /metrics HTTP/1.1\r\n\r\n").await;
+    let (head, _) = ask(address, &format!("GET /metrics HTTP/1.1\r\n{HERE}\r\n")).await;
     assert!(head.starts_with("http/1.1 200"), "{head}");
     let waited = begun.elapsed();
     assert!((CONNECTION_TIMEOUT..2 * CONNECTION_TIMEOUT).contains(&waited), "{waited:?}");

@@ -3,6 +3,7 @@
 use super::answer::{self, Failure};
 use super::credentials::{Credentials, Role};
 use crate::observe::audit::{self, Asker};
+use crate::observe::http::names_host;
 use axum::extract::Request;
 use axum::http::header::{AUTHORIZATION, ORIGIN};
 use axum::http::{HeaderMap, Method};
@@ -71,6 +72,10 @@ pub(super) async fn guard(mut request: Request, next: Next) -> Response {
         let message = "the connection is not known";
         return refuse(ErrorCode::Unauthorized, message, "report this");
     };
+    if !names_host(&request) {
+        let message = "HTTP/1.1 needs one field Host";
+        return refuse(ErrorCode::Invalid, message, "name the host once");
+    }
     let reads = [Method::GET, Method::HEAD].contains(request.method());
     let is_remote = matches!(connection, Connection::Remote { .. });
     let refused = match caller(&connection, request.headers()) {

@@ -107,7 +107,9 @@ fn exchange(
     body: &str,
 ) -> (u16, Value) {
     let length = body.len();
-    let head = format!("{method} {path} HTTP/1.1\r\n{field}Content-Length: {length}\r\n\r\n");
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\n{field}Content-Length: {length}\r\n\r\n"
+    );
     stream.write_all(head.as_bytes()).unwrap();
     // The server may have answered and closed already.
     let _ = stream.write_all(body.as_bytes());
@@ -193,6 +195,25 @@ fn wrong_requests_have_a_code_and_a_next_step() {
         for part in ["message", "next_step"] {
             assert!(answer["error"][part].as_str().is_some_and(|text| text.len() > 5), "{answer}");
         }
+    }
+}
+
+/// Sends a head to the socket as it is; returns the whole answer.
+fn said(fixture: &Fixture, head: &str) -> String {
+    let mut stream = UnixStream::connect(fixture.socket()).unwrap();
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_request_names_its_host_once() {
+    let fixture = Fixture::new("admin");
+    for (fields, status) in [("Host: a\r\n", 200), ("", 400), ("Host: a\r\nHost: a\r\n", 400)] {
+        let answer = said(&fixture, &format!("GET /api/v1/volumes HTTP/1.1\r\n{fields}\r\n"));
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        assert_eq!(answer.contains("{\"code\":\"invalid\""), status == 400, "{answer}");
     }
 }
 

@@ -151,7 +151,7 @@ fn offered(headers: &HeaderMap) -> Option<Vec<u8>> {
 
 /// Returns whether a request is addressed to an IP address or to `localhost`. A
 /// site whose name resolves to this machine (DNS rebinding) is told apart by its
-/// name. Requests without a host come from scripts.
+/// name. Requests without a host are of HTTP/1.0, and come from scripts.
 fn names_this_machine(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(HOST) else { return true };
     let Ok(host) = host.to_str() else { return false };

@@ -55,7 +55,8 @@ fn start_with(clients: usize, tls: Option<TlsSource>) -> (SocketAddr, Arc<Access
 fn ask(address: SocketAddr, request: &str, field: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     let field = if field.is_empty() { String::new() } else { format!("{field}\r\n") };
-    stream.write_all(format!("{request} HTTP/1.1\r\n{field}\r\n").as_bytes()).unwrap();
+    let head = format!("{request} HTTP/1.1\r\nHost: localhost\r\n{field}\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -181,7 +182,7 @@ fn other_machines_need_the_token_for_everything_but_health_and_metrics() {
 fn ask_tls(address: SocketAddr, (ca, own): (&Authority, Option<&Authority>), request: &str) -> u16 {
     let tls = client(ca, own, &[b"http/1.1"]);
     let mut stream = rustls::StreamOwned::new(tls, TcpStream::connect(address).unwrap());
-    stream.write_all(format!("{request}\r\n\r\n").as_bytes()).unwrap();
+    stream.write_all(format!("{request}\r\nHost: localhost\r\n\r\n").as_bytes()).unwrap();
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     let answer = String::from_utf8(answer).unwrap();

@@ -84,7 +84,7 @@ asked() {
 }
 ask_http() {
     exec 8<>/dev/tcp/127.0.0.1/9469
-    printf 'GET %s HTTP/1.1\r\n\r\n' "$1" >&8
+    printf 'GET %s HTTP/1.0\r\n\r\n' "$1" >&8
     cat <&8
     exec 8>&-
 }

@@ -202,7 +202,7 @@ stale_client() {
 }
 curl_metrics() {
     exec 8<>/dev/tcp/127.0.0.1/9469
-    printf 'GET /metrics HTTP/1.1\r\n\r\n' >&8
+    printf 'GET /metrics HTTP/1.0\r\n\r\n' >&8
     cat <&8
     exec 8>&-
 }
