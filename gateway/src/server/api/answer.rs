@@ -140,7 +140,10 @@ pub(super) async fn no_such_path() -> Failure {
     Failure(ApiError::new(ErrorCode::NotFound, "there is no such path", "see /api/v1/openapi.json"))
 }
 
-pub(super) async fn no_such_method() -> Failure {
+/// Refuses a method that a path does not have. Its routes add the field `Allow`, which a 405 must
+/// have (RFC 9110 section 15.5.6).
+pub(super) async fn no_such_method() -> Response {
     let message = "this path has other methods";
-    Failure(ApiError::new(ErrorCode::Invalid, message, "see /api/v1/openapi.json"))
+    let error = ApiError::new(ErrorCode::Invalid, message, "see /api/v1/openapi.json");
+    (StatusCode::METHOD_NOT_ALLOWED, Failure(error)).into_response()
 }

@@ -181,7 +181,8 @@ fn wrong_requests_have_a_code_and_a_next_step() {
         ("POST", "/api/v1/volumes", &nothing, 400, "invalid"),
         ("POST", "/api/v1/volumes", &long, 400, "invalid"),
         ("GET", "/api/v1/nothing", &nothing, 404, "not_found"),
-        ("PUT", "/api/v1/volumes", &nothing, 400, "invalid"),
+        ("PUT", "/api/v1/volumes", &nothing, 405, "invalid"),
+        ("POST", "/api/v1/health", &nothing, 405, "invalid"),
         ("GET", "/api/v1/volumes/tank%2Fother", &nothing, 403, "forbidden"),
         ("GET", "/api/v1/volumes/tank%2Fk8s%2Fx%00", &nothing, 400, "invalid"),
         ("GET", "/api/v1/volumes?limit=0", &nothing, 400, "invalid"),
@@ -214,6 +215,18 @@ fn a_request_names_its_host_once() {
         let answer = said(&fixture, &format!("GET /api/v1/volumes HTTP/1.1\r\n{fields}\r\n"));
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
         assert_eq!(answer.contains("{\"code\":\"invalid\""), status == 400, "{answer}");
+    }
+}
+
+#[test]
+fn a_path_names_its_methods_to_who_asks_with_another() {
+    let fixture = Fixture::new("admin");
+    for (request, methods) in
+        [("PUT /api/v1/volumes", "GET,HEAD,POST"), ("DELETE /api/v1/health", "GET,HEAD")]
+    {
+        let answer = said(&fixture, &format!("{request} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert!(answer.starts_with("HTTP/1.1 405 "), "{answer}");
+        assert!(answer.contains(&format!("\r\nallow: {methods}\r\n")), "{answer}");
     }
 }
 
