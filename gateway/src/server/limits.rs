@@ -29,10 +29,10 @@ pub(crate) const MIN_TOKEN_BYTES: usize = 16;
 /// Longest file of a token, in bytes.
 pub(crate) const MAX_TOKEN_FILE_BYTES: u64 = 4096;
 
-/// Most requests of the API that are read or answered at once; more connections
-/// wait.
+/// Most requests of the API that are read or answered at once, at its socket and over TCP each;
+/// more connections wait.
 pub(crate) const MAX_API_CONNECTIONS: usize = 128;
-/// Most of these over TCP from one host.
+/// Most of those over TCP from one host.
 pub(crate) const MAX_API_CONNECTIONS_PER_HOST: usize = 64;
 /// Most changes and queries of the API that run at once; more wait.
 pub(crate) const MAX_API_JOBS: usize = 32;

@@ -36,17 +36,20 @@ pub(crate) type Source = Arc<dyn Fn() -> Option<Arc<Credentials>> + Send + Sync>
 /// Places of connections over TCP: one host does not keep others from theirs.
 type TcpPlaces = HostPlaces<MAX_API_CONNECTIONS, MAX_API_CONNECTIONS_PER_HOST>;
 
-/// Room for connections.
+/// Room for connections: more of them wait.
 #[derive(Clone)]
 struct Room {
-    /// Room for all: more connections wait.
-    all: Arc<Semaphore>,
+    /// At the socket, which is the gateway's user's: however many hosts connect over TCP, even
+    /// without a token or a certificate, they take no place here.
+    local: Arc<Semaphore>,
+    remote: Arc<Semaphore>,
     over_tcp: Arc<TcpPlaces>,
 }
 
 impl Room {
     fn new() -> Self {
-        Self { all: Arc::new(Semaphore::new(MAX_API_CONNECTIONS)), over_tcp: Arc::default() }
+        let room = || Arc::new(Semaphore::new(MAX_API_CONNECTIONS));
+        Self { local: room(), remote: room(), over_tcp: Arc::default() }
     }
 }
 
@@ -96,7 +99,7 @@ pub(crate) fn start(
 
 async fn serve_local(listener: UnixListener, room: Room, router: Router) {
     loop {
-        let Ok(permit) = Arc::clone(&room.all).acquire_owned().await else { return };
+        let Ok(permit) = Arc::clone(&room.local).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
@@ -118,7 +121,7 @@ fn asker(stream: &UnixStream) -> Asker {
 
 async fn serve_tcp(listener: TcpListener, (room, source, router): (Room, Source, Router)) {
     loop {
-        let Ok(permit) = Arc::clone(&room.all).acquire_owned().await else { return };
+        let Ok(permit) = Arc::clone(&room.remote).acquire_owned().await else { return };
         let Ok((stream, peer)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
@@ -159,6 +162,7 @@ async fn answer_tls(stream: TcpStream, peer: SocketAddr, source: &Source, router
 mod tests {
     use super::*;
     use std::net::IpAddr;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[test]
     fn a_file_in_the_place_of_the_socket_is_left_alone() {
@@ -180,5 +184,22 @@ mod tests {
         assert!(take(2).is_some());
         drop(held);
         assert_eq!(room.over_tcp.hosts(), 0);
+    }
+
+    #[tokio::test]
+    async fn other_hosts_take_no_place_at_the_socket() {
+        let (dir, room) = (tempfile::tempdir().unwrap(), Room::new());
+        // As many hosts as there is room for are connected, and say nothing.
+        let all = u32::try_from(MAX_API_CONNECTIONS).unwrap();
+        let _held = Arc::clone(&room.remote).acquire_many_owned(all).await.unwrap();
+        let path = dir.path().join("s");
+        let listener = UnixListener::bind(&path).unwrap();
+        tokio::spawn(serve_local(listener, room, Router::new().fallback("here")));
+        let mut stream = UnixStream::connect(&path).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        let answered = stream.read_to_string(&mut answer);
+        tokio::time::timeout(Duration::from_secs(30), answered).await.unwrap().unwrap();
+        assert!(answer.ends_with("\r\n\r\nhere"), "{answer}");
     }
 }
