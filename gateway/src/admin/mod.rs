@@ -20,7 +20,7 @@ pub(crate) use connect::refuse_another;
 pub use request::{MAX_ALIVE_SECONDS, Request};
 
 /// Longest request accepted, in bytes.
-const MAX_REQUEST_BYTES: u64 = 64 << 10;
+pub const MAX_REQUEST_BYTES: u64 = 64 << 10;
 /// Most requests answered concurrently; more are refused.
 const MAX_RUNNING_REQUESTS: usize = 16;
 /// Time for which either side waits for the other.

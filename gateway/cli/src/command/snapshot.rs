@@ -19,6 +19,10 @@ use zgate_gateway::schedule;
 
 type Answer = Result<bool, Box<dyn std::error::Error>>;
 
+/// Most zvols in one request to flush them: a name has 255 bytes at most, and the gateway takes no
+/// request of more than 64 KiB.
+const MAX_FLUSHED_AT_ONCE: usize = 128;
+
 /// `zgate snapshot`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapshotCommand {
@@ -123,16 +127,29 @@ fn flush(dataset: &DatasetName, args: &CreateArgs) -> Result<Flush, Box<dyn std:
     if zvols.is_empty() {
         return Ok(Flush::NotNeeded);
     }
-    let zvols = zvols.iter().map(ToString::to_string).collect();
-    match ask(args.live.socket(), &Request::FlushVolumes { zvols }) {
-        Ok(flushed) => Ok(Flush::Flushed { flushed }),
-        Err(error) => match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                Ok(Flush::GatewayNotRunning { reason: error.to_string() })
+    let mut all = Vec::new();
+    for request in flush_requests(&zvols) {
+        match ask(args.live.socket(), &request) {
+            Ok(flushed) => all.extend(flushed.as_array().into_iter().flatten().cloned()),
+            Err(error) => {
+                return match error.kind() {
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                        Ok(Flush::GatewayNotRunning { reason: error.to_string() })
+                    }
+                    _ => Err(format!("no snapshot was taken: {error}").into()),
+                };
             }
-            _ => Err(format!("no snapshot was taken: {error}").into()),
-        },
+        }
     }
+    Ok(Flush::Flushed { flushed: all.into() })
+}
+
+/// Returns the requests that flush zvols.
+fn flush_requests(zvols: &[DatasetName]) -> impl Iterator<Item = Request> {
+    zvols.chunks(MAX_FLUSHED_AT_ONCE).map(|some| {
+        let zvols = some.iter().map(ToString::to_string).collect();
+        Request::FlushVolumes { zvols }
+    })
 }
 
 fn create(args: &CreateArgs) -> Answer {
@@ -287,4 +304,25 @@ fn change_line(change: &Change) -> String {
         line.push_str(&format!(" ({links:+} links)"));
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zgate_gateway::admin::MAX_REQUEST_BYTES;
+
+    #[test]
+    fn the_zvols_of_a_large_tree_are_flushed_by_requests_that_the_gateway_takes() {
+        let name = |number: usize| format!("tank/{number:0>250}").parse().unwrap();
+        let zvols: Vec<DatasetName> = (0..1000).map(name).collect();
+        assert_eq!(zvols[0].as_str().len(), 255, "the longest name");
+        let mut asked = Vec::new();
+        for request in flush_requests(&zvols) {
+            let line = serde_json::to_vec(&request).unwrap();
+            assert!((line.len() as u64) < MAX_REQUEST_BYTES, "{}", line.len());
+            let Request::FlushVolumes { zvols } = request else { panic!("another request") };
+            asked.extend(zvols);
+        }
+        assert!(asked.iter().eq(zvols.iter().map(DatasetName::as_str)), "each once");
+    }
 }
