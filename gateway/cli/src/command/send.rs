@@ -1,5 +1,5 @@
 //! `zgate snapshot send`. Exit codes: 0 the stream arrived completely, 1
-//! nothing usable arrived, 3 it was interrupted and can be resumed.
+//! nothing usable arrived, 3 it was interrupted, and the part that arrived is kept.
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
@@ -157,36 +157,34 @@ pub(crate) fn run(args: &SendArgs) -> Result<bool, Failure> {
     }
 }
 
-/// Handles an interruption; does not return if the stream can be resumed.
+/// Handles an interruption; does not return if a part of the stream has arrived and is kept.
 fn interrupted(args: &SendArgs, error: StreamError) -> Failure {
     if !error.was_under_way() {
         return error.into();
     }
-    match &args.to {
+    let kept = match &args.to {
         Destination::File(path) => {
+            let partial = format!("{}.partial", path.display());
             eprintln!("zgate: {error}");
-            eprintln!(
-                "zgate: the received part is {}.partial; it is not a complete stream",
-                path.display()
-            );
-            std::process::exit(INTERRUPTED);
+            eprintln!("zgate: the received part is {partial}; it is not a complete stream");
+            ("partial", partial)
         }
-        _ => {
-            if let Ok(Some(token)) = args.token_there() {
-                eprintln!("zgate: {error}");
-                eprintln!(
-                    "zgate: interrupted; resume with: zgate snapshot send --to {} --resume",
-                    args.to
-                );
-                if args.json {
-                    let answer = serde_json::json!({ "interrupted": true, "resume_token": token });
-                    println!("{answer}");
-                }
-                std::process::exit(INTERRUPTED);
-            }
-            error.into()
+        to => {
+            let Ok(Some(token)) = args.token_there() else { return error.into() };
+            eprintln!("zgate: {error}");
+            eprintln!("zgate: interrupted; resume with: zgate snapshot send --to {to} --resume");
+            ("resume_token", token)
         }
+    };
+    if args.json {
+        println!("{:#}", interrupted_json(&error, kept));
     }
+    std::process::exit(INTERRUPTED);
+}
+
+/// Returns what is printed of an interruption with `--json`: as each error, and what is kept.
+fn interrupted_json(error: &StreamError, (key, kept): (&str, String)) -> serde_json::Value {
+    serde_json::json!({ "error": error.to_string(), "interrupted": true, key: kept })
 }
 
 fn report(args: &SendArgs, key: &str, bytes: u64, seconds: Option<f64>) -> Result<(), Failure> {
@@ -226,6 +224,7 @@ fn bar(estimate: u64) -> ProgressBar {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::command::Cli;
     use clap::Parser;
 
@@ -240,5 +239,16 @@ mod tests {
         assert!(!parses(&["p/a@two", "--rollback"]), "a full stream replaces the dataset");
         assert!(!parses(&["p/a@two", "--from", "@one", "--replicate", "--rollback"]));
         assert!(!parses(&["--resume", "--rollback"]));
+    }
+
+    #[test]
+    fn an_interruption_is_an_error_in_json_too() {
+        let (command, said) = ("zfs receive -s -u b/c".to_owned(), "gone".to_owned());
+        let error = StreamError::Failed { command, said, bytes: 7 };
+        for kept in [("partial", "/b/a.zfs.partial"), ("resume_token", "1-e6d-f8-789c")] {
+            let said = interrupted_json(&error, (kept.0, kept.1.to_owned()));
+            assert_eq!(said["error"], error.to_string());
+            assert_eq!((&said["interrupted"], &said[kept.0]), (&true.into(), &kept.1.into()));
+        }
     }
 }
