@@ -344,7 +344,8 @@ fn requested(request: &Request) -> Option<String> {
         Request::Handover { seconds } => format!("handover for {seconds} s"),
         Request::LunAdd { target, lun, runtime_only } => {
             let (number, path) = (lun.number, lun.path.display());
-            format!("lun add {target} {number} {path}{}", kept(runtime_only))
+            let read_only = if lun.read_only { " --read-only" } else { "" };
+            format!("lun add {target} {number} {path}{read_only}{}", kept(runtime_only))
         }
         Request::LunResize { target, number, size_bytes } => {
             let size = size_bytes.map(|bytes| format!(" {bytes}")).unwrap_or_default();
@@ -376,6 +377,9 @@ fn limits(rule: &InitiatorConfig) -> String {
     let mut words = String::new();
     if let Some(luns) = &rule.luns {
         words += &format!(" --luns {luns:?}");
+    }
+    if rule.read_only {
+        words += " --read-only";
     }
     for network in &rule.clients {
         words += &format!(" --client {network}");
@@ -577,14 +581,14 @@ mod tests {
     #[test]
     fn an_audit_line_says_what_a_rule_allows() {
         let rule = "name = \"iqn.2026-11.test:h\"\nluns = [1, 2]\nclients = [\"10.0.0.0/8\"]\n\
-            chap = { user = \"joe\", secret_file = \"/etc/secret\" }\n";
+            read_only = true\nchap = { user = \"joe\", secret_file = \"/etc/secret\" }\n";
         let rule = Box::new(toml::from_str(rule).unwrap());
         let target = "iqn.2026-11.test:t".to_owned();
         let request = Request::AclAdd { target, rule, runtime_only: true };
         assert_eq!(
             requested(&request).unwrap(),
-            "acl add iqn.2026-11.test:t iqn.2026-11.test:h --luns [1, 2] --client 10.0.0.0/8 \
-             --chap-user joe --runtime-only"
+            "acl add iqn.2026-11.test:t iqn.2026-11.test:h --luns [1, 2] --read-only \
+             --client 10.0.0.0/8 --chap-user joe --runtime-only"
         );
         assert_eq!(requested(&Request::Status), None);
         let answer = serde_json::json!({ "changed": {}, "kept_in": "/f", "note": "but" });

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use utoipa::IntoParams;
 use zgate_api::{
     Access, ApiError, Capacity, ChangeVolume, ConfirmVolume, CreateGroupSnapshot, CreateSnapshot,
-    CreateVolume, DeleteVolume, GrantAccess, GroupSnapshot, LeftAccess, RollBack, Snapshot,
-    SnapshotPage, Volume, VolumePage, WithdrawAccess,
+    CreateVolume, DeleteVolume, GrantAccess, GroupSnapshot, LeftAccess, Properties, RollBack,
+    Snapshot, SnapshotPage, Volume, VolumePage, WithdrawAccess,
 };
 
 type Api = State<Arc<ApiState>>;
@@ -119,6 +119,43 @@ impl ApiState {
     }
 }
 
+/// Returns the words of an audit line about properties that are set.
+fn settings(properties: &Properties) -> String {
+    properties.iter().map(|(name, value)| format!(" {name}={value}")).collect()
+}
+
+/// Returns words of an audit line if they apply.
+fn when(applies: bool, words: &str) -> &str {
+    if applies { words } else { "" }
+}
+
+/// Returns the audit line about the making of a volume.
+fn creation(asked: &CreateVolume) -> String {
+    let CreateVolume { parent, name, owner, size_bytes, read_only, properties, .. } = asked;
+    let (read_only, settings) = (when(*read_only, ", read-only"), settings(properties));
+    format!("volume create {parent}/{name} for {owner}, {size_bytes} bytes{read_only}{settings}")
+}
+
+/// Returns the audit line about a change of a volume.
+fn changes(id: &str, asked: &ChangeVolume) -> String {
+    let size = asked.size_bytes.map(|size| format!(" to {size} bytes")).unwrap_or_default();
+    format!("volume change {id}{size}{}", settings(&asked.properties))
+}
+
+/// Returns the audit line about the access of a node.
+fn granting(id: &str, node: &str, asked: &GrantAccess) -> String {
+    let initiator = asked.initiator.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
+    let read_only = when(asked.read_only, ", read-only");
+    format!("volume grant {id} to {node} {:?}{initiator}{read_only}", asked.addresses)
+}
+
+/// Returns the audit line about a rollback.
+fn rollback(id: &str, name: &str, asked: &RollBack) -> String {
+    let forced = when(asked.force, ", forced");
+    let destroyed = when(asked.destroy_scheduled, ", destroying scheduled snapshots");
+    format!("volume rollback {id}@{name}{forced}{destroyed}")
+}
+
 #[utoipa::path(
     post, path = "/api/v1/volumes", tag = "volumes", summary = "Make a volume",
     params(CreateQuery), request_body = CreateVolume,
@@ -132,7 +169,7 @@ async fn create(
     Query(CreateQuery { confirm_seconds }): Query<CreateQuery>,
     Change { caller, asked }: Change<CreateVolume>,
 ) -> Outcome {
-    let what = format!("volume create {}/{} for {}", asked.parent, asked.name, asked.owner);
+    let what = creation(&asked);
     api.change(caller, what, made, move |volumes| volumes.create_within(&asked, confirm_seconds))
         .await
 }
@@ -182,8 +219,7 @@ async fn change(
     Path(id): Path<String>,
     Change { caller, asked }: Change<ChangeVolume>,
 ) -> Outcome {
-    let size = asked.size_bytes.map(|size| format!(" to {size} bytes")).unwrap_or_default();
-    let what = format!("volume change {id}{size}");
+    let what = changes(&id, &asked);
     api.change(caller, what, found, move |volumes| volumes.change(&id, &asked)).await
 }
 
@@ -236,8 +272,7 @@ async fn grant(
     Path((id, node)): Path<(String, String)>,
     Change { caller, asked }: Change<GrantAccess>,
 ) -> Outcome {
-    let initiator = asked.initiator.as_deref().unwrap_or_default();
-    let what = format!("volume grant {id} to {node} {:?} {initiator}", asked.addresses);
+    let what = granting(&id, &node, &asked);
     api.change(caller, what, found, move |volumes| volumes.grant(&id, &node, &asked)).await
 }
 
@@ -338,8 +373,7 @@ async fn roll_back(
     Path((id, name)): Path<(String, String)>,
     Change { caller, asked }: Change<RollBack>,
 ) -> Outcome {
-    let how = if asked.force { ", forced" } else { "" };
-    let what = format!("volume rollback {id}@{name}{how}");
+    let what = rollback(&id, &name, &asked);
     api.change(caller, what, found, move |volumes| volumes.roll_back(&id, &name, &asked)).await
 }
 
@@ -387,4 +421,51 @@ pub(super) mod described {
         __path_list, __path_list_snapshots, __path_roll_back, __path_show, __path_snapshot,
         __path_withdraw, __path_withdraw_from,
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::de::DeserializeOwned;
+
+    fn asked<T: DeserializeOwned>(body: serde_json::Value) -> T {
+        serde_json::from_value(body).unwrap()
+    }
+
+    #[test]
+    fn an_audit_line_says_what_a_request_sets_allows_and_destroys() {
+        use serde_json::json;
+        let new = asked(json!({
+            "name": "a", "parent": "tank/k8s", "owner": "csi", "kind": "block", "size_bytes": 8192,
+            "read_only": true, "properties": { "compression": "lz4", "sync": "disabled" }
+        }));
+        assert_eq!(
+            creation(&new),
+            "volume create tank/k8s/a for csi, 8192 bytes, read-only compression=lz4 sync=disabled"
+        );
+        let id = "tank/k8s/a";
+        let change = json!({ "owner": "csi", "size_bytes": 9, "properties": { "sync": "always" } });
+        assert_eq!(changes(id, &asked(change)), "volume change tank/k8s/a to 9 bytes sync=always");
+        for (body, line) in [
+            (
+                json!({ "owner": "csi", "addresses": ["10.0.0.1"], "read_only": true }),
+                "volume grant tank/k8s/a to n [10.0.0.1], read-only",
+            ),
+            (
+                json!({ "owner": "csi", "initiator": "iqn.2026-11.test:n" }),
+                "volume grant tank/k8s/a to n [] iqn.2026-11.test:n",
+            ),
+        ] {
+            assert_eq!(granting(id, "n", &asked(body)), line);
+        }
+        for (body, line) in [
+            (json!({ "owner": "csi" }), "volume rollback tank/k8s/a@s"),
+            (
+                json!({ "owner": "csi", "force": true, "destroy_scheduled": true }),
+                "volume rollback tank/k8s/a@s, forced, destroying scheduled snapshots",
+            ),
+        ] {
+            assert_eq!(rollback(id, "s", &asked(body)), line);
+        }
+    }
 }
