@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use zgate_control::snapshot::{
     self, Change, ChangeKind, Done, OurName, Plan, Policy, Snapshot, SpareReason, manual_name,
 };
-use zgate_control::{DatasetName, SnapshotName};
+use zgate_control::{DatasetName, SnapshotName, Tool, ToolError};
 use zgate_gateway::admin::{Request, ask};
 use zgate_gateway::printable;
 use zgate_gateway::schedule;
@@ -233,7 +233,7 @@ fn prune(args: &PruneArgs) -> Answer {
     for policy in &mut policies {
         policy.autosnap = false;
         policy.autoprune = true;
-        let done = if args.dry_run { would(policy)? } else { destroy(policy)? };
+        let done = pruned(&schedule::tool(), policy, args.dry_run);
         complete &= done.failed.is_empty();
         if !args.json {
             print_pruned(&done, args.dry_run);
@@ -247,15 +247,22 @@ fn prune(args: &PruneArgs) -> Answer {
     Ok(complete)
 }
 
-fn would(policy: &Policy) -> Result<Done, Box<dyn std::error::Error>> {
-    let existing = snapshot::list(&schedule::tool(), Some(&policy.dataset), policy.recursive)?;
+/// Prunes what one schedule no longer keeps, or says what it would. A pool that does not answer
+/// fails alone: the schedules of others go on.
+fn pruned(tool: &dyn Tool, policy: &Policy, dry_run: bool) -> Done {
+    let done = if dry_run {
+        would(tool, policy)
+    } else {
+        snapshot::carry_out(tool, schedule::now(), policy, &mut |_| Ok(()))
+    };
+    done.unwrap_or_else(|error| Done { failed: vec![error.to_string()], ..Done::default() })
+}
+
+fn would(tool: &dyn Tool, policy: &Policy) -> Result<Done, ToolError> {
+    let existing = snapshot::list(tool, Some(&policy.dataset), policy.recursive)?;
     let Plan { prune, spared, refused, .. } = snapshot::plan(schedule::now(), policy, &existing);
     let pruned = prune.into_iter().map(|removal| removal.snapshot).collect();
     Ok(Done { pruned, spared, failed: refused.into_iter().collect(), ..Done::default() })
-}
-
-fn destroy(policy: &Policy) -> Result<Done, Box<dyn std::error::Error>> {
-    Ok(snapshot::carry_out(&schedule::tool(), schedule::now(), policy, &mut |_| Ok(()))?)
 }
 
 fn print_pruned(done: &Done, dry_run: bool) {
@@ -309,7 +316,30 @@ fn change_line(change: &Change) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zgate_control::tool::Recorded;
     use zgate_gateway::admin::MAX_REQUEST_BYTES;
+
+    #[test]
+    fn a_schedule_whose_pool_does_not_answer_fails_alone() {
+        const LIST: &str = "zfs list -Hp -t snapshot -o name,guid,creation,createtxg,used,referenced,userrefs,clones -s createtxg -d 1 p/v";
+        let policy = Policy {
+            dataset: "p/v".parse().unwrap(),
+            recursive: false,
+            keep: [0, 2, 0, 0, 0, 0],
+            frequent_minutes: 15,
+            autosnap: false,
+            autoprune: true,
+        };
+        for dry_run in [true, false] {
+            let tool = Recorded::default()
+                .then_fail(LIST, 1, "pool I/O is currently suspended")
+                .then(LIST, "");
+            let away = pruned(&tool, &policy, dry_run);
+            assert!(away.failed[0].contains("suspended"), "{away:?}");
+            assert_eq!(pruned(&tool, &policy, dry_run).failed.len(), 0);
+            assert!(tool.is_done());
+        }
+    }
 
     #[test]
     fn the_zvols_of_a_large_tree_are_flushed_by_requests_that_the_gateway_takes() {
