@@ -35,7 +35,9 @@ pub(crate) const MAX_API_CONNECTIONS: usize = 128;
 /// Most of those over TCP from one host.
 pub(crate) const MAX_API_CONNECTIONS_PER_HOST: usize = 64;
 /// Most changes and queries of the API that run at once; more wait.
-pub(crate) const MAX_API_JOBS: usize = 32;
+pub(crate) const MAX_API_JOBS: usize = 96;
+/// Most of those about one pool: while it hangs, those of others run.
+pub(crate) const MAX_API_JOBS_PER_POOL: usize = 32;
 /// Largest body of a request, in bytes.
 pub(crate) const MAX_API_BODY_BYTES: usize = 64 << 10;
 /// Longest head of a request, in bytes: ids of volumes are in its path.
@@ -117,6 +119,7 @@ const _: () = assert!(
         < API_CONNECTION_TIMEOUT.as_secs()
 );
 const _: () = assert!(MAX_API_CONNECTIONS_PER_HOST < MAX_API_CONNECTIONS);
+const _: () = assert!(2 * MAX_API_JOBS_PER_POOL < MAX_API_JOBS);
 const _: () =
     assert!(BUSY_PATIENCE.as_secs() + POOL_PATIENCE.as_secs() < API_ANSWER_TIMEOUT.as_secs());
 const _: () = assert!(DEVICE_PAUSE.as_millis() as u64 * (DEVICE_ATTEMPTS as u64) < 10_000);

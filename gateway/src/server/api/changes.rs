@@ -44,8 +44,12 @@ pub(super) struct KeepQuery {
 impl ApiState {
     async fn carry_out(&self, caller: Caller, request: Request) -> Outcome {
         let carry_out = Arc::clone(&self.carry_out);
-        self.run(move || carry_out(request, caller.by).map_err(|error| of_change(&error)), found)
-            .await
+        self.run(
+            None,
+            move || carry_out(request, caller.by).map_err(|error| of_change(&error)),
+            found,
+        )
+        .await
     }
 }
 

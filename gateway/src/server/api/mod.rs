@@ -42,13 +42,15 @@ pub(crate) struct ApiState {
 }
 
 impl ApiState {
-    /// Runs what may wait for storage, and answers with its outcome.
+    /// Runs what may wait for storage, of one pool or of none of its own, and answers with its
+    /// outcome.
     async fn run<T: Send + 'static>(
         &self,
+        pool: Option<String>,
         job: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
         answer: impl FnOnce(&T) -> Response,
     ) -> Outcome {
-        Ok(answer(&self.jobs.run(job).await?))
+        Ok(answer(&self.jobs.run(pool, job).await?))
     }
 }
 

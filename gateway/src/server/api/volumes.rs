@@ -91,10 +91,11 @@ pub(super) struct ParentQuery {
 impl ApiState {
     async fn query<T: Serialize + Send + 'static>(
         &self,
+        pool: Option<String>,
         query: impl FnOnce(&VolumeService) -> Result<T, ApiError> + Send + 'static,
     ) -> Outcome {
         let volumes = Arc::clone(&self.volumes);
-        self.run(move || query(&volumes), found).await
+        self.run(pool, move || query(&volumes), found).await
     }
 
     /// Runs a change, and writes its audit line when it has ended, also if its
@@ -102,6 +103,7 @@ impl ApiState {
     async fn change<T: Send + 'static>(
         &self,
         caller: Caller,
+        pool: Option<String>,
         what: String,
         answer: impl FnOnce(&T) -> Response,
         change: impl FnOnce(&VolumeService) -> Result<T, ApiError> + Send + 'static,
@@ -115,8 +117,13 @@ impl ApiState {
             }
             outcome
         };
-        self.run(job, answer).await
+        self.run(pool, job, answer).await
     }
+}
+
+/// Returns the pool of a volume's id or of a parent, as it is asked for.
+fn pool_of(id: &str) -> Option<String> {
+    id.split('/').next().map(str::to_owned)
 }
 
 /// Returns the words of an audit line about properties that are set.
@@ -170,8 +177,10 @@ async fn create(
     Change { caller, asked }: Change<CreateVolume>,
 ) -> Outcome {
     let what = creation(&asked);
-    api.change(caller, what, made, move |volumes| volumes.create_within(&asked, confirm_seconds))
-        .await
+    api.change(caller, pool_of(&asked.parent), what, made, move |volumes| {
+        volumes.create_within(&asked, confirm_seconds)
+    })
+    .await
 }
 
 #[utoipa::path(
@@ -187,7 +196,7 @@ async fn confirm(
     Change { caller, asked: ConfirmVolume { owner } }: Change<ConfirmVolume>,
 ) -> Outcome {
     let what = format!("volume confirm {id}");
-    api.change(caller, what, found, move |volumes| volumes.confirm(&id, &owner)).await
+    api.change(caller, pool_of(&id), what, found, move |volumes| volumes.confirm(&id, &owner)).await
 }
 
 #[utoipa::path(
@@ -196,7 +205,7 @@ async fn confirm(
 )]
 async fn list(State(api): Api, Query(page): Query<PageQuery>) -> Outcome {
     let page = page.into();
-    api.query(move |volumes| volumes.list(&page)).await
+    api.query(None, move |volumes| volumes.list(&page)).await
 }
 
 #[utoipa::path(
@@ -205,7 +214,7 @@ async fn list(State(api): Api, Query(page): Query<PageQuery>) -> Outcome {
     responses((status = 200, description = "The volume", body = Volume))
 )]
 async fn show(State(api): Api, Path(id): Path<String>) -> Outcome {
-    api.query(move |volumes| volumes.get(&id)).await
+    api.query(pool_of(&id), move |volumes| volumes.get(&id)).await
 }
 
 #[utoipa::path(
@@ -220,7 +229,7 @@ async fn change(
     Change { caller, asked }: Change<ChangeVolume>,
 ) -> Outcome {
     let what = changes(&id, &asked);
-    api.change(caller, what, found, move |volumes| volumes.change(&id, &asked)).await
+    api.change(caller, pool_of(&id), what, found, move |volumes| volumes.change(&id, &asked)).await
 }
 
 #[utoipa::path(
@@ -238,7 +247,7 @@ async fn delete(
     Query(OwnerQuery { owner }): Query<OwnerQuery>,
 ) -> Outcome {
     let what = format!("volume delete {id}");
-    api.change(caller, what, gone, move |volumes| volumes.delete(&id, &owner)).await
+    api.change(caller, pool_of(&id), what, gone, move |volumes| volumes.delete(&id, &owner)).await
 }
 
 #[utoipa::path(
@@ -254,7 +263,10 @@ async fn delete_detached(
     Change { caller, asked: DeleteVolume { owner } }: Change<DeleteVolume>,
 ) -> Outcome {
     let what = format!("volume delete {id} if no node has access");
-    api.change(caller, what, gone, move |volumes| volumes.delete_detached(&id, &owner)).await
+    api.change(caller, pool_of(&id), what, gone, move |volumes| {
+        volumes.delete_detached(&id, &owner)
+    })
+    .await
 }
 
 #[utoipa::path(
@@ -273,7 +285,8 @@ async fn grant(
     Change { caller, asked }: Change<GrantAccess>,
 ) -> Outcome {
     let what = granting(&id, &node, &asked);
-    api.change(caller, what, found, move |volumes| volumes.grant(&id, &node, &asked)).await
+    api.change(caller, pool_of(&id), what, found, move |volumes| volumes.grant(&id, &node, &asked))
+        .await
 }
 
 #[utoipa::path(
@@ -293,7 +306,10 @@ async fn withdraw(
     Query(OwnerQuery { owner }): Query<OwnerQuery>,
 ) -> Outcome {
     let what = format!("volume withdraw {id} from {node}");
-    api.change(caller, what, gone, move |volumes| volumes.withdraw(&id, &node, &owner)).await
+    api.change(caller, pool_of(&id), what, gone, move |volumes| {
+        volumes.withdraw(&id, &node, &owner)
+    })
+    .await
 }
 
 #[utoipa::path(
@@ -313,7 +329,8 @@ async fn withdraw_from(
 ) -> Outcome {
     let nodes = asked.nodes.as_ref().map_or("all nodes".to_owned(), |nodes| nodes.join(", "));
     let what = format!("volume withdraw {id} from {nodes}");
-    api.change(caller, what, found, move |volumes| volumes.withdraw_from(&id, &asked)).await
+    api.change(caller, pool_of(&id), what, found, move |volumes| volumes.withdraw_from(&id, &asked))
+        .await
 }
 
 #[utoipa::path(
@@ -335,7 +352,10 @@ async fn snapshot(
     Change { caller, asked: CreateSnapshot { owner } }: Change<CreateSnapshot>,
 ) -> Outcome {
     let what = format!("volume snapshot {id}@{name}");
-    api.change(caller, what, made, move |volumes| volumes.snapshot(&id, &name, &owner)).await
+    api.change(caller, pool_of(&id), what, made, move |volumes| {
+        volumes.snapshot(&id, &name, &owner)
+    })
+    .await
 }
 
 #[utoipa::path(
@@ -355,7 +375,10 @@ async fn delete_snapshot(
     Query(OwnerQuery { owner }): Query<OwnerQuery>,
 ) -> Outcome {
     let what = format!("volume snapshot delete {id}@{name}");
-    api.change(caller, what, gone, move |volumes| volumes.delete_snapshot(&id, &name, &owner)).await
+    api.change(caller, pool_of(&id), what, gone, move |volumes| {
+        volumes.delete_snapshot(&id, &name, &owner)
+    })
+    .await
 }
 
 #[utoipa::path(
@@ -374,7 +397,10 @@ async fn roll_back(
     Change { caller, asked }: Change<RollBack>,
 ) -> Outcome {
     let what = rollback(&id, &name, &asked);
-    api.change(caller, what, found, move |volumes| volumes.roll_back(&id, &name, &asked)).await
+    api.change(caller, pool_of(&id), what, found, move |volumes| {
+        volumes.roll_back(&id, &name, &asked)
+    })
+    .await
 }
 
 #[utoipa::path(
@@ -390,8 +416,10 @@ async fn group_snapshot(
     State(api): Api,
     Change { caller, asked }: Change<CreateGroupSnapshot>,
 ) -> Outcome {
+    // They are of one pool.
+    let pool = asked.volumes.first().and_then(|id| pool_of(id));
     let what = format!("volume snapshot {} of {} volumes", asked.name, asked.volumes.len());
-    api.change(caller, what, made, move |volumes| volumes.group_snapshot(&asked)).await
+    api.change(caller, pool, what, made, move |volumes| volumes.group_snapshot(&asked)).await
 }
 
 #[utoipa::path(
@@ -401,7 +429,7 @@ async fn group_snapshot(
 )]
 async fn list_snapshots(State(api): Api, Query(page): Query<PageQuery>) -> Outcome {
     let page = page.into();
-    api.query(move |volumes| volumes.list_snapshots(&page)).await
+    api.query(None, move |volumes| volumes.list_snapshots(&page)).await
 }
 
 #[utoipa::path(
@@ -410,7 +438,7 @@ async fn list_snapshots(State(api): Api, Query(page): Query<PageQuery>) -> Outco
     responses((status = 200, description = "Space at this moment", body = Capacity))
 )]
 async fn capacity(State(api): Api, Query(ParentQuery { parent }): Query<ParentQuery>) -> Outcome {
-    api.query(move |volumes| volumes.capacity(&parent)).await
+    api.query(pool_of(&parent), move |volumes| volumes.capacity(&parent)).await
 }
 
 pub(super) mod described {
