@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
 use zgate_nfs_wire::v4::Fh;
 use zgate_nfs_wire::v4::attr::{CHANGE, SIZE, TYPE};
+use zgate_nfs_wire::v4::op::create_session::ChannelAttrs;
 use zgate_nfs_wire::v4::op::rename;
 use zgate_nfs_wire::v4::{Bitmap, Fattr, OpNum};
 use zgate_rpc::{AuthSys, Credential};
@@ -27,6 +28,21 @@ use zgate_xdr::Decoder;
 
 /// Default time limit of a start while the server does not answer.
 pub const START_WAIT: Duration = Duration::from_secs(10);
+
+/// Room that a message needs besides the data of a READ or WRITE, in bytes.
+const HEAD_BYTES: u32 = 4 << 10;
+/// Least READ and WRITE that is of use, in bytes.
+const MIN_TRANSFER_BYTES: u32 = 1 << 10;
+
+/// Returns the largest READ and WRITE that fit the messages of a session, at most `most`.
+fn transfer_bytes(fore: &ChannelAttrs, most: u32) -> Result<u32, ClientError> {
+    let bytes = fore.max_response_bytes.min(fore.max_request_bytes);
+    let room = bytes.saturating_sub(HEAD_BYTES);
+    if room < MIN_TRANSFER_BYTES {
+        return Err(ClientError::ShortMessages { bytes, min: HEAD_BYTES + MIN_TRANSFER_BYTES });
+    }
+    Ok(most.min(room))
+}
 
 /// Options of a client.
 #[derive(Clone, Debug)]
@@ -180,8 +196,13 @@ impl Client {
         let choice = options.transport.clone();
         let start = Start::new(addresses, options.connections, choice, request);
         let mut unfinished = Unfinished { start: Some(Arc::clone(&start)), home: home.clone() };
-        let channel = match start.open(options.wait, options.patience).await {
-            Ok(channel) => Arc::new(channel),
+        let opened = start.open(options.wait, options.patience).await;
+        let opened = opened.and_then(|channel| {
+            let bytes = transfer_bytes(&channel.session().fore, options.max_transfer_bytes)?;
+            Ok((Arc::new(channel), bytes))
+        });
+        let (channel, max_transfer_bytes) = match opened {
+            Ok(opened) => opened,
             Err(error) => {
                 if let Some(leaving) = unfinished.abandon() {
                     // It ends within a time limit, and reports nothing.
@@ -191,9 +212,6 @@ impl Client {
             }
         };
         unfinished.start = None;
-        let fore = channel.session().fore;
-        let room = fore.max_response_bytes.min(fore.max_request_bytes);
-        let max_transfer_bytes = options.max_transfer_bytes.min(room.saturating_sub(4 << 10));
         let (keeper, runner) = (renewal::start(&channel), give_back::start(&channel));
         let (left, process) = (AtomicBool::new(false), std::process::id());
         Ok(Self { channel, keeper, runner, max_transfer_bytes, left, home, process })
@@ -397,4 +415,28 @@ pub(crate) fn kind_and_size(attrs: &Fattr) -> Result<(u32, u64), ClientError> {
     let mut d = Decoder::new(&attrs.values.0);
     let garbled = |_| ClientError::Garbled("GETATTR");
     Ok((d.u32().map_err(garbled)?, d.u64().map_err(garbled)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_whose_messages_have_no_room_for_data_is_refused() {
+        let fore = |max_request_bytes, max_response_bytes| ChannelAttrs {
+            header_pad_bytes: 0,
+            max_request_bytes,
+            max_response_bytes,
+            max_cached_bytes: 0,
+            max_ops: 8,
+            slots: 1,
+        };
+        let most = 1 << 20;
+        assert_eq!(transfer_bytes(&fore(u32::MAX, u32::MAX), most).unwrap(), most);
+        assert_eq!(transfer_bytes(&fore(8 << 10, u32::MAX), most).unwrap(), 4 << 10);
+        for (request, response) in [(4 << 10, most), (most, 4 << 10), (0, 0)] {
+            let refused = transfer_bytes(&fore(request, response), most).unwrap_err();
+            assert!(matches!(refused, ClientError::ShortMessages { .. }), "{refused}");
+        }
+    }
 }

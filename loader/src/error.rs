@@ -64,6 +64,16 @@ pub enum ClientError {
         /// Limit in bytes.
         max_bytes: u64,
     },
+    /// The server's limit on messages leaves no room for data.
+    #[error(
+        "the server takes messages of at most {bytes} bytes; raise this limit to {min} at least"
+    )]
+    ShortMessages {
+        /// Longest request or response in bytes, whichever is shorter.
+        bytes: u32,
+        /// Least length that is of use, in bytes.
+        min: u32,
+    },
     /// Two addresses lead to different servers.
     #[error("{first} and {second} are different servers; name addresses of one")]
     OtherServer {

@@ -111,14 +111,13 @@ impl File {
         self.open.change()
     }
 
-    /// Returns whether it is unchanged since it was opened, as far as that is
-    /// known: the server is queried if there was a delegation and is none any
-    /// more.
+    /// Returns whether it is unchanged since it was opened, by its change attribute.
+    /// The server is not asked if a delegation has excluded changes all the time.
     ///
     /// # Errors
     /// The error of the server or the connection.
     pub async fn is_unchanged(&self, client: &Client) -> Result<bool, ClientError> {
-        if !self.open.has_lost_delegation() {
+        if self.open.delegation().is_some() && !self.open.has_lost_delegation() {
             return Ok(true);
         }
         let ops = Ops::new().putfh(self.fh()).getattr(&Bitmap::of(&[CHANGE]));
@@ -134,8 +133,7 @@ impl File {
         Ok(change.map_err(|_| ClientError::Garbled("GETATTR"))? == self.change())
     }
 
-    /// Returns whether the server has delegated it, now or before: whether
-    /// [`Self::is_unchanged`] sees every change.
+    /// Returns whether the server has delegated it, now or before.
     #[must_use]
     pub fn is_delegated(&self) -> bool {
         self.open.delegation().is_some() || self.open.has_lost_delegation()

@@ -236,7 +236,8 @@ impl Session {
         let ops = Ops::new().op(OpNum::CreateSession, &request.create_session(known, true));
         let mut results = alone(connection, &credential, request.minor, ops).await?;
         let made: create_session::Res = results.next(OpNum::CreateSession)?;
-        let slots = made.fore.slots.max(1);
+        // Whatever the server says: memory is for as many as were asked for.
+        let slots = made.fore.slots.clamp(1, request.slots.max(1));
         Ok(Self {
             id: made.session,
             clientid: known.clientid,
@@ -244,7 +245,7 @@ impl Session {
             credential,
             free: Mutex::new((0..slots).rev().map(Slot::new).collect()),
             permits: Semaphore::new(slots as usize),
-            fore: made.fore,
+            fore: ChannelAttrs { slots, ..made.fore },
             highest_slot: slots - 1,
             has_back: AtomicBool::new(made.flags & create_session::BACK_CHANNEL != 0),
             back_slots: made.back.slots,

@@ -90,6 +90,26 @@ async fn a_restart_is_noticed_while_nothing_is_asked() {
     tokio::task::LocalSet::new().run_until(test).await;
 }
 
+/// Callbacks are of use, not needed: without them the lease goes on.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn a_lease_is_renewed_while_the_back_channel_is_refused() {
+    let test = async {
+        let harness = Harness::new();
+        let author = harness.client("author", 2);
+        author.file(&author.export(), "file", &noise(5, 1000));
+        let server = TcpServer::start(&harness).await;
+        let client = Client::connect(server.address, &loader_options(1)).await.unwrap();
+        server.refuse_back_channels();
+        server.lose_next_reply();
+        let dir = client.find("/export").await.unwrap().fh;
+        let file = File::open(&client, &dir, "file", OpenMode::Read).await.unwrap();
+        assert!(!file.is_delegated(), "the server cannot call back");
+        sleep(seconds(2 * LEASE + 1)).await;
+        assert_eq!(lock_out(&harness, "file").await, Err(Status::ShareDenied));
+    };
+    tokio::task::LocalSet::new().run_until(test).await;
+}
+
 /// The server has run the READ, and kept no reply (RFC 8881 §2.10.6.1.3).
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn a_read_whose_reply_was_lost_is_repeated() {

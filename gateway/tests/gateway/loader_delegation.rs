@@ -138,6 +138,24 @@ fn a_writer_waits_for_the_recall_alone_and_reading_goes_on() {
 }
 
 #[test]
+fn a_change_is_seen_without_a_delegation() {
+    let gateway = Gateway::start(60);
+    write_file(&gateway);
+    runtime().block_on(async {
+        // Nothing is delegated that another client has open for writing.
+        let mut other = Other::ready(&gateway, "writer");
+        let (opened, _) = open_to_write(&mut other, &["file"]);
+        let (client, file) = open_file(gateway.address, &options()).await;
+        assert!(!file.is_delegated());
+        assert!(file.is_unchanged(&client).await.unwrap());
+        other.write(&opened, 0, 2, b"changed").unwrap();
+        assert!(!file.is_unchanged(&client).await.unwrap());
+        other.close(&opened).unwrap();
+        file.close(&client).await.unwrap();
+    });
+}
+
+#[test]
 fn a_delegated_file_can_be_replaced_and_removed() {
     let gateway = Gateway::start(60);
     let content = write_file(&gateway);

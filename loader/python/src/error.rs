@@ -1,8 +1,8 @@
 //! Conversion of errors to Python's exceptions.
 
 use pyo3::exceptions::{
-    PyConnectionError, PyFileNotFoundError, PyIsADirectoryError, PyKeyError, PyNotADirectoryError,
-    PyOSError, PyPermissionError, PyValueError,
+    PyConnectionError, PyFileNotFoundError, PyIsADirectoryError, PyKeyError, PyMemoryError,
+    PyNotADirectoryError, PyOSError, PyPermissionError, PyValueError,
 };
 use pyo3::prelude::*;
 use zgate_loader::model::LoadError;
@@ -52,6 +52,7 @@ pub(crate) fn raise(url: &NfsUrl, error: &LoadError) -> PyErr {
         }
         LoadError::Device(_) => Python::attach(|py| of_device(py, &text)),
         LoadError::Missing(_) => PyFileNotFoundError::new_err(text),
+        LoadError::TooLarge { .. } => PyMemoryError::new_err(text),
         LoadError::Format { .. }
         | LoadError::Unverifiable(_)
         | LoadError::Checksum { .. }

@@ -46,8 +46,10 @@ async fn keep(channel: Weak<Channel>, monitor: Arc<LeaseMonitor>) {
             heeded = Some(Instant::now());
             result = heed(&channel, flags).await;
         }
-        if result.is_ok() && monitor.due() <= Instant::now() {
-            result = channel.exchange(&Ops::new(), false, &mut None).await.map(|_| ());
+        // A server may refuse for good what its flags ask for.
+        if monitor.due() <= Instant::now() {
+            let renewed = channel.exchange(&Ops::new(), false, &mut None).await;
+            result = result.and(renewed.map(|_| ()));
         }
         if let Err(error) = result {
             // Callers of the client get the error, too.

@@ -194,16 +194,23 @@ impl Channel {
             self.settle(&mut guard, until).await?;
         }
         let first = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut repeated = false;
+        let (mut repeated, mut failed) = (false, 0);
         for attempt in 0.. {
             self.must_be_open()?;
             let link = &self.links[(first + attempt) % self.links.len()];
-            let limit = self.link_limit(attempt, until);
+            let Some(limit) = self.link_limit(link, failed, until) else {
+                failed += 1;
+                continue;
+            };
             let connection = match link.connection(limit).await {
                 Ok(connection) => connection,
                 Err(error) if Instant::now() >= until => return Err(error),
-                Err(_) => continue,
+                Err(_) => {
+                    failed += 1;
+                    continue;
+                }
             };
+            failed = 0;
             let xid = connection.next_xid();
             let message = guard.encode(xid, cache_this, ops);
             let sent = Instant::now();
@@ -280,12 +287,13 @@ impl Channel {
         }
     }
 
-    fn link_limit(&self, attempt: usize, until: Instant) -> Instant {
-        if self.links.len() > 1 && attempt + 1 < self.links.len() {
-            until.min(Instant::now() + LINK_PATIENCE)
-        } else {
-            until
+    /// Returns until when to wait for a link's connection, if the `failed` links before
+    /// it had none; nothing if it is passed over.
+    fn link_limit(&self, link: &Link, failed: usize, until: Instant) -> Option<Instant> {
+        if failed + 1 >= self.links.len() {
+            return Some(until);
         }
+        (!link.is_down()).then(|| until.min(Instant::now() + LINK_PATIENCE))
     }
 
     /// Recovers from the loss of `old` by the server: creates another session
@@ -402,9 +410,10 @@ impl Channel {
     }
 
     async fn any_connection(&self, until: Instant) -> Result<Arc<Connection>, ClientError> {
-        for (attempt, link) in self.links.iter().enumerate() {
-            let last = attempt + 1 == self.links.len();
-            match link.connection(self.link_limit(attempt, until)).await {
+        for (failed, link) in self.links.iter().enumerate() {
+            let last = failed + 1 == self.links.len();
+            let Some(limit) = self.link_limit(link, failed, until) else { continue };
+            match link.connection(limit).await {
                 Ok(connection) => return Ok(connection),
                 Err(error) if last => return Err(error),
                 Err(_) => {}

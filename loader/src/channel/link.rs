@@ -18,8 +18,11 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// Time limit of one attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Least time limit of one attempt over RDMA.
+/// Least time limit of one attempt over RDMA, and over TCP.
 const MIN_RDMA_TIMEOUT: Duration = Duration::from_secs(2);
+const MIN_TCP_TIMEOUT: Duration = Duration::from_millis(500);
+/// Time for which a link that could not connect is passed over while there are others.
+const DOWN_PAUSE: Duration = Duration::from_secs(2);
 /// Time for which RDMA is not tried after a failure.
 const RDMA_PAUSE: Duration = Duration::from_secs(5);
 
@@ -84,12 +87,15 @@ pub(crate) struct Link {
     address: SocketAddr,
     context: Arc<LinkContext>,
     current: Mutex<Current>,
+    /// Time until which it is down; none if the last attempt to connect succeeded.
+    down_until: SyncMutex<Option<Instant>>,
 }
 
 impl Link {
     pub(crate) fn new(address: SocketAddr, context: &Arc<LinkContext>) -> Arc<Self> {
-        let current = Current { connection: None, rdma_after: Instant::now() };
-        Arc::new(Self { address, context: Arc::clone(context), current: Mutex::new(current) })
+        let current = Mutex::new(Current { connection: None, rdma_after: Instant::now() });
+        let (context, down_until) = (Arc::clone(context), SyncMutex::default());
+        Arc::new(Self { address, context, current, down_until })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -109,6 +115,21 @@ impl Link {
         current.connection.clone().filter(|made| !made.is_closed())
     }
 
+    /// Returns whether it could not connect a moment ago.
+    pub(crate) fn is_down(&self) -> bool {
+        let until = *self.down_until.lock().unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|until| Instant::now() < until)
+    }
+
+    fn has_failed(&self) -> bool {
+        self.down_until.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    fn set_down(&self, is_down: bool) {
+        let until = is_down.then(|| Instant::now() + DOWN_PAUSE);
+        *self.down_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+    }
+
     /// Makes one attempt at a connection of its own, over TCP if that is
     /// allowed, because TCP does not depend on a device.
     pub(crate) async fn fresh(&self) -> Result<Connection, ClientError> {
@@ -117,7 +138,7 @@ impl Link {
         {
             return in_time(self.address, attempt).await.map(Connection::Rdma);
         }
-        self.over_tcp().await
+        self.over_tcp(CONNECT_TIMEOUT).await
     }
 
     /// Returns the connection; a new one if there was none or it is lost.
@@ -128,7 +149,9 @@ impl Link {
         self: &Arc<Self>,
         until: Instant,
     ) -> Result<Arc<Connection>, ClientError> {
-        let mut current = self.current.lock().await;
+        // Another request may be trying to connect, for longer.
+        let turn = tokio::time::timeout_at(until, self.current.lock()).await;
+        let mut current = turn.map_err(|_| timed_out(self.address))?;
         if let Some(connection) = current.connection.clone().filter(|made| !made.is_closed()) {
             self.may_go_back(&mut current, &connection);
             return Ok(connection);
@@ -140,9 +163,15 @@ impl Link {
                 current.rdma_after = Instant::now() + RDMA_PAUSE;
             }
         }
+        if self.has_failed() {
+            // Nobody else need wait for this attempt.
+            self.set_down(true);
+        }
         let (mut pause, mut told) = (FIRST_PAUSE, false);
         loop {
-            let error = match self.attempt(&mut current, until).await {
+            let attempt = self.attempt(&mut current, until).await;
+            self.set_down(attempt.is_err());
+            let error = match attempt {
                 Ok(connection) => {
                     let connection = Arc::new(connection);
                     current.connection = Some(Arc::clone(&connection));
@@ -194,10 +223,11 @@ impl Link {
                 }
             }
         }
-        self.over_tcp().await
+        let left = until.saturating_duration_since(Instant::now());
+        self.over_tcp(left.clamp(MIN_TCP_TIMEOUT, CONNECT_TIMEOUT)).await
     }
 
-    async fn over_tcp(&self) -> Result<Connection, ClientError> {
+    async fn over_tcp(&self, limit: Duration) -> Result<Connection, ClientError> {
         let (pool, counters) = (self.context.pool.clone(), Arc::clone(&self.context.counters));
         let (address, callbacks) = (self.address, self.context.callbacks());
         let attempt = async {
@@ -208,7 +238,7 @@ impl Link {
                 None => RpcConnection::connect(address, pool, counters, callbacks).await,
             }
         };
-        in_time(address, attempt).await.map(Connection::Tcp)
+        within(limit, address, attempt).await.map(Connection::Tcp)
     }
 
     fn over_rdma(
@@ -259,10 +289,49 @@ async fn within<T>(
     address: SocketAddr,
     attempt: impl Future<Output = Result<T, ClientError>>,
 ) -> Result<T, ClientError> {
-    tokio::time::timeout(limit, attempt).await.unwrap_or_else(|_| {
-        Err(ClientError::Transport {
-            address: address.to_string(),
-            source: std::io::Error::from(std::io::ErrorKind::TimedOut),
-        })
-    })
+    tokio::time::timeout(limit, attempt).await.unwrap_or_else(|_| Err(timed_out(address)))
+}
+
+fn timed_out(address: SocketAddr) -> ClientError {
+    ClientError::Transport {
+        address: address.to_string(),
+        source: std::io::Error::from(std::io::ErrorKind::TimedOut),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::lease::LeaseMonitor;
+    use crate::transport::{Dial, Dialing};
+    use futures_util::future::join_all;
+
+    /// A network that drops everything.
+    #[derive(Debug)]
+    struct Silence;
+
+    impl Dial for Silence {
+        fn dial(&self, _: SocketAddr) -> Dialing {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_address_delays_requests_for_their_time_limit_only() {
+        let back = Arc::new(BackChannel::new(Arc::new(LeaseMonitor::new())));
+        let choice = TransportChoice::dialed(Arc::new(Silence));
+        let context = Arc::new(LinkContext::new(choice, BufferPool::new(0), back));
+        let link = Link::new(SocketAddr::from(([192, 0, 2, 1], 2049)), &context);
+        assert!(!link.is_down());
+        let (begun, limit) = (Instant::now(), Duration::from_millis(500));
+        let attempts = (0..8).map(|_| link.connection(begun + limit));
+        for attempt in join_all(attempts).await {
+            assert!(matches!(attempt, Err(ClientError::Transport { .. })));
+        }
+        let took = begun.elapsed();
+        assert!(took < limit + 2 * MIN_TCP_TIMEOUT, "{took:?}");
+        assert!(link.is_down());
+        tokio::time::sleep(DOWN_PAUSE).await;
+        assert!(!link.is_down());
+    }
 }

@@ -2,12 +2,16 @@
 
 use super::LoadError;
 use super::destination::{Destination, LoadedTensor, RegionLoader};
-use super::memory::Memory;
+use super::memory::{Memory, has_room};
 use super::plan::{Region, Target};
 use super::reader::{Pieces, Reader};
 use bytes::BytesMut;
 use std::sync::Arc;
 use tokio::sync::mpsc;
+
+/// Size above which the allocator is asked before a region is loaded, in bytes. It is a
+/// single tensor, and may be in a sparse file: the header can claim any size.
+const LARGE_BYTES: usize = 1 << 30;
 
 /// Memory of this host.
 #[derive(Debug)]
@@ -47,6 +51,10 @@ impl RegionLoader for Host {
         region: Region,
     ) -> Result<Vec<LoadedTensor>, LoadError> {
         let (shard, offset, len) = (region.shard, region.offset, region.bytes as usize);
+        if len > LARGE_BYTES && !has_room(len) {
+            let file = reader.file(shard).0.clone();
+            return Err(LoadError::TooLarge { file, bytes: region.bytes });
+        }
         let mut data = if reader.is_shared() && len > 0 {
             let memory = Arc::clone(&self.memory);
             reader.read_shared(first, shard, offset, move || memory.take(len)).await?

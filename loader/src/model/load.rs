@@ -87,7 +87,11 @@ pub(super) fn run<D: RegionLoader>(
     let (sender, arriving) = mpsc::unbounded_channel();
     let (destination, progress) = (Arc::new(destination), Arc::<Progress>::default());
     let (total_bytes, units) = (plan.bytes(), regions::units(options.inflight_bytes));
-    let (stretches, first) = stretches(&plan, D::STRETCH_BYTES);
+    let (stretches, first) = match options.share {
+        Some(_) => stretches(&plan, D::STRETCH_BYTES),
+        // They are counted for the ranks only.
+        None => (Plan::default(), vec![0; plan.regions.len()]),
+    };
     let driver = match Reader::new(model, &stretches, options, &progress) {
         Ok(reader) => {
             let numbered = first.into_iter().zip(plan.regions).collect();

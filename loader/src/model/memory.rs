@@ -136,6 +136,18 @@ impl Memory {
     }
 }
 
+/// Returns whether the allocator has memory for a region of `len` bytes. If it has not
+/// when the memory is taken, it ends the process.
+pub(super) fn has_room(len: usize) -> bool {
+    // The memory is aligned to a huge page, and a multiple of one.
+    let bytes = len.saturating_add(2 * HUGE_PAGE_BYTES);
+    let mut probe = Vec::<u8>::new();
+    let has_room = probe.try_reserve_exact(bytes).is_ok();
+    // The compiler may leave out an allocation that is not used, and take it for granted.
+    std::hint::black_box(&probe);
+    has_room
+}
+
 fn prefer(memory: &mut [u8], pages: PageSize) {
     match pages {
         PageSize::Huge => prefer_huge_pages(memory),
@@ -180,6 +192,13 @@ mod tests {
         assert_eq!((third.len(), fourth.len()), (4 << 20, 5 << 20));
         assert_eq!(address.align_offset(HUGE_PAGE_BYTES), 0);
         assert_eq!(memory.take(10).len(), 10);
+    }
+
+    #[test]
+    fn room_is_asked_for_before_it_is_taken() {
+        assert!(has_room(1 << 20));
+        assert!(!has_room(1 << 60));
+        assert!(!has_room(usize::MAX));
     }
 
     #[test]

@@ -67,6 +67,14 @@ pub enum LoadError {
         /// Name of the file.
         file: String,
     },
+    /// A tensor is larger than this machine's memory.
+    #[error("{file}: a tensor of {bytes} bytes is more than this machine has memory for")]
+    TooLarge {
+        /// Name of the file.
+        file: String,
+        /// Length of the tensor in bytes.
+        bytes: u64,
+    },
     /// Error of a GPU or its driver.
     #[error("device memory: {0}")]
     Device(zgate_cuda::CudaError),

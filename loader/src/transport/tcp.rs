@@ -355,14 +355,68 @@ impl<R: ReceiveHalf> Receiver<R> {
     async fn run(&mut self) -> io::Result<()> {
         loop {
             self.have(MARKER_BYTES + 8).await?;
-            let marker: [u8; 4] = std::array::from_fn(|index| self.stream[index]);
-            let marker = Marker::parse(marker);
-            if marker.len > MAX_REPLY_BYTES || marker.len < 8 || !marker.last {
+            let marker = self.marker();
+            if !marker.last {
+                let message = self.fragments().await?;
+                self.deliver(message)?;
+                continue;
+            }
+            if marker.len > MAX_REPLY_BYTES || marker.len < 8 {
                 return Err(io::Error::from(io::ErrorKind::InvalidData));
             }
             self.stream.advance(MARKER_BYTES);
             self.record(marker.len).await?;
         }
+    }
+
+    /// Returns the marker that the received bytes begin with.
+    fn marker(&self) -> Marker {
+        Marker::parse(std::array::from_fn(|index| self.stream[index]))
+    }
+
+    /// Receives a message in several fragments (RFC 5531 §11), in memory of its own.
+    async fn fragments(&mut self) -> io::Result<Bytes> {
+        self.after_large = false;
+        let mut message = BytesMut::new();
+        loop {
+            self.have(MARKER_BYTES).await?;
+            let marker = self.marker();
+            if message.len() + marker.len > MAX_REPLY_BYTES {
+                return Err(io::Error::from(io::ErrorKind::InvalidData));
+            }
+            self.stream.advance(MARKER_BYTES);
+            let end = message.len() + marker.len;
+            while message.len() < end {
+                self.have(1).await?;
+                let part = self.stream.len().min(end - message.len());
+                message.extend_from_slice(&self.stream.split_to(part));
+            }
+            if marker.last {
+                return Ok(message.freeze());
+            }
+        }
+    }
+
+    /// Hands over a message that was received as a whole.
+    fn deliver(&self, message: Bytes) -> io::Result<()> {
+        let is_call = message.get(4..8).ok_or(io::ErrorKind::InvalidData)? == CALL;
+        if is_call && message.len() > MAX_CALLBACK_BYTES {
+            return Err(io::Error::from(io::ErrorKind::InvalidData));
+        }
+        if is_call {
+            self.called.answer(&message);
+        } else if let Some(Waiter { sender, read_buffer }) = self.waiter_of(&message) {
+            // The caller may have given up.
+            let _ = sender.send(Arrived { reply: Ok(message), read_buffer, placed: None });
+        }
+        Ok(())
+    }
+
+    /// Takes the caller that waits for the reply that begins with these bytes.
+    fn waiter_of(&self, reply: &[u8]) -> Option<Waiter> {
+        let xid = u32::from_be_bytes(*reply.first_chunk()?);
+        let mut routes = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        routes.waiting.remove(&xid)
     }
 
     /// Reads until `len` bytes are available.
@@ -390,12 +444,7 @@ impl<R: ReceiveHalf> Receiver<R> {
             self.called.answer(&self.stream.split_to(len));
             return Ok(());
         }
-        let xid: [u8; 4] = std::array::from_fn(|index| self.stream[index]);
-        let waiter = {
-            let mut routes = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            routes.waiting.remove(&u32::from_be_bytes(xid))
-        };
-        let mut waiter = waiter;
+        let mut waiter = self.waiter_of(&self.stream);
         let mut read_buffer = waiter.as_mut().and_then(|waiter| waiter.read_buffer.take());
         let received = self.receive(len, read_buffer.as_mut()).await;
         let Some(mut waiter) = waiter else { return received.map(|_| ()) };
@@ -498,22 +547,5 @@ impl<R: ReceiveHalf> Receiver<R> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A server that acknowledges nothing is lost as soon with requests in flight, which
-    /// stop the probes, as without.
-    #[tokio::test]
-    async fn a_cut_link_ends_within_a_limit() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let server = listener.local_addr().unwrap();
-        let stream = TcpStream::connect(server).await.unwrap();
-        tune(&stream, server).unwrap();
-        let socket = socket2::SockRef::from(&stream);
-        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(DEAF));
-        let probed = socket.tcp_keepalive_time().unwrap()
-            + socket.tcp_keepalive_interval().unwrap() * socket.tcp_keepalive_retries().unwrap();
-        assert!(socket.keepalive().unwrap());
-        assert_eq!(probed, DEAF);
-    }
-}
+#[path = "tcp_tests.rs"]
+mod tests;

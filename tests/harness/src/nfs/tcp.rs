@@ -16,14 +16,46 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use zgate_nfs::runtime::ConnectionId;
 use zgate_nfs::{Call, Peer};
+use zgate_nfs_wire::v4::{OpNum, Status};
 use zgate_rpc::message::encode_success;
 use zgate_rpc::{CallHeader, Credential};
-use zgate_xdr::{Decoder, Encoder};
+use zgate_xdr::{Decoder, Encode, Encoder};
 
 const SECOND: Duration = Duration::from_secs(1);
 const LAST_FRAGMENT: u32 = 1 << 31;
 const REPLY: u32 = 1;
 const COMPOUND: u32 = 1;
+const MAX_TAG_BYTES: usize = 1024;
+
+/// Ways in which the server fails.
+#[derive(Default)]
+struct Faults {
+    loses_reply: Cell<bool>,
+    refuses_back_channels: Cell<bool>,
+}
+
+impl Faults {
+    /// Returns the reply to a call that is refused.
+    fn refusal(&self, call: &[u8]) -> Option<Bytes> {
+        let mut d = Decoder::new(call);
+        let header = CallHeader::decode(&mut d).ok()?;
+        // Tag, minor version and number of the operations are before the first one.
+        d.opaque(MAX_TAG_BYTES).ok()?;
+        let [_, _, first] = [d.u32().ok()?, d.u32().ok()?, d.u32().ok()?];
+        let binds = header.procedure == COMPOUND && first == OpNum::BindConnToSession as u32;
+        if !binds || !self.refuses_back_channels.get() {
+            return None;
+        }
+        let mut e = Encoder::new();
+        encode_success(&mut e, header.xid);
+        Status::Serverfault.encode(&mut e);
+        e.opaque(b"");
+        e.u32(1);
+        OpNum::BindConnToSession.encode(&mut e);
+        Status::Serverfault.encode(&mut e);
+        e.finish().flatten()
+    }
+}
 
 /// A harness that listens on the loopback interface; its tasks end when it is
 /// dropped.
@@ -33,7 +65,7 @@ pub struct TcpServer {
     harness: Rc<Harness>,
     tasks: [AbortHandle; 2],
     connections: Rc<RefCell<Vec<AbortHandle>>>,
-    loses_reply: Rc<Cell<bool>>,
+    faults: Rc<Faults>,
 }
 
 /// Callbacks without an answer, by transaction id.
@@ -50,12 +82,12 @@ impl TcpServer {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Rc::<RefCell<Vec<AbortHandle>>>::default();
-        let loses_reply = Rc::<Cell<bool>>::default();
+        let faults = Rc::<Faults>::default();
         let (harness, made) = (Rc::clone(harness), Rc::clone(&connections));
-        let (served, loses) = (Rc::clone(&harness), Rc::clone(&loses_reply));
+        let (served, fails) = (Rc::clone(&harness), Rc::clone(&faults));
         let accepting = tokio::task::spawn_local(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let work = serve(Rc::clone(&served), stream, Rc::clone(&loses));
+                let work = serve(Rc::clone(&served), stream, Rc::clone(&fails));
                 let task = tokio::task::spawn_local(work);
                 made.borrow_mut().push(task.abort_handle());
             }
@@ -69,12 +101,17 @@ impl TcpServer {
             }
         });
         let tasks = [accepting.abort_handle(), ticking.abort_handle()];
-        Self { address, harness, tasks, connections, loses_reply }
+        Self { address, harness, tasks, connections, faults }
     }
 
     /// Cuts the connection that asks next, in place of the reply.
     pub fn lose_next_reply(&self) {
-        self.loses_reply.set(true);
+        self.faults.loses_reply.set(true);
+    }
+
+    /// Refuses to use connections for callbacks from now on.
+    pub fn refuse_back_channels(&self) {
+        self.faults.refuses_back_channels.set(true);
     }
 
     /// Restarts the server; all connections are lost.
@@ -92,7 +129,7 @@ impl Drop for TcpServer {
 }
 
 /// Serves one connection until its end.
-async fn serve(harness: Rc<Harness>, stream: TcpStream, loses_reply: Rc<Cell<bool>>) {
+async fn serve(harness: Rc<Harness>, stream: TcpStream, faults: Rc<Faults>) {
     let connection = ConnectionId(harness.new_connection());
     let peer = stream.peer_addr().unwrap();
     let (mut read, mut write) = stream.into_split();
@@ -103,8 +140,10 @@ async fn serve(harness: Rc<Harness>, stream: TcpStream, loses_reply: Rc<Cell<boo
         let out = tokio::select! {
             record = record(&mut read) => {
                 let Ok(record) = record else { break };
-                let reply = answer(&harness, connection, peer, &unanswered, record);
-                if reply.is_some() && loses_reply.take() {
+                let refusal = faults.refusal(&record);
+                let reply = refusal
+                    .or_else(|| answer(&harness, connection, peer, &unanswered, record));
+                if reply.is_some() && faults.loses_reply.take() {
                     break;
                 }
                 reply
