@@ -215,6 +215,7 @@ pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
     outcome.check("a configuration that is reloaded", setup.reloaded());
     outcome.check("a second gateway on the same state", setup.second());
     outcome.check("another gateway at the admin socket", setup.stranger());
+    outcome.check("a gateway that is not remembered", setup.forgotten());
     outcome.check("parameters that are wrong", setup.wrong());
     outcome.check("state that is not there", setup.no_state());
     outcome.check("a pool that nothing protects", setup.unprotected());
