@@ -216,6 +216,7 @@ pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
     outcome.check("a second gateway on the same state", setup.second());
     outcome.check("another gateway at the admin socket", setup.stranger());
     outcome.check("a gateway that is not remembered", setup.forgotten());
+    outcome.check("a command that outlives its gateway", setup.unfinished());
     outcome.check("parameters that are wrong", setup.wrong());
     outcome.check("state that is not there", setup.no_state());
     outcome.check("a pool that nothing protects", setup.unprotected());
