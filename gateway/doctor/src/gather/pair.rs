@@ -11,14 +11,17 @@ use zgate_gateway::admin::{self, Request};
 /// Time limit of each program, in seconds: `zpool import` looks at each disk.
 const QUESTION_SECONDS: u64 = 30;
 
-/// Programs that the cluster runs on each node.
-const NEEDED: [&str; 5] = [
+/// Agents that the cluster runs on each node.
+const AGENTS: [&str; 4] = [
     "/usr/lib/ocf/resource.d/zgate/zgate",
     "/usr/lib/ocf/resource.d/zgate/zgate-handover",
     "/usr/lib/ocf/resource.d/heartbeat/ZFS",
     "/usr/lib/ocf/resource.d/heartbeat/IPaddr2",
-    "/usr/bin/zgate",
 ];
+
+/// Places of the program, which the agents run: that of the packages, and that of an
+/// installation by hand (deploy/INSTALL.md).
+const PROGRAMS: [&str; 2] = ["/usr/bin/zgate", "/usr/local/bin/zgate"];
 
 /// What `zpool import` says of a pool that its other machine has.
 const ELSEWHERE: &str = "currently imported by another system";
@@ -49,7 +52,7 @@ pub(crate) fn facts(config_path: &Path, socket: Option<&Path>, pool: Option<&str
         gateway_answers: socket.is_some_and(|socket| gateway_answers(&socket)),
         state_on_pool: is_on_pool(state_pool),
         config_on_pool: is_on_pool(pool_of(&table, config_path)),
-        missing: NEEDED.into_iter().filter(|path| !is_program(path)).collect(),
+        missing: missing(is_program),
         cluster: cluster(&tool).map_err(|error| error.to_string()),
         enabled_units: enabled_units(&tool),
         pool,
@@ -66,6 +69,12 @@ fn pool_of(table: &[Mount], path: &Path) -> Option<String> {
     let real = fs::canonicalize(path).ok()?;
     let mount = mounts::of(table, &real).filter(|mount| mount.kind == "zfs")?;
     mount.source.split('/').next().map(str::to_owned)
+}
+
+/// Returns the agents that are not installed, and the program if it is at none of its places.
+fn missing(is_program: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    let program = (!PROGRAMS.into_iter().any(&is_program)).then_some(PROGRAMS[0]);
+    AGENTS.into_iter().filter(|path| !is_program(path)).chain(program).collect()
 }
 
 fn is_program(path: &str) -> bool {
@@ -195,6 +204,15 @@ mod tests {
         // No other reason of this state is one that the other machine's end would mend.
         let other = told(vdb).replace("currently imported by another system", "of another kind");
         assert_eq!(importable(&other, "tank").as_deref(), Some("UNAVAIL"));
+    }
+
+    #[test]
+    fn the_program_may_be_where_an_installation_by_hand_puts_it() {
+        let without = |gone: &[&str]| missing(|path| !gone.contains(&path));
+        assert!(without(&[]).is_empty());
+        assert!(without(&PROGRAMS[..1]).is_empty() && without(&PROGRAMS[1..]).is_empty());
+        assert_eq!(without(&PROGRAMS), PROGRAMS[..1]);
+        assert_eq!(without(&[AGENTS[1], PROGRAMS[0]]), AGENTS[1..2]);
     }
 
     #[test]
