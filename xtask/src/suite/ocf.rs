@@ -1,6 +1,8 @@
 //! The resource agent of Pacemaker: what `ocf-tester` asks of every agent, and
 //! gateways that hang, die or are set up wrongly.
 
+mod others;
+
 use super::cluster::{self, Cluster};
 use crate::servers::zgate::{self, ZgateOptions, free_port};
 use crate::servers::{Scratch, ServerProcess};
@@ -212,6 +214,9 @@ pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
     outcome.check("a gateway that something else started", setup.adopted());
     outcome.check("a configuration that is reloaded", setup.reloaded());
     outcome.check("a second gateway on the same state", setup.second());
+    outcome.check("another gateway at the admin socket", setup.stranger());
+    outcome.check("a gateway that is not remembered", setup.forgotten());
+    outcome.check("a command that outlives its gateway", setup.unfinished());
     outcome.check("parameters that are wrong", setup.wrong());
     outcome.check("state that is not there", setup.no_state());
     outcome.check("a pool that nothing protects", setup.unprotected());

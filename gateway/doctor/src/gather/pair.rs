@@ -11,14 +11,20 @@ use zgate_gateway::admin::{self, Request};
 /// Time limit of each program, in seconds: `zpool import` looks at each disk.
 const QUESTION_SECONDS: u64 = 30;
 
-/// Programs that the cluster runs on each node.
-const NEEDED: [&str; 5] = [
+/// Agents that the cluster runs on each node.
+const AGENTS: [&str; 4] = [
     "/usr/lib/ocf/resource.d/zgate/zgate",
     "/usr/lib/ocf/resource.d/zgate/zgate-handover",
     "/usr/lib/ocf/resource.d/heartbeat/ZFS",
     "/usr/lib/ocf/resource.d/heartbeat/IPaddr2",
-    "/usr/bin/zgate",
 ];
+
+/// Places of the program, which the agents run: that of the packages, and that of an
+/// installation by hand (deploy/INSTALL.md).
+const PROGRAMS: [&str; 2] = ["/usr/bin/zgate", "/usr/local/bin/zgate"];
+
+/// What `zpool import` says of a pool that its other machine has.
+const ELSEWHERE: &str = "currently imported by another system";
 
 /// Units that must not run beside a cluster.
 const UNITS: [&str; 3] = ["zfs-import-cache.service", "zfs-import-scan.service", "zgate.service"];
@@ -46,7 +52,7 @@ pub(crate) fn facts(config_path: &Path, socket: Option<&Path>, pool: Option<&str
         gateway_answers: socket.is_some_and(|socket| gateway_answers(&socket)),
         state_on_pool: is_on_pool(state_pool),
         config_on_pool: is_on_pool(pool_of(&table, config_path)),
-        missing: NEEDED.into_iter().filter(|path| !is_program(path)).collect(),
+        missing: missing(is_program),
         cluster: cluster(&tool).map_err(|error| error.to_string()),
         enabled_units: enabled_units(&tool),
         pool,
@@ -63,6 +69,12 @@ fn pool_of(table: &[Mount], path: &Path) -> Option<String> {
     let real = fs::canonicalize(path).ok()?;
     let mount = mounts::of(table, &real).filter(|mount| mount.kind == "zfs")?;
     mount.source.split('/').next().map(str::to_owned)
+}
+
+/// Returns the agents that are not installed, and the program if it is at none of its places.
+fn missing(is_program: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    let program = (!PROGRAMS.into_iter().any(&is_program)).then_some(PROGRAMS[0]);
+    AGENTS.into_iter().filter(|path| !is_program(path)).chain(program).collect()
 }
 
 fn is_program(path: &str) -> bool {
@@ -90,15 +102,32 @@ fn visible(tool: &dyn Tool, pool: Option<&str>) -> Result<Option<String>, String
     }
 }
 
-/// Finds a pool's state in the list of `zpool import`.
+/// Finds a pool's state in the list of `zpool import`. One with multihost=on that the other machine
+/// has is UNAVAIL as long as it does: what this machine sees of its disks is the state then.
 fn importable(text: &str, pool: &str) -> Option<String> {
-    let mut lines = text
-        .lines()
-        .map(str::trim)
-        .skip_while(|line| line.strip_prefix("pool:").is_none_or(|name| name.trim() != pool));
+    let of_pool = |line: &str| line.trim().strip_prefix("pool:").map(|name| name.trim() == pool);
+    let mut lines = text.lines().skip_while(|line| of_pool(line) != Some(true));
     lines.next()?;
-    let mut own = lines.take_while(|line| !line.starts_with("pool:"));
-    own.find_map(|line| line.strip_prefix("state:").map(|state| state.trim().to_owned()))
+    let own: Vec<&str> = lines.take_while(|line| of_pool(line).is_none()).collect();
+    let state = own.iter().find_map(|line| line.trim().strip_prefix("state:"))?.trim();
+    let elsewhere =
+        own.iter().any(|line| line.trim().starts_with("status:") && line.contains(ELSEWHERE));
+    let seen = if elsewhere { state_of_disks(&own) } else { None };
+    Some(seen.unwrap_or(state).to_owned())
+}
+
+/// Returns the worst state of the vdevs below a pool's root, in what `zpool import` tells of it.
+fn state_of_disks<'a>(lines: &[&'a str]) -> Option<&'a str> {
+    let vdev = |line: &&'a str| {
+        let vdev = line.strip_prefix("\t  ").filter(|rest| !rest.starts_with(' '))?;
+        vdev.split_whitespace().nth(1)
+    };
+    let rank = |state: &&str| match *state {
+        "ONLINE" => 0,
+        "DEGRADED" => 1,
+        _ => 2,
+    };
+    lines.iter().filter_map(vdev).max_by_key(rank)
 }
 
 fn cluster(tool: &dyn Tool) -> Result<ClusterFacts, ToolError> {
@@ -147,6 +176,43 @@ mod tests {
         assert_eq!(importable(text, "tank").as_deref(), Some("ONLINE"));
         assert_eq!(importable(text, "other").as_deref(), Some("FAULTED"));
         assert_eq!(importable(text, "tan"), None);
+    }
+
+    #[test]
+    fn of_a_pool_that_the_other_machine_has_the_disks_are_looked_at() {
+        let told = |vdevs: &str| {
+            format!(
+                "   pool: tank\n     id: 2\n  state: UNAVAIL\nstatus: The pool is currently imported \
+                 by another system.\n action: The pool must be exported from nas-a (hostid=a11ce0a)\n\
+                 \tbefore it can be safely imported.\n config:\n\n\
+                 \ttank        UNAVAIL  currently in use\n{vdevs}\n   pool: other\n     id: 1\n  \
+                 state: FAULTED\n config:\n\n\tother       FAULTED\n\t  vdz       FAULTED\n"
+            )
+        };
+        let (vdb, vdc) = ("\t  mirror-0  ONLINE\n\t    vdb     ONLINE\n", "\t  vdc       ONLINE\n");
+        let spares = "\tspares\n\t  vdd\n";
+        let degraded = "\t  raidz1-0  DEGRADED\n\t    vde     UNAVAIL\n";
+        let gone = "\t  vdf       UNAVAIL\n";
+        for (vdevs, state) in [
+            ([vdb, vdc, spares], "ONLINE"),
+            ([vdb, degraded, vdc], "DEGRADED"),
+            ([degraded, gone, vdb], "UNAVAIL"),
+            (["", "", ""], "UNAVAIL"),
+        ] {
+            assert_eq!(importable(&told(&vdevs.concat()), "tank").as_deref(), Some(state));
+        }
+        // No other reason of this state is one that the other machine's end would mend.
+        let other = told(vdb).replace("currently imported by another system", "of another kind");
+        assert_eq!(importable(&other, "tank").as_deref(), Some("UNAVAIL"));
+    }
+
+    #[test]
+    fn the_program_may_be_where_an_installation_by_hand_puts_it() {
+        let without = |gone: &[&str]| missing(|path| !gone.contains(&path));
+        assert!(without(&[]).is_empty());
+        assert!(without(&PROGRAMS[..1]).is_empty() && without(&PROGRAMS[1..]).is_empty());
+        assert_eq!(without(&PROGRAMS), PROGRAMS[..1]);
+        assert_eq!(without(&[AGENTS[1], PROGRAMS[0]]), AGENTS[1..2]);
     }
 
     #[test]

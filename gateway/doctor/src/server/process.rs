@@ -68,6 +68,7 @@ pub(super) fn state_dir(facts: &ServerFacts) -> Vec<Verdict> {
              keeps some",
         ));
     }
+    verdicts.extend(lost_by_power(facts));
     if state.mode & 0o077 != 0 {
         verdicts.push(Verdict::warning(
             format!("{path} is open to others (mode {:o})", state.mode),
@@ -86,6 +87,20 @@ pub(super) fn state_dir(facts: &ServerFacts) -> Vec<Verdict> {
         verdicts.push(Verdict::ok(format!("{path} is writable and private")));
     }
     verdicts
+}
+
+/// Finds state that counts as stored and is not: with `sync=disabled`, which a dataset has from
+/// those above it, too.
+fn lost_by_power(facts: &ServerFacts) -> Option<Verdict> {
+    let mount = facts.state_dir.mount.as_ref().filter(|mount| mount.kind == "zfs")?;
+    let dataset = facts.zfs.dataset(&mount.source).filter(|found| found.loses_sync_writes())?;
+    let (path, name) = (facts.config.server.state_dir.display(), &dataset.name);
+    Some(Verdict::warning(
+        format!("{path} lies on dataset {name}, which has sync=disabled"),
+        "a power failure, or the end of a pair's machine, loses its last seconds: clients cannot \
+         reclaim, and hosts that a persistent reservation keeps out can write",
+        format!("`zfs set sync=standard {name}`"),
+    ))
 }
 
 /// A capability's bit (linux/capability.h), and the consequence of its absence.
@@ -325,6 +340,7 @@ mod tests {
     use super::*;
     use crate::Level;
     use crate::server::sound::{server, worst};
+    use zgate_control::properties::SyncMode;
 
     #[test]
     fn a_missing_capability_is_named() {
@@ -414,6 +430,19 @@ mod tests {
         facts.state_dir.exported_by = vec!["/all".into()];
         let (level, fix) = worst(&state_dir(&facts));
         assert!(level == Level::Error && fix.contains("beside it"), "{fix}");
+    }
+
+    #[test]
+    fn what_a_state_directory_has_stored_outlives_a_power_failure() {
+        let mut facts = server();
+        facts.state_dir.mount = facts.exports[0].mount.clone();
+        assert_eq!(worst(&state_dir(&facts)).0, Level::Ok);
+        facts.zfs.datasets[1].sync = SyncMode::Disabled;
+        let warning = (Level::Warning, "`zfs set sync=standard tank/data`".to_owned());
+        assert_eq!(worst(&state_dir(&facts)), warning);
+        // Another file system than that of the directory.
+        facts.state_dir.mount = None;
+        assert_eq!(worst(&state_dir(&facts)).0, Level::Ok);
     }
 
     #[test]
