@@ -349,8 +349,9 @@ impl BlockStore for BlockVolume {
                 return Ok(());
             }
             let whole = Span { offset: 0, len: self.backing.capacity_bytes() };
-            let lost_before = self.take_loss();
             let synced = self.engine.sync(&self.backing.fd, true).await;
+            // Not before: while one that waits for its disk had the loss, others would succeed.
+            let lost_before = self.take_loss();
             synced.map_err(|error| self.fault("sync", whole, &error))?;
             lost_before.map_or(Ok(()), Err)
         })
@@ -403,5 +404,36 @@ impl BlockStore for BlockVolume {
             let whole = Span { offset: 0, len: self.backing.capacity_bytes() };
             self.look_again().await.map_err(|error| self.fault("read its size", whole, &error))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::{Context, Poll, Waker};
+    use zgate_io::EngineChoice;
+    use zgate_store::BufferPool;
+
+    /// Opens a file of 1 MiB as a volume.
+    fn volume(dir: &tempfile::TempDir) -> BlockVolume {
+        let path = dir.path().join("disk");
+        std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        let engine = IoEngine::new(EngineChoice::Threads, 2).unwrap();
+        BlockVolume::open(&path, BlockOptions::new(BufferPool::new(0)), engine).unwrap()
+    }
+
+    /// A flush before a snapshot may wait long for its disk, and hosts sync meanwhile.
+    #[tokio::test]
+    async fn of_syncs_at_the_same_time_the_first_to_end_tells_of_the_loss() {
+        let dir = tempfile::tempdir().unwrap();
+        let volume = volume(&dir);
+        volume.keep_loss(StoreError::Io);
+        // It has begun, and nobody asks for its end.
+        let mut slow = volume.sync();
+        let told = match slow.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => [volume.sync().await, slow.await],
+            Poll::Ready(told) => [told, volume.sync().await],
+        };
+        assert_eq!(told, [Err(StoreError::Io), Ok(())]);
     }
 }
