@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use zgate_io::throttle::warn_seldom;
 
 pub use connect::connect;
 pub(crate) use connect::refuse_another;
@@ -23,6 +24,8 @@ pub use request::{MAX_ALIVE_SECONDS, Request};
 pub const MAX_REQUEST_BYTES: u64 = 64 << 10;
 /// Most requests answered concurrently; more are refused.
 const MAX_RUNNING_REQUESTS: usize = 16;
+/// Pause after a connection could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Time for which either side waits for the other.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 /// Time that an answer about the cores may take beyond that of the cores.
@@ -98,7 +101,7 @@ pub(crate) fn start(path: &Path, handler: Handler) -> io::Result<()> {
     let running = Arc::new(AtomicUsize::new(0));
     let handler = one_change_at_a_time(handler);
     std::thread::Builder::new().name("zgate-admin".to_owned()).spawn(move || {
-        for stream in listener.incoming().flatten() {
+        for stream in accepted(listener.incoming(), || std::thread::sleep(ACCEPT_PAUSE)) {
             let request = RunningRequest::begin(&running);
             let handler = Arc::clone(&handler);
             // A request that waits for storage must not delay others.
@@ -114,6 +117,21 @@ pub(crate) fn start(path: &Path, handler: Handler) -> io::Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// Returns the connections that are accepted, with a pause after each failure: usually a
+/// descriptor is missing, and accept(2) fails at once then, whether anybody connects or not.
+fn accepted<T>(
+    incoming: impl Iterator<Item = io::Result<T>>,
+    pause: impl Fn(),
+) -> impl Iterator<Item = T> {
+    incoming.filter_map(move |stream| {
+        if let Err(error) = &stream {
+            warn_seldom!(%error, "admin socket: cannot accept a connection");
+            pause();
+        }
+        stream.ok()
+    })
 }
 
 fn one_change_at_a_time(handler: Handler) -> Handler {
@@ -332,6 +350,16 @@ mod tests {
         let handler: Handler = Arc::new(|_, _| Reply::Ok(serde_json::Value::Null));
         start(&path, handler).unwrap();
         assert!(ask(&path, &Request::Status).is_ok());
+    }
+
+    #[test]
+    fn without_descriptors_the_socket_waits() {
+        let refused = || Err(io::Error::from(rustix::io::Errno::MFILE));
+        let incoming = [refused(), Ok(1), refused(), refused(), Ok(2)];
+        let pauses = std::cell::Cell::new(0);
+        let pause = || pauses.set(pauses.get() + 1);
+        assert_eq!(accepted(incoming.into_iter(), pause).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(pauses.get(), 3);
     }
 
     /// Returns whether a request is answered while this slow one waits for its storage.

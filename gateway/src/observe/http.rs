@@ -22,6 +22,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+use zgate_store::{HostKey, HostPlaces};
 
 /// Time limit of a core's answer to `/healthz`.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -33,9 +34,13 @@ const MAX_HEADERS: usize = 64;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit of a connection, until its client has taken the whole answer.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
-/// Most concurrent connections.
-const MAX_CONNECTIONS: usize = 16;
+/// Most concurrent connections; more wait.
+const MAX_CONNECTIONS: usize = 24;
+/// Most of these from one host. It keeps no monitor out that asks from another one, although
+/// each of its connections may last as long as [`CONNECTION_TIMEOUT`].
+const MAX_CONNECTIONS_PER_HOST: usize = 12;
 
+const _: () = assert!(MAX_CONNECTIONS_PER_HOST < MAX_CONNECTIONS);
 const _: () = assert!(HEAD_TIMEOUT.as_secs() < CONNECTION_TIMEOUT.as_secs());
 const _: () = assert!(ANSWER_TIMEOUT.as_secs() < CONNECTION_TIMEOUT.as_secs());
 
@@ -118,14 +123,20 @@ pub(crate) fn start(
     Ok(Http { address })
 }
 
+/// Places of connections by their hosts.
+type Places = HostPlaces<MAX_CONNECTIONS, MAX_CONNECTIONS_PER_HOST>;
+
 async fn serve(listener: TcpListener, router: Router, tls: Option<TlsSource>) {
     let room = Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
+    let places = Arc::<Places>::default();
     loop {
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
         let Ok((stream, peer)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
+        // A host with too many is closed at once.
+        let Some(place) = places.take(HostKey::from(peer.ip())) else { continue };
         let router = router.clone().layer(Extension(Peer(peer)));
         let tls = tls.clone();
         tokio::spawn(async move {
@@ -133,7 +144,7 @@ async fn serve(listener: TcpListener, router: Router, tls: Option<TlsSource>) {
                 None => answer(stream, router, &BOUNDS).await,
                 Some(source) => answer_tls(stream, router, &source).await,
             }
-            drop(permit);
+            drop((place, permit));
         });
     }
 }

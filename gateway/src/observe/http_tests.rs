@@ -2,7 +2,9 @@
 //! connection. Time is virtual.
 
 use super::*;
+use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
 use tokio::time::Instant;
 
 /// Bytes of the status page: more than the buffers of a socket take.
@@ -27,7 +29,8 @@ impl Pages for Fixed {
 async fn server(silent: &[usize]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let more = Router::new().route("/status", get(async || "7".repeat(STATUS_BYTES)));
+    let status = Bytes::from("7".repeat(STATUS_BYTES));
+    let more = Router::new().route("/status", get(move || std::future::ready(status.clone())));
     let pages = Arc::new(Fixed { silent: silent.to_vec() });
     tokio::spawn(serve(listener, router(pages, more), None));
     address
@@ -169,14 +172,46 @@ async fn a_request_that_does_not_arrive_is_given_up() {
     }
 }
 
+/// Connects from a host of the loopback network, by its last number.
+async fn connect_from(host: u8, address: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from(([127, 0, 0, host], 0))).unwrap();
+    socket.connect(address).await.unwrap()
+}
+
+/// Takes all connections that the server has, from as few hosts as may have them.
+async fn connect_all(address: SocketAddr) -> Vec<TcpStream> {
+    let mut all = Vec::new();
+    for number in 0..MAX_CONNECTIONS {
+        let host = 2 + number / MAX_CONNECTIONS_PER_HOST;
+        all.push(connect_from(host as u8, address).await);
+    }
+    all
+}
+
 #[tokio::test(start_paused = true)]
-async fn silent_clients_keep_others_out_for_seconds_only() {
+async fn one_host_keeps_no_other_one_out() {
     let address = server(&[]).await;
     let begun = Instant::now();
     let mut silent = Vec::new();
     for _ in 0..MAX_CONNECTIONS {
-        silent.push(TcpStream::connect(address).await.unwrap());
+        silent.push(connect_from(2, address).await);
     }
+    let (head, _) = ask(address, &format!("GET /metrics HTTP/1.1\r\n{HERE}\r\n")).await;
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    assert!(begun.elapsed() < HEAD_TIMEOUT, "{:?}", begun.elapsed());
+    // What the host has beyond its share is closed already.
+    let mut last = silent.pop().unwrap();
+    let told = last.read(&mut [0; 1]).await;
+    assert!(matches!(told, Ok(0) | Err(_)), "{told:?}");
+    assert!(begun.elapsed() < HEAD_TIMEOUT, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_clients_keep_others_out_for_seconds_only() {
+    let address = server(&[]).await;
+    let begun = Instant::now();
+    let _silent = connect_all(address).await;
     let (head, _) = ask(address, &format!("GET /metrics HTTP/1.1\r\n{HERE}\r\n")).await;
     assert!(head.starts_with("http/1.1 200"), "{head}");
     let waited = begun.elapsed();
@@ -187,12 +222,10 @@ async fn silent_clients_keep_others_out_for_seconds_only() {
 async fn an_answer_that_nobody_takes_is_given_up() {
     let address = server(&[]).await;
     let begun = Instant::now();
-    let mut idle = Vec::new();
-    for _ in 0..MAX_CONNECTIONS {
-        let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut idle = connect_all(address).await;
+    for stream in &mut idle {
         let request = format!("GET /status HTTP/1.1\r\n{HERE}\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
-        idle.push(stream);
     }
     let (head, _) = ask(address, &format!("GET /metrics HTTP/1.1\r\n{HERE}\r\n")).await;
     assert!(head.starts_with("http/1.1 200"), "{head}");

@@ -15,6 +15,7 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::RwLock;
+use zgate_io::throttle::Throttle;
 use zgate_io::{IoEngine, WriteSync};
 use zgate_store::block_store::{BlockGeometry, Extent};
 use zgate_store::{BlockStore, Payload, StoreError, StoreFuture, StoreResult};
@@ -33,6 +34,8 @@ pub struct BlockVolume {
     writes_lost: Mutex<Option<StoreError>>,
     /// Ranges known to be free; files are queried instead.
     pub(crate) freed: Freed,
+    /// Limit of the lines about failures: a host causes as many as it sends commands.
+    faults: Throttle,
 }
 
 impl fmt::Debug for BlockVolume {
@@ -71,6 +74,7 @@ impl BlockVolume {
             size_gate: RwLock::new(()),
             writes_lost: Mutex::new(None),
             freed: Freed::default(),
+            faults: Throttle::new(),
         })
     }
 
@@ -108,15 +112,17 @@ impl BlockVolume {
 
     /// Converts an error and logs where it happened.
     pub(crate) fn fault(&self, what: &'static str, span: Span, error: &io::Error) -> StoreError {
-        let named = store_error(error);
-        tracing::warn!(
-            path = %self.backing.path.display(),
-            offset = span.offset,
-            len = span.len,
-            %error,
-            "the storage below failed to {what}"
-        );
-        named
+        if let Some(left_out) = self.faults.pass() {
+            tracing::warn!(
+                left_out,
+                path = %self.backing.path.display(),
+                offset = span.offset,
+                len = span.len,
+                %error,
+                "the storage below failed to {what}"
+            );
+        }
+        store_error(error)
     }
 
     pub(crate) fn span(&self, offset: u64, len: u64) -> StoreResult<Span> {
@@ -349,8 +355,9 @@ impl BlockStore for BlockVolume {
                 return Ok(());
             }
             let whole = Span { offset: 0, len: self.backing.capacity_bytes() };
-            let lost_before = self.take_loss();
             let synced = self.engine.sync(&self.backing.fd, true).await;
+            // Not before: while one that waits for its disk had the loss, others would succeed.
+            let lost_before = self.take_loss();
             synced.map_err(|error| self.fault("sync", whole, &error))?;
             lost_before.map_or(Ok(()), Err)
         })
@@ -403,5 +410,81 @@ impl BlockStore for BlockVolume {
             let whole = Span { offset: 0, len: self.backing.capacity_bytes() };
             self.look_again().await.map_err(|error| self.fault("read its size", whole, &error))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Poll, Waker};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+    use zgate_io::EngineChoice;
+    use zgate_store::BufferPool;
+
+    /// Opens a file of 1 MiB as a volume.
+    fn volume(dir: &tempfile::TempDir) -> BlockVolume {
+        let path = dir.path().join("disk");
+        std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        let engine = IoEngine::new(EngineChoice::Threads, 2).unwrap();
+        BlockVolume::open(&path, BlockOptions::new(BufferPool::new(0)), engine).unwrap()
+    }
+
+    /// Counts the lines of a log.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<AtomicUsize>);
+
+    impl Subscriber for Lines {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, _: &Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    /// As a thin disk on a full file system does, whose host goes on writing.
+    #[test]
+    fn a_disk_that_fails_for_each_command_does_not_fill_the_log() {
+        let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let volumes = dirs.each_ref().map(volume);
+        let (lines, full) = (Lines::default(), io::Error::from(rustix::io::Errno::NOSPC));
+        tracing::subscriber::with_default(lines.clone(), || {
+            for number in 0..100 {
+                let span = Span { offset: number * 512, len: 512 };
+                let told = volumes.each_ref().map(|volume| volume.fault("write", span, &full));
+                assert_eq!(told, [StoreError::NoSpace; 2]);
+            }
+        });
+        assert_eq!(lines.0.load(Ordering::Relaxed), 2, "one of each disk");
+    }
+
+    /// A flush before a snapshot may wait long for its disk, and hosts sync meanwhile.
+    #[tokio::test]
+    async fn of_syncs_at_the_same_time_the_first_to_end_tells_of_the_loss() {
+        let dir = tempfile::tempdir().unwrap();
+        let volume = volume(&dir);
+        volume.keep_loss(StoreError::Io);
+        // It has begun, and nobody asks for its end.
+        let mut slow = volume.sync();
+        let told = match slow.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => [volume.sync().await, slow.await],
+            Poll::Ready(told) => [told, volume.sync().await],
+        };
+        assert_eq!(told, [Err(StoreError::Io), Ok(())]);
     }
 }

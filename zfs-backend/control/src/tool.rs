@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Mutex;
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -164,12 +164,26 @@ impl SystemTool {
         arguments: &[&str],
         input: &'static str,
     ) -> Result<(String, Option<ToolError>), ToolError> {
+        self.carry_out_by(thread::Builder::new, program, arguments, input)
+    }
+
+    /// Does the same with these threads.
+    fn carry_out_by(
+        &self,
+        threads: fn() -> thread::Builder,
+        program: &str,
+        arguments: &[&str],
+        input: &'static str,
+    ) -> Result<(String, Option<ToolError>), ToolError> {
         let (storage, command) = (storage_of(arguments), command_line(program, arguments));
         let began = Instant::now();
         if let Some(waiting) = LEFT_BEHIND.blocks(storage) {
             return Err(ToolError::Blocked { command, waiting });
         }
         let start = |source| ToolError::Start { program: program.to_owned(), source };
+        // First: a program that nobody reads must not begin.
+        let output = Reader::start(threads()).map_err(start)?;
+        let errors = Reader::start(threads()).map_err(start)?;
         let mut child = Command::new(program)
             .args(arguments)
             .env("LC_ALL", "C")
@@ -182,8 +196,8 @@ impl SystemTool {
             // It has room for this text. A program that has ended without reading it says why.
             let _ = pipe.write_all(input.as_bytes());
         }
-        let output = drain(child.stdout.take());
-        let errors = drain(child.stderr.take());
+        let output = output.begin(child.stdout.take());
+        let errors = errors.begin(child.stderr.take());
         let limit = Instant::now() + Duration::from_secs(self.limit_seconds);
         let Some(status) = wait_until(&mut child, limit).map_err(start)? else {
             // A process in an uninterruptible wait survives the signal; the
@@ -212,14 +226,38 @@ impl SystemTool {
     }
 }
 
-fn drain<R: Read + Send + 'static>(pipe: Option<R>) -> thread::JoinHandle<Vec<u8>> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
+/// A thread that reads a pipe to its end, once it has one.
+struct Reader<R> {
+    pipe: mpsc::Sender<R>,
+    read: thread::JoinHandle<Vec<u8>>,
+}
+
+impl<R: Read + Send + 'static> Reader<R> {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system's: it may be out of threads.
+    fn start(threads: thread::Builder) -> io::Result<Self> {
+        let (pipe, given) = mpsc::channel::<R>();
+        let read = threads.spawn(move || {
+            let mut bytes = Vec::new();
+            // A program that does not start has none.
+            if let Ok(pipe) = given.recv() {
+                let _ = pipe.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes);
+            }
+            bytes
+        })?;
+        Ok(Self { pipe, read })
+    }
+
+    /// Gives the thread its pipe; returns what becomes of it.
+    fn begin(self, pipe: Option<R>) -> thread::JoinHandle<Vec<u8>> {
         if let Some(pipe) = pipe {
-            let _ = pipe.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes);
+            // The thread waits for it.
+            let _ = self.pipe.send(pipe);
         }
-        bytes
-    })
+        self.read
+    }
 }
 
 /// Waits until a program has ended; `None`: it runs at the limit.
@@ -346,6 +384,18 @@ mod tests {
         assert!(matches!(&failed, ToolError::Failed { status: Some(3), .. }), "{failed}");
         assert!(failed.is_absent());
         assert!(tool.run("zgate-no-such-program", &[]).unwrap_err().is_missing());
+    }
+
+    #[test]
+    fn without_threads_no_program_begins() {
+        let dir = tempfile::tempdir().unwrap();
+        let mark = dir.path().join("begun");
+        // No memory has room for their stacks.
+        let none = || thread::Builder::new().stack_size(usize::MAX / 4);
+        let tool = SystemTool::default();
+        let error = tool.carry_out_by(none, "touch", &[mark.to_str().unwrap()], "").unwrap_err();
+        assert!(matches!(error, ToolError::Start { .. }), "{error}");
+        assert!(!mark.exists());
     }
 
     #[test]

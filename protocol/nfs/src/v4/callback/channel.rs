@@ -220,7 +220,7 @@ impl BackChannels {
 
     async fn acquire(&self, session: &Arc<Session>) -> Result<SlotUse, CallbackFailure> {
         for _ in 0..SLOT_POLLS {
-            if let Some(slot) = self.try_acquire(session) {
+            if let Some(slot) = self.try_acquire(session)? {
                 return Ok(slot);
             }
             self.runtime.sleep(SLOT_POLL_MILLISECONDS).await;
@@ -229,13 +229,22 @@ impl BackChannels {
     }
 
     /// A free slot, preferably one whose sequence number is certain.
-    fn try_acquire(&self, session: &Arc<Session>) -> Option<SlotUse> {
+    ///
+    /// # Errors
+    /// The session has ended: a client may end any number, and nobody would forget its slots.
+    fn try_acquire(&self, session: &Arc<Session>) -> Result<Option<SlotUse>, CallbackFailure> {
         let mut all = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: who ends it takes the lock after that, and forgets them.
+        if session.has_ended() {
+            return Err(CallbackFailure::Unreachable);
+        }
         let count = session.back.slots.clamp(1, MAX_BACK_SLOTS) as usize;
         let slots =
             all.entry((session.client, session.id)).or_insert_with(|| vec![Slot::default(); count]);
         let sure = slots.iter().position(|slot| !slot.busy && !slot.in_doubt);
-        let free = sure.or_else(|| slots.iter().position(|slot| !slot.busy))?;
+        let Some(free) = sure.or_else(|| slots.iter().position(|slot| !slot.busy)) else {
+            return Ok(None);
+        };
         slots[free].busy = true;
         let highest = slots.iter().rposition(|slot| slot.busy).unwrap_or(free);
         let at = Sequence {
@@ -248,7 +257,7 @@ impl BackChannels {
         };
         let in_doubt = slots[free].in_doubt;
         let slots = Arc::clone(&self.slots);
-        Some(SlotUse { slots, client: session.client, at, taken: false, in_doubt })
+        Ok(Some(SlotUse { slots, client: session.client, at, taken: false, in_doubt }))
     }
 
     /// Sends CB_NULL over a new session's back channel: detects a client behind
@@ -286,4 +295,82 @@ impl BackChannels {
 
 fn address_header(callback: &Callback40) -> CallbackHeader {
     CallbackHeader { minor: 0, program: callback.program, credential: callback.credential.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::{ConnectionId, Now};
+    use crate::v4::tables::lease::Lease;
+    use crate::v4::tables::session::{Channel, SessionTable};
+    use bytes::Bytes;
+    use std::future::ready;
+    use zgate_rpc::auth::OpaqueAuth;
+    use zgate_xdr::Message;
+
+    /// Clients that do not answer.
+    struct Silence;
+
+    impl Runtime for Silence {
+        fn spawn(&self, _: BoxedFuture<()>) {}
+
+        fn callback(
+            &self,
+            _: CallbackPath,
+            _: u32,
+            _: Message,
+        ) -> BoxedFuture<Result<Bytes, CallbackFailure>> {
+            Box::pin(ready(Err(CallbackFailure::TimedOut)))
+        }
+
+        fn sleep(&self, _: u64) -> BoxedFuture<()> {
+            Box::pin(ready(()))
+        }
+
+        fn now(&self) -> Now {
+            Now::default()
+        }
+
+        fn connected(&self, _: ConnectionId) -> bool {
+            true
+        }
+
+        fn random(&self) -> u64 {
+            0
+        }
+    }
+
+    fn session() -> Arc<Session> {
+        let channel = Channel {
+            header_pad_bytes: 0,
+            max_request_bytes: 4096,
+            max_response_bytes: 4096,
+            max_cached_bytes: 4096,
+            max_ops: 8,
+            slots: 2,
+        };
+        Arc::new(Session::new(
+            SessionId::default(),
+            ClientId(1),
+            Arc::new(Lease::new(0)),
+            channel,
+            channel,
+            CallbackHeader { minor: 1, program: 0, credential: OpaqueAuth::none() },
+        ))
+    }
+
+    /// The report of a copy, or a recall, may come to a session after its end.
+    #[test]
+    fn nothing_is_kept_of_a_session_that_has_ended() {
+        let (channels, sessions) = (BackChannels::new(Arc::new(Silence)), SessionTable::default());
+        let session = session();
+        let kept = || channels.slots.lock().unwrap().len();
+        sessions.insert(Arc::clone(&session));
+        assert!(channels.try_acquire(&session).is_ok_and(|slot| slot.is_some()));
+        assert_eq!(kept(), 1);
+        sessions.remove(session.id);
+        channels.forget_session(session.client, session.id);
+        assert_eq!(channels.try_acquire(&session).err(), Some(CallbackFailure::Unreachable));
+        assert_eq!(kept(), 0);
+    }
 }

@@ -76,6 +76,8 @@ pub struct Session {
     /// Number of the client's news at which SEQUENCE had nothing to tell in this session, and
     /// one more; 0: it has not looked yet.
     nothing_told_at: AtomicU64,
+    /// Set when it is no longer in the table.
+    ended: AtomicBool,
 }
 
 /// Result of the slot check of SEQUENCE.
@@ -130,7 +132,14 @@ impl Session {
             back_connections: Mutex::default(),
             wants_back: AtomicBool::new(false),
             nothing_told_at: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
         }
+    }
+
+    /// Returns whether it was destroyed, by itself or with its client.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
     }
 
     /// Checks a request by its slot and sequence number (RFC 8881 §2.10.6.1).
@@ -328,9 +337,11 @@ impl SessionTable {
         self.0.insert(session.id, session);
     }
 
-    /// Removes a session.
+    /// Removes a session, which has ended then.
     pub fn remove(&self, id: SessionId) {
-        self.0.remove(&id);
+        if let Some((_, session)) = self.0.remove(&id) {
+            session.ended.store(true, Ordering::Release);
+        }
     }
 
     /// Unbinds a closed connection from all sessions.
