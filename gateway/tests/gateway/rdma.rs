@@ -264,21 +264,25 @@ async fn headers_that_cannot_be_processed_get_their_errors() {
     other_version[7] = 2;
     let mut bad_list = call(1).encode();
     bad_list[19] = 7;
-    let no_call = Header { xid: Xid(9), credits: 1, body: Body::NoMessage(Chunks::default()) };
+    let no_call = Header { xid: Xid(9), credits: 32, body: Body::NoMessage(Chunks::default()) };
     let cases = [
-        (other_version, ErrorBody::Version { low: 1, high: 1 }),
-        (bad_list, ErrorBody::Chunk),
-        (no_call.encode(), ErrorBody::Chunk),
+        (other_version, 1, ErrorBody::Version { asked: 1, low: 1, high: 1 }),
+        (bad_list, 1, ErrorBody::Chunk),
+        (no_call.encode(), 32, ErrorBody::Chunk),
         // A header without a call behind it.
-        (call(0).encode(), ErrorBody::Chunk),
+        (call(0).encode(), 32, ErrorBody::Chunk),
     ];
-    for (bytes, expected) in cases {
+    for (bytes, credits, expected) in cases {
+        let version = bytes[7];
         fixture.rdma.send_raw(bytes);
-        let (answer, _) = fixture.rdma.receive().await;
+        let (mut answer, _) = fixture.rdma.receive().await;
+        assert_eq!(std::mem::replace(&mut answer[7], 1), version);
         let header = Header::decode(&answer).unwrap().header;
         assert_eq!((header.xid, header.body), (Xid(9), Body::Error(expected)));
-        assert!(header.credits > 0);
+        assert_eq!(header.credits, credits);
     }
+    // What is too short for any header is not answered.
+    fixture.rdma.send_raw(call(1).encode()[..24].to_vec());
     // Errors and messages of older protocols are not answered.
     for body in [Body::Error(ErrorBody::Chunk), Body::Done] {
         fixture.rdma.send_raw(Header { xid: Xid(9), credits: 1, body }.encode());

@@ -26,6 +26,8 @@ pub struct Xid(pub u32);
 pub enum ErrorBody {
     /// ERR_VERS: the supported versions.
     Version {
+        /// Version of the message that is answered, which the answer has as well.
+        asked: u32,
         /// Lowest version.
         low: u32,
         /// Highest version.
@@ -92,8 +94,8 @@ impl HeaderError {
         match *self {
             Self::Unanswerable(_) => None,
             // RFC 8166 §4.5.1: the range of supported versions.
-            Self::Version { xid, .. } => {
-                Some((xid, ErrorBody::Version { low: VERSION, high: VERSION }))
+            Self::Version { xid, version } => {
+                Some((xid, ErrorBody::Version { asked: version, low: VERSION, high: VERSION }))
             }
             Self::Chunk { xid, .. } => Some((xid, ErrorBody::Chunk)),
         }
@@ -115,12 +117,16 @@ impl Header {
     /// # Errors
     /// [`HeaderError`], which knows its answer.
     pub fn decode(message: &[u8]) -> Result<Decoded<'_>, HeaderError> {
-        if message.len() < MIN_HEADER_BYTES {
-            return Err(HeaderError::Unanswerable("shorter than a header"));
-        }
+        const SHORT: HeaderError = HeaderError::Unanswerable("shorter than a header");
         let mut d = Decoder::new(message);
-        let mut word = || d.u32().map_err(|_| HeaderError::Unanswerable("short"));
+        let mut word = || d.u32().map_err(|_| SHORT);
         let (xid, version, credits, procedure) = (Xid(word()?), word()?, word()?, word()?);
+        // RFC 8166 §4.5: not even its transaction id can be trusted. Only what is never
+        // answered may be so short.
+        let has_lists = version != VERSION || !matches!(procedure, DONE | ERROR);
+        if has_lists && message.len() < MIN_HEADER_BYTES {
+            return Err(SHORT);
+        }
         if version != VERSION {
             // An error about an error would be answered forever.
             return Err(match procedure {
@@ -148,9 +154,14 @@ impl Header {
     /// Encodes the header.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
+        let version = match self.body {
+            // RFC 8166 §4.5: that of the message that is answered.
+            Body::Error(ErrorBody::Version { asked, .. }) => asked,
+            _ => VERSION,
+        };
         let mut e = Encoder::with_capacity(128);
         e.u32(self.xid.0);
-        e.u32(VERSION);
+        e.u32(version);
         e.u32(self.credits);
         match &self.body {
             Body::Message(chunks) => {
@@ -165,7 +176,7 @@ impl Header {
             Body::Error(error) => {
                 e.u32(ERROR);
                 match *error {
-                    ErrorBody::Version { low, high } => {
+                    ErrorBody::Version { low, high, .. } => {
                         e.u32(ERR_VERS);
                         e.u32(low);
                         e.u32(high);
@@ -182,7 +193,8 @@ fn decode_error(d: &mut Decoder<'_>) -> Result<ErrorBody, HeaderError> {
     let short = |_| HeaderError::Unanswerable("an error cut short");
     match d.u32().map_err(short)? {
         ERR_VERS => {
-            Ok(ErrorBody::Version { low: d.u32().map_err(short)?, high: d.u32().map_err(short)? })
+            let (low, high) = (d.u32().map_err(short)?, d.u32().map_err(short)?);
+            Ok(ErrorBody::Version { asked: VERSION, low, high })
         }
         ERR_CHUNK => Ok(ErrorBody::Chunk),
         _ => Err(HeaderError::Unanswerable("an unknown error")),
@@ -192,6 +204,7 @@ fn decode_error(d: &mut Decoder<'_>) -> Result<ErrorBody, HeaderError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::FIXED_HEADER_BYTES;
     use crate::segment::{ReadSegment, Segment, WriteChunk};
 
     fn chunks() -> Chunks {
@@ -211,7 +224,7 @@ mod tests {
             Body::NoMessage(chunks()),
             Body::Done,
             Body::Error(ErrorBody::Chunk),
-            Body::Error(ErrorBody::Version { low: 1, high: 1 }),
+            Body::Error(ErrorBody::Version { asked: 1, low: 1, high: 1 }),
         ] {
             let header = Header { xid: Xid(0x0a0b_0c0d), credits: 32, body };
             let mut bytes = header.encode();
@@ -229,10 +242,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_processed_knows_its_answer() {
-        let mut bytes = Header { xid: Xid(5), credits: 1, body: Body::Done }.encode();
+        let body = Body::Message(Chunks::default());
+        let mut bytes = Header { xid: Xid(5), credits: 1, body }.encode();
         bytes[7] = 2;
-        let error = Header::decode(&bytes).unwrap_err();
-        assert_eq!(error.answer(), Some((Xid(5), ErrorBody::Version { low: 1, high: 1 })));
+        let (xid, error) = Header::decode(&bytes).unwrap_err().answer().unwrap();
+        assert_eq!((xid, error), (Xid(5), ErrorBody::Version { asked: 2, low: 1, high: 1 }));
+        let answer = Header { xid, credits: 1, body: Body::Error(error) }.encode();
+        let words: Vec<u8> = answer.chunks(4).map(|word| word[3]).collect();
+        assert_eq!(words, [5, 2, 1, 4, 1, 1, 1], "in the version of the message");
         bytes[15] = ERROR as u8;
         assert_eq!(Header::decode(&bytes).unwrap_err().answer(), None);
         bytes[7] = 1;
@@ -241,5 +258,23 @@ mod tests {
             let error = Header::decode(&bytes).unwrap_err();
             assert_eq!(error.answer(), Some((Xid(5), ErrorBody::Chunk)));
         }
+    }
+
+    #[test]
+    fn what_is_shorter_than_any_call_is_not_answered() {
+        let body = Body::Message(Chunks::default());
+        let whole = Header { xid: Xid(5), credits: 1, body }.encode();
+        assert_eq!(whole.len(), MIN_HEADER_BYTES);
+        for (version, procedure) in [(1, MSG), (1, NOMSG), (1, MSGP), (1, 9), (2, MSG), (2, DONE)] {
+            let mut bytes = whole.clone();
+            (bytes[7], bytes[15]) = (version, procedure as u8);
+            for len in 0..MIN_HEADER_BYTES {
+                let error = Header::decode(&bytes[..len]).unwrap_err();
+                assert_eq!(error.answer(), None, "{version} {procedure} {len}");
+            }
+        }
+        let done = Header { xid: Xid(5), credits: 1, body: Body::Done }.encode();
+        assert_eq!(done.len(), FIXED_HEADER_BYTES);
+        assert!(Header::decode(&done).is_ok());
     }
 }

@@ -31,8 +31,11 @@ pub const MAX_STREAM_BYTES: usize = MAX_CALL_BYTES;
 /// Most credits granted to one connection.
 pub const MAX_CREDITS: u32 = 256;
 
-/// Shortest transport header: xid, version, credits, procedure.
-pub const MIN_HEADER_BYTES: usize = 16;
+/// Beginning of every transport header, in bytes: xid, version, credits, procedure.
+pub const FIXED_HEADER_BYTES: usize = 16;
+
+/// Shortest transport header of a call or a reply, in bytes: with three empty lists.
+pub const MIN_HEADER_BYTES: usize = FIXED_HEADER_BYTES + 3 * 4;
 
 /// Bytes of a segment on the wire.
 pub const SEGMENT_BYTES: usize = 16;

@@ -89,7 +89,8 @@ fn replies_and_errors() {
     assert_eq!(plan.header, bytes(&words));
     assert_eq!(plan.inline, std::slice::from_ref(&(0..40)));
 
-    let version = Body::Error(zgate_rpcrdma::ErrorBody::Version { low: 1, high: 1 });
+    let version = zgate_rpcrdma::ErrorBody::Version { asked: 1, low: 1, high: 1 };
+    let version = Body::Error(version);
     check(&[XID, 1, 128, 4, 1, 1, 1], &version, &[]);
     check(&[XID, 1, 128, 4, 2], &Body::Error(zgate_rpcrdma::ErrorBody::Chunk), &[]);
 }

@@ -7,6 +7,7 @@ use crate::work::{
     SendPart, WorkId, WorkKind, WorkStatus,
 };
 use std::collections::{HashMap, VecDeque};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use zgate_store::{AlignedBuf, BufferPool};
 
@@ -20,6 +21,10 @@ const LEAST_MESSAGE_BYTES: usize = 4 << 10;
 /// Most messages sent quietly in a row. The next one is sent as any other, so
 /// that they are all counted.
 const MAX_QUIET: usize = 63;
+
+/// Most events in a row, without those that are at hand after them, until others of the
+/// thread have their turn.
+const MAX_IN_A_ROW: u32 = 32;
 
 /// `count` receive buffers of `bytes` each, for [`crate::Setup`].
 #[must_use]
@@ -85,6 +90,8 @@ pub struct Endpoint<R> {
     reads: HashMap<WorkId, R>,
     /// Time of the peer's last completion, or of the first outstanding work.
     progress: Instant,
+    /// Events since the task has last waited.
+    in_a_row: u32,
     ended: bool,
 }
 
@@ -100,14 +107,32 @@ impl<R> Endpoint<R> {
             quiet: VecDeque::new(),
             reads: HashMap::new(),
             progress: Instant::now(),
+            in_a_row: 0,
             ended: false,
         }
     }
 
     /// Waits for the next event. Cancel safe.
     pub async fn event(&mut self) -> EndpointEvent<R> {
-        let event = self.verbs.event().await;
+        let event = std::future::poll_fn(|task| self.poll_event(task)).await;
         self.account(event)
+    }
+
+    /// Polls for the next event. A device, unlike the runtime's own sockets, has events
+    /// as fast as the peer makes them: a peer that always has more would keep the thread
+    /// for itself, and its own connection from all else that it waits for.
+    fn poll_event(&mut self, task: &mut Context<'_>) -> Poll<Event> {
+        if self.in_a_row >= MAX_IN_A_ROW {
+            self.in_a_row = 0;
+            task.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.in_a_row += 1;
+        let polled = self.verbs.poll_event(task);
+        if polled.is_pending() {
+            self.in_a_row = 0;
+        }
+        polled
     }
 
     /// Returns the next event that was received together with an earlier one.

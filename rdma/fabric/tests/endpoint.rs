@@ -3,11 +3,14 @@
 mod pair;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use pair::{filled, pair};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use zgate_fabric::{
-    Access, Disconnect, Endpoint, EndpointEvent, Fabric, PostError, RemoteRead, RemoteSlice,
-    RemoteWrite, SendPart, WorkKind, WorkStatus,
+    Access, Connection, Disconnect, Endpoint, EndpointEvent, Event, Fabric, PostError, ReadBatch,
+    RemoteRead, RemoteSlice, RemoteWrite, SendBatch, SendPart, WorkId, WorkKind, WorkStatus,
 };
 use zgate_store::AlignedBuf;
 
@@ -157,4 +160,48 @@ async fn events_that_came_together_are_at_hand() {
     assert!(matches!(a.event().await, EndpointEvent::Sent));
     assert!(b.next_at_hand().is_some() && b.next_at_hand().is_some());
     assert!(b.next_at_hand().is_none());
+}
+
+/// A connection whose peer always has more.
+#[derive(Debug)]
+struct Flooded;
+
+impl Connection for Flooded {
+    fn peer_address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, 1).into()
+    }
+
+    fn post_receive(&mut self, _: WorkId, _: AlignedBuf) {}
+
+    fn post_read(&mut self, _: ReadBatch) -> Result<(), PostError> {
+        Ok(())
+    }
+
+    fn post_send(&mut self, _: SendBatch) -> Result<(), PostError> {
+        Ok(())
+    }
+
+    fn poll_event(&mut self, _: &mut Context<'_>) -> Poll<Event> {
+        Poll::Ready(Event::Sent { id: WorkId(1) })
+    }
+
+    fn next_at_hand(&mut self) -> Option<Event> {
+        None
+    }
+
+    fn disconnect(&mut self) {}
+}
+
+#[tokio::test]
+async fn a_peer_that_always_has_more_leaves_others_their_turn() {
+    let mut flooded = Endpoint::<()>::new(Box::new(Flooded));
+    let at_once = (0..1000).take_while(|_| flooded.event().now_or_never().is_some()).count();
+    assert!((1..1000).contains(&at_once), "{at_once}");
+    // Nobody else need wake the task.
+    let more = async {
+        for _ in 0..1000 {
+            flooded.event().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), more).await.expect("it goes on by itself");
 }

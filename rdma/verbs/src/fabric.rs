@@ -25,8 +25,8 @@ pub struct VerbsFabric {
 }
 
 impl VerbsFabric {
-    /// Loads the libraries, opens every device, and registers the pool's arena
-    /// with each of them.
+    /// Loads the libraries, opens every device that can be used, and registers the
+    /// pool's arena with each of them.
     ///
     /// # Errors
     /// [`Unavailable`], which names the missing part in one line.

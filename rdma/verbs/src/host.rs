@@ -162,22 +162,37 @@ fn advise_huge_pages(arena: Arena) {
     unsafe { libc::madvise(arena.address() as *mut _, arena.len(), libc::MADV_HUGEPAGE) };
 }
 
+/// Opens the devices that can be used. The others are left to the search for new
+/// devices, which tells of them: devices stay open, and each further attempt at all
+/// of them would pin the arena of those that can be used once more.
+///
+/// # Errors
+/// None can be used: the first reason.
+fn open_usable(
+    verbs: &sys::Verbs,
+    contexts: &[*mut sys::Context],
+    arena: Option<Arena>,
+) -> Result<Vec<&'static Device>, Unavailable> {
+    let (mut devices, mut reason) = (Vec::new(), None);
+    for context in contexts {
+        match Device::open(verbs, *context, arena) {
+            Ok(device) => devices.push(device),
+            Err(refused) => reason = reason.or(Some(refused)),
+        }
+    }
+    if devices.is_empty() { Err(reason.unwrap_or(Unavailable::NoDevice)) } else { Ok(devices) }
+}
+
 impl Host {
-    /// Loads the libraries, opens every device, and registers the pool's arena
-    /// with each of them.
+    /// Loads the libraries, opens every device that can be used, and registers the
+    /// pool's arena with each of them.
     ///
     /// # Errors
     /// [`Unavailable`], which names the missing part in one line.
     pub(crate) fn open(pool: BufferPool) -> Result<Self, Unavailable> {
         let verbs = sys::Verbs::load()?;
         let cm = sys::Cm::load()?;
-        let mut devices = Vec::new();
-        for context in contexts(&cm)? {
-            devices.push(Device::open(&verbs, context, pool.arena())?);
-        }
-        if devices.is_empty() {
-            return Err(Unavailable::NoDevice);
-        }
+        let devices = open_usable(&verbs, &contexts(&cm)?, pool.arena())?;
         let (devices, refused) = (Mutex::new(devices), Mutex::default());
         Ok(Self { verbs, cm, devices, refused, pool })
     }
@@ -328,6 +343,45 @@ mod tests {
         0
     }
 
+    /// A context without anything in it.
+    fn a_context() -> *mut sys::Context {
+        // SAFETY: numbers, pointers and absent functions, for which zeros are valid.
+        let context: sys::Context = unsafe { std::mem::zeroed() };
+        Box::leak(Box::new(context))
+    }
+
+    static BROKEN: AtomicPtr<sys::Context> = AtomicPtr::new(std::ptr::null_mut());
+
+    extern "C" fn query_all_but_the_broken(
+        context: *mut sys::Context,
+        _: *mut sys::DeviceAttributes,
+    ) -> c_int {
+        c_int::from(context == BROKEN.load(Ordering::SeqCst))
+    }
+
+    extern "C" fn any_pd(_: *mut sys::Context) -> *mut sys::ProtectionDomain {
+        std::ptr::dangling_mut()
+    }
+
+    /// Runs where rdma-core is installed: its other functions fill the table.
+    #[test]
+    fn a_device_that_cannot_be_used_keeps_out_no_other() {
+        let Ok(verbs) = sys::Verbs::load() else { return };
+        let query_device = query_all_but_the_broken;
+        let verbs = sys::Verbs { get_device_name, query_device, alloc_pd: any_pd, ..verbs };
+        let (good, broken) = (a_context(), a_context());
+        BROKEN.store(broken, Ordering::SeqCst);
+        for both in [[good, broken], [broken, good]] {
+            let opened = open_usable(&verbs, &both, None).unwrap();
+            let opened: Vec<_> = opened.iter().map(|device| device.context).collect();
+            assert_eq!(opened, [good]);
+        }
+        let none = open_usable(&verbs, &[broken], None).unwrap_err().to_string();
+        assert!(none.contains("late0: cannot read its limits"), "{none}");
+        let nothing = open_usable(&verbs, &[], None);
+        assert!(matches!(nothing, Err(Unavailable::NoDevice)));
+    }
+
     /// Stands for a memlock limit that is too low.
     extern "C" fn reg_mr(
         _: *mut sys::ProtectionDomain,
@@ -349,9 +403,7 @@ mod tests {
         let pool = BufferPool::with_arena(0, Box::leak(vec![0; 1 << 20].into_boxed_slice()));
         let (devices, refused) = (Mutex::default(), Mutex::default());
         let host = Host { verbs, cm, devices, refused, pool };
-        // SAFETY: numbers, pointers and absent functions, for which zeros are valid.
-        let context: sys::Context = unsafe { std::mem::zeroed() };
-        let context: *mut sys::Context = Box::leak(Box::new(context));
+        let context = a_context();
         CONTEXT.store(context, Ordering::SeqCst);
         host.device_of(context).unwrap_err();
         let registrations = || REGISTRATIONS.load(Ordering::SeqCst);

@@ -85,6 +85,9 @@ struct Connection {
     offer: PrivateData,
     inline: InlineBytes,
     receives: ReceiveQueue,
+    /// Credits that the client has asked for in its last call; one before the first
+    /// (RFC 8166 §3.3.3).
+    wanted: u32,
     incomplete: VecDeque<Incomplete>,
     running: InFlight<(Asked, Answer)>,
     /// Bytes of the calls whose parts are being read from the client.
@@ -143,6 +146,7 @@ async fn accept(
         offer,
         inline,
         receives,
+        wanted: 1,
         incomplete: VecDeque::new(),
         running: InFlight::default(),
         pulling_bytes: 0,
@@ -290,11 +294,17 @@ impl Connection {
             Body::Done => {}
             Body::Message(_) => match direction(xid, inline) {
                 Some(Direction::Reply) => self.callbacks.answered(xid, credits, inline),
-                Some(Direction::Call) => return Some(self.plan(xid, credits, body, inline)),
+                Some(Direction::Call) => {
+                    self.wanted = credits;
+                    return Some(self.plan(xid, credits, body, inline));
+                }
                 None => return Some(Err((xid, ErrorBody::Chunk))),
             },
             // No reply arrives this way: callbacks offer no memory for one.
-            Body::NoMessage(_) => return Some(self.plan(xid, credits, body, inline)),
+            Body::NoMessage(_) => {
+                self.wanted = credits;
+                return Some(self.plan(xid, credits, body, inline));
+            }
         }
         None
     }
@@ -456,7 +466,8 @@ impl Connection {
             // It sends what is no call, and takes no answers.
             return Err(Misbehaved::TooManyCalls.into());
         }
-        let credits = self.receives.grant(1).ok_or(Bug::NoReceive)?;
+        // As any reply: with fewer, the client would hold back its other calls.
+        let credits = self.receives.grant(self.wanted).ok_or(Bug::NoReceive)?;
         let gather = vec![Bytes::from(error_message(xid, credits, error))];
         Ok(self.endpoint.send(Vec::new(), Some(SendPart { gather, invalidate: None }))?)
     }

@@ -37,6 +37,13 @@ impl Decode for Procedure {
     }
 }
 
+impl Procedure {
+    /// Returns whether it carries a token of a context that is being established.
+    fn carries_token(self) -> bool {
+        matches!(self, Self::Init | Self::ContinueInit)
+    }
+}
+
 /// The credential of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GssCredential {
@@ -44,7 +51,8 @@ pub struct GssCredential {
     pub procedure: Procedure,
     /// Its number in the context; means nothing while that is established.
     pub sequence: u32,
-    /// Protection of its arguments and results.
+    /// Protection of its arguments and results; means nothing while the context
+    /// is established.
     pub service: Service,
     /// The context; `None` for a handle that no server of ours has issued.
     pub handle: Option<Handle>,
@@ -68,7 +76,7 @@ impl GssCredential {
     /// established.
     #[must_use]
     pub fn carries_token(&self) -> bool {
-        matches!(self.procedure, Procedure::Init | Procedure::ContinueInit)
+        self.procedure.carries_token()
     }
 
     /// Encodes the credential as a client sends it.
@@ -89,7 +97,12 @@ impl Decode for GssCredential {
             return Err(XdrError::BadValue);
         }
         let (procedure, sequence) = (Procedure::decode(d)?, d.u32()?);
-        let service = Service::decode(d)?;
+        let service = match Service::decode(d) {
+            // RFC 2203 §5.2.2: undefined in a request that creates a context, and
+            // ignored by the server.
+            Err(XdrError::BadValue) if procedure.carries_token() => Service::None,
+            service => service?,
+        };
         let handle = d.opaque(MAX_HANDLE_BYTES)?;
         let has_no_handle = handle.is_empty();
         let handle = handle.try_into().ok().map(Handle::from_bytes);
@@ -176,6 +189,25 @@ mod tests {
         assert_eq!((foreign.handle, foreign.has_no_handle), (None, false));
         let none = parse(words(&[1, 1, 7, 1], b"")).unwrap();
         assert_eq!((none.handle, none.has_no_handle), (None, true));
+    }
+
+    #[test]
+    fn a_request_that_creates_a_context_has_no_service() {
+        let parse = |auth| GssCredential::parse(&auth);
+        for (procedure, handle) in [(1, &b""[..]), (2, &b"12345678"[..])] {
+            for service in [0, 4, u32::MAX] {
+                let parsed = parse(words(&[1, procedure, 7, service], handle)).unwrap();
+                assert!(parsed.carries_token(), "{service}");
+                assert_eq!(parsed.has_no_handle, handle.is_empty());
+            }
+        }
+        // That of the context's last call counts, as that of any other.
+        let last = parse(words(&[1, 3, 7, 0], b"12345678"));
+        assert_eq!(last, Err(AuthError::BadCredential));
+        // What is cut short is no credential all the same.
+        let mut cut = words(&[1, 1, 7], b"");
+        cut.body.truncate(3 * 4);
+        assert_eq!(parse(cut), Err(AuthError::BadCredential));
     }
 
     #[test]

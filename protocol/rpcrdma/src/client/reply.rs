@@ -66,7 +66,7 @@ impl<'a> Reply<'a> {
         let (chunks, inline) = match decoded.header.body {
             Body::Message(chunks) => (chunks, Some(decoded.inline)),
             Body::NoMessage(chunks) => (chunks, None),
-            Body::Error(ErrorBody::Version { low, high }) => {
+            Body::Error(ErrorBody::Version { low, high, .. }) => {
                 return Err(ReplyError::Version { low, high });
             }
             Body::Error(ErrorBody::Chunk) => return Err(ReplyError::Chunk),
