@@ -17,9 +17,9 @@ pub struct Callback40 {
     pub credential: zgate_rpc::auth::OpaqueAuth,
     /// Security of callbacks, to a client that is known by Kerberos.
     pub security: Option<Arc<CallbackSecurity>>,
-    /// True if CB_NULL was answered.
+    /// True if the latest call was answered; the first one is CB_NULL.
     pub up: Arc<std::sync::atomic::AtomicBool>,
-    /// Time of the latest probe of a client that is known by Kerberos, in seconds.
+    /// Time of the latest probe when an OPEN found the path down, or of SETCLIENTID, in seconds.
     pub probed_seconds: Arc<std::sync::atomic::AtomicU64>,
 }
 
