@@ -3,6 +3,17 @@
 use crate::callback_security::CallbackSecurity;
 use crate::runtime::CallbackPath;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zgate_nfs_wire::v4::Verifier;
+
+/// What a confirmed client has asked for by SETCLIENTID, and not confirmed yet: another
+/// callback path, or none.
+#[derive(Clone, Debug)]
+pub struct CallbackUpdate {
+    /// The verifier that confirms it.
+    pub confirm: Verifier,
+    /// The path.
+    pub callback: Option<Callback40>,
+}
 
 /// NFSv4.0 callback path.
 #[derive(Clone, Debug)]

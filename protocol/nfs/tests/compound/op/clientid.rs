@@ -62,6 +62,35 @@ fn the_same_client_changes_its_callback_and_keeps_its_id() {
     assert_eq!(c.write(&opened.fh, opened.stateid, 0, b"x"), Ok(1));
 }
 
+/// RFC 7530 §16.33.5, §16.34.5.
+#[test]
+fn another_callback_address_counts_when_it_is_confirmed() {
+    let harness = Harness::new();
+    let (c, other) = (harness.stranger("c", 0), harness.client("other", 0));
+    let made = c.set_clientid(true).unwrap();
+    c.confirm_clientid(&made).unwrap();
+    let wish = |text| OpenRequest::name(&c.export(), text);
+    for text in ["f", "g"] {
+        other.file(&c.export(), text, b"");
+        c.open(&wish(text)).unwrap().delegation();
+    }
+    let before = c.path();
+    // It has another address from now on.
+    c.reconnect();
+    let update = c.set_clientid(true).unwrap();
+    assert_eq!(update.clientid, made.clientid);
+    assert_ne!(update.confirm, made.confirm);
+    assert_eq!(other.open(&wish("f")).unwrap_err(), Status::Delay);
+    assert_eq!(harness.simulation.callbacks(&before).len(), 1, "the address in use");
+    assert_eq!(c.confirm_clientid(&made), Ok(()), "a repeated confirmation");
+    assert_eq!(c.confirm_clientid(&update), Ok(()));
+    assert_eq!(c.confirm_clientid(&update), Ok(()), "another one");
+    assert_eq!(c.confirm_clientid(&made), Err(Status::StaleClientid));
+    assert_eq!(other.open(&wish("g")).unwrap_err(), Status::Delay);
+    assert_eq!(c.callbacks().len(), 1, "the new address");
+    assert_eq!(harness.simulation.callbacks(&before).len(), 1);
+}
+
 #[test]
 fn a_rebooted_client_loses_what_it_held_when_it_confirms() {
     let harness = Harness::new();
