@@ -49,7 +49,7 @@ pub struct Namespace {
     absent_clients: Vec<ClientRule>,
     /// Set while there may be exports that are not known yet.
     incomplete: bool,
-    /// Number of reloads; the `change` of every pseudo directory.
+    /// Number of reloads; a part of the `change` of every pseudo directory.
     pub generation: u64,
 }
 

@@ -65,6 +65,8 @@ pub struct Client {
     pub takes_spans: Cell<bool>,
     /// The last sequence number of each owner (minor version 0).
     pub owners: RefCell<HashMap<String, u32>>,
+    /// It has named a callback address (minor version 0).
+    pub(super) is_callable: Cell<bool>,
     /// The last request and its answer.
     last: RefCell<(Vec<u8>, Bytes)>,
 }
@@ -112,6 +114,7 @@ impl Client {
             cache: Cell::new(false),
             takes_spans: Cell::new(false),
             owners: RefCell::default(),
+            is_callable: Cell::new(false),
             last: RefCell::default(),
         }
     }
@@ -141,6 +144,7 @@ impl Client {
     }
 
     pub fn set_clientid(&self, callbacks: bool) -> Result<setclientid::Res, Status> {
+        self.is_callable.set(callbacks);
         let callback_address = if callbacks {
             setclientid::NetAddress::from_socket(address_of(self.connection.get()))
         } else {

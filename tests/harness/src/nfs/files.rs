@@ -115,7 +115,8 @@ impl Client {
         }
     }
 
-    /// OPEN, and OPEN_CONFIRM if requested.
+    /// OPEN, and OPEN_CONFIRM if requested. An OPEN that has to be confirmed brings no
+    /// delegation (RFC 7530 §9.1.11): a client that takes delegations sends another one.
     pub fn open(&self, wish: &OpenRequest) -> Result<Opened, Status> {
         let ops = Ops::new().at(&wish.fh).op::<Open>(&self.open_args(wish)).getfh();
         let reply = self.run(ops);
@@ -136,6 +137,14 @@ impl Client {
             let reply = self.run(ops).ok();
             self.advance(wish.owner, Status::Ok);
             opened.stateid = reply.get::<OpenConfirm>().stateid;
+            // One that denies what it does itself would be denied.
+            let may_again = wish.access & wish.deny == 0 && matches!(wish.claim, Claim::Null(_));
+            if self.is_callable.get()
+                && may_again
+                && let Ok(again) = self.open(&wish.clone().how(How::NoCreate))
+            {
+                (opened.stateid, opened.delegated) = (again.stateid, again.delegated);
+            }
         }
         Ok(opened)
     }

@@ -50,11 +50,23 @@ const PSEUDO_TRAITS: StoreTraits = StoreTraits {
     tells_files_apart: true,
 };
 
-/// Attributes of a pseudo directory.
+/// The `change` of all pseudo directories, and the verifier of their listings: the start of the
+/// server, and the number of reloads since. What is exported may be something else after each
+/// (RFC 8881 §5.8.1.4).
 #[must_use]
-pub fn pseudo_attr(namespace: &Namespace, id: PseudoId) -> Attr {
-    let when = Timestamp { seconds: namespace.generation as i64, nanoseconds: 0 };
-    let directories = namespace
+pub fn pseudo_version(cx: &Cx<'_>) -> u64 {
+    (u64::from(cx.server.options.boot_epoch) << 32) + cx.namespace.generation
+}
+
+/// Attributes of a pseudo directory. Its times differ where its `change` does.
+#[must_use]
+pub fn pseudo_attr(cx: &Cx<'_>, id: PseudoId) -> Attr {
+    let when = Timestamp {
+        seconds: cx.server.options.boot_epoch.into(),
+        nanoseconds: (cx.namespace.generation % 1_000_000_000) as u32,
+    };
+    let directories = cx
+        .namespace
         .children(id)
         .iter()
         .filter(|(_, child)| matches!(child, Child::Directory(_) | Child::Export(_)))
@@ -75,7 +87,7 @@ pub fn pseudo_attr(namespace: &Namespace, id: PseudoId) -> Attr {
         mtime: when,
         ctime: when,
         btime: None,
-        change: namespace.generation,
+        change: pseudo_version(cx),
         preferred_io_bytes: 4096,
     }
 }
@@ -131,7 +143,7 @@ impl AttributeValues {
         let (export, node, entry) = match current {
             Current::Pseudo(id) => {
                 return Ok(Self {
-                    attr: pseudo_attr(&cx.namespace, *id),
+                    attr: pseudo_attr(cx, *id),
                     fh,
                     export: None,
                     traits: PSEUDO_TRAITS,

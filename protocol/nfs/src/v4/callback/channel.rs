@@ -79,8 +79,12 @@ impl CallbackTarget {
             To::Address(callback) => {
                 let xid = channels.next_xid();
                 let call = encode_call(xid, &address_header(callback), callback.ident, None, ops);
-                let raw = channels.runtime.callback(callback.path(), xid, call).await?;
-                decode_reply(&raw).map_err(|_| CallbackFailure::Unreachable)
+                let answer = channels.runtime.callback(callback.path(), xid, call).await;
+                let reply = answer
+                    .and_then(|raw| decode_reply(&raw).map_err(|_| CallbackFailure::Unreachable));
+                // While it is down RENEW says so, and nothing is delegated (RFC 7530 §16.28).
+                callback.up.store(reply.is_ok(), Ordering::Release);
+                reply
             }
             To::Sessions(sessions) => {
                 for session in sessions {

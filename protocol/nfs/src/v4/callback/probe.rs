@@ -5,12 +5,12 @@ use crate::v4::tables::callback_path::{Callback40, CallbackProbe, RunningProbe};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Time after which a client with Kerberos whose probe failed is probed again, in
-/// seconds: the KDC was silent, for example.
+/// Time after which a client whose path is down is probed again, in seconds: the KDC was
+/// silent, for example, or the client did not answer a recall in time.
 const PROBE_AGAIN_SECONDS: u64 = 60;
 
 impl BackChannels {
-    /// Probes a client with Kerberos again, if it could have a delegation now.
+    /// Probes a client again, if it could have a delegation now.
     pub(crate) fn probe_again(
         &self,
         probe: &Arc<CallbackProbe>,
@@ -18,7 +18,7 @@ impl BackChannels {
         now_seconds: u64,
     ) {
         let probed = callback.probed_seconds.load(Ordering::Relaxed);
-        if callback.security.is_some() && now_seconds >= probed + PROBE_AGAIN_SECONDS {
+        if now_seconds >= probed + PROBE_AGAIN_SECONDS {
             callback.probed_seconds.store(now_seconds, Ordering::Relaxed);
             self.probe(probe, callback.clone());
         }

@@ -36,11 +36,14 @@ pub(super) fn denied(held: &Held<LockOwnerId>) -> Failure {
 
 impl Rule for Lock {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
-        super::lockt::check_kind(cx).await?;
+        cx.current()?;
+        // In minor version 0 its error advances the owner's number, too (RFC 7530 §9.1.7).
+        let kind = super::lockt::check_kind(cx).await;
         let result = match args.locker.clone() {
             Locker::New { open_seqid, open, lock_seqid, owner } => {
                 let open = cx.resolve_stateid(open)?;
                 sequenced(cx, open, open_seqid, async |cx: &mut Cx<'_>| {
+                    kind?;
                     let attempt = || first_lock(cx, &args, open, lock_seqid, &owner);
                     when_free(cx, attempt).await
                 })
@@ -49,6 +52,7 @@ impl Rule for Lock {
             Locker::Existing { stateid, seqid } => {
                 let stateid = cx.resolve_stateid(stateid)?;
                 sequenced(cx, stateid, seqid, async |cx: &mut Cx<'_>| {
+                    kind?;
                     when_free(cx, || next_lock(cx, &args, stateid)).await
                 })
                 .await

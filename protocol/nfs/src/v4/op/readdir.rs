@@ -6,7 +6,7 @@ use crate::namespace::{FileHandle, Namespace, Object, PseudoId};
 use crate::v4::attrs::encode::{encode_error, encode_known};
 use crate::v4::attrs::listed::ListedAttrs;
 use crate::v4::attrs::table::only_readable;
-use crate::v4::attrs::values::handle_of_child;
+use crate::v4::attrs::values::{handle_of_child, pseudo_version};
 use crate::v4::failure::Failure;
 use crate::v4::request::{Current, Cx};
 use zgate_nfs_wire::v4::attr::{MOUNTED_ON_FILEID, RDATTR_ERROR};
@@ -71,7 +71,7 @@ impl Rule for Readdir {
 }
 
 fn pseudo_verifier(cx: &Cx<'_>) -> Verifier {
-    cx.namespace.generation.to_be_bytes()
+    pseudo_version(cx).to_be_bytes()
 }
 
 fn check_verifier(args: &Args, verifier: Verifier) -> Result<(), Status> {

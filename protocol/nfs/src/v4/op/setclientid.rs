@@ -5,7 +5,7 @@ use crate::callback_security::CallbackSecurity;
 use crate::runtime::Protection;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
-use crate::v4::tables::callback_path::Callback40;
+use crate::v4::tables::callback_path::{Callback40, CallbackUpdate};
 use crate::v4::tables::client::Client;
 use std::sync::Arc;
 use zgate_nfs_wire::v4::Status;
@@ -34,7 +34,8 @@ impl Rule for Setclientid {
                 return Err(in_use(client));
             }
             // The same client with the same verifier changes its callback: the
-            // client id stays (RFC 7530 §16.33.5).
+            // client id stays. The path is the old one until the new one is confirmed
+            // (RFC 7530 §16.33.5).
             if !other && client.minor_zero && client.verifier == args.verifier {
                 keep_id = Some(client.id);
             }
@@ -46,9 +47,8 @@ impl Rule for Setclientid {
                 state.drop_client(&mut tables, old, now);
             }
             if let Some(client) = tables.clients.get_mut(&id) {
-                client.confirm_verifier = confirm;
                 client.hosts.add(cx.call.peer.address);
-                client.callback = callback;
+                client.callback_update = Some(CallbackUpdate { confirm, callback });
             }
             return Ok(Res { clientid: id, confirm });
         }

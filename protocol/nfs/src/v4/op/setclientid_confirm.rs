@@ -23,8 +23,9 @@ impl Rule for SetclientidConfirm {
             kept.still_counts(client)?;
             state.confirm_client(&mut tables, args.clientid, now);
         }
-        if let Some(client) = tables.clients.get(&args.clientid) {
+        if let Some(client) = tables.clients.get_mut(&args.clientid) {
             client.lease.renew(now);
+            client.confirm_callback(args.confirm);
             if let Some(callback) = client.callback.clone() {
                 state.back.probe(&client.probe, callback);
             }
@@ -38,7 +39,7 @@ fn judge<'t>(cx: &Cx<'_>, tables: &'t Tables, args: &Args) -> Result<&'t Client,
     let client = tables
         .clients
         .get(&args.clientid)
-        .filter(|c| c.minor_zero && c.confirm_verifier == args.confirm)
+        .filter(|c| c.minor_zero && c.is_confirmed_by(args.confirm))
         .filter(|c| c.hosts.contains(cx.call.peer.address))
         .ok_or(Status::StaleClientid)?;
     if client.principal != Principal::of(&cx.call.credential) {

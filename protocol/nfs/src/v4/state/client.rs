@@ -78,6 +78,7 @@ impl State {
             reclaim_complete: false,
             may_reclaim,
             callback: None,
+            callback_update: None,
             probe: Arc::default(),
             silent_until_seconds: AtomicU64::new(0),
             confirm_verifier: self.ids.verifier(),

@@ -3,6 +3,17 @@
 use crate::callback_security::CallbackSecurity;
 use crate::runtime::CallbackPath;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zgate_nfs_wire::v4::Verifier;
+
+/// What a confirmed client has asked for by SETCLIENTID, and not confirmed yet: another
+/// callback path, or none.
+#[derive(Clone, Debug)]
+pub struct CallbackUpdate {
+    /// The verifier that confirms it.
+    pub confirm: Verifier,
+    /// The path.
+    pub callback: Option<Callback40>,
+}
 
 /// NFSv4.0 callback path.
 #[derive(Clone, Debug)]
@@ -17,9 +28,9 @@ pub struct Callback40 {
     pub credential: zgate_rpc::auth::OpaqueAuth,
     /// Security of callbacks, to a client that is known by Kerberos.
     pub security: Option<Arc<CallbackSecurity>>,
-    /// True if CB_NULL was answered.
+    /// True if the latest call was answered; the first one is CB_NULL.
     pub up: Arc<std::sync::atomic::AtomicBool>,
-    /// Time of the latest probe of a client that is known by Kerberos, in seconds.
+    /// Time of the latest probe when an OPEN found the path down, or of SETCLIENTID, in seconds.
     pub probed_seconds: Arc<std::sync::atomic::AtomicU64>,
 }
 

@@ -1,6 +1,6 @@
 //! Records of clients.
 
-use super::callback_path::{Callback40, CallbackProbe};
+use super::callback_path::{Callback40, CallbackProbe, CallbackUpdate};
 use super::client_hosts::ClientHosts;
 use super::ids::StateKey;
 use super::lease::Lease;
@@ -140,6 +140,8 @@ pub struct Client {
     pub may_reclaim: bool,
     /// Callback path of minor version 0.
     pub callback: Option<Callback40>,
+    /// The one that takes its place when it is confirmed.
+    pub callback_update: Option<CallbackUpdate>,
     /// Probe of that path.
     pub probe: Arc<CallbackProbe>,
     /// Until then it is not asked for attributes of its files, in seconds: it did not
@@ -231,6 +233,20 @@ impl Client {
     pub fn room_for_owner(&self) -> Result<(), Status> {
         let room = self.open_owners.len() + self.lock_owners.len() < MAX_OWNERS_PER_CLIENT;
         if room { Ok(()) } else { Err(self.too_much()) }
+    }
+
+    /// Returns whether SETCLIENTID_CONFIRM may name this verifier: that of the client, or of
+    /// the callback path that it has asked for since.
+    pub(crate) fn is_confirmed_by(&self, confirm: Verifier) -> bool {
+        let is_update = |update: &CallbackUpdate| update.confirm == confirm;
+        self.confirm_verifier == confirm || self.callback_update.as_ref().is_some_and(is_update)
+    }
+
+    /// Takes the callback path that this verifier confirms, if it is a new one.
+    pub(crate) fn confirm_callback(&mut self, confirm: Verifier) {
+        if let Some(update) = self.callback_update.take_if(|update| update.confirm == confirm) {
+            (self.confirm_verifier, self.callback) = (update.confirm, update.callback);
+        }
     }
 
     /// Returns whether a call that registers its name with this verifier is of somebody

@@ -62,6 +62,35 @@ fn the_same_client_changes_its_callback_and_keeps_its_id() {
     assert_eq!(c.write(&opened.fh, opened.stateid, 0, b"x"), Ok(1));
 }
 
+/// RFC 7530 §16.33.5, §16.34.5.
+#[test]
+fn another_callback_address_counts_when_it_is_confirmed() {
+    let harness = Harness::new();
+    let (c, other) = (harness.stranger("c", 0), harness.client("other", 0));
+    let made = c.set_clientid(true).unwrap();
+    c.confirm_clientid(&made).unwrap();
+    let wish = |text| OpenRequest::name(&c.export(), text);
+    for text in ["f", "g"] {
+        other.file(&c.export(), text, b"");
+        c.open(&wish(text)).unwrap().delegation();
+    }
+    let before = c.path();
+    // It has another address from now on.
+    c.reconnect();
+    let update = c.set_clientid(true).unwrap();
+    assert_eq!(update.clientid, made.clientid);
+    assert_ne!(update.confirm, made.confirm);
+    assert_eq!(other.open(&wish("f")).unwrap_err(), Status::Delay);
+    assert_eq!(harness.simulation.callbacks(&before).len(), 1, "the address in use");
+    assert_eq!(c.confirm_clientid(&made), Ok(()), "a repeated confirmation");
+    assert_eq!(c.confirm_clientid(&update), Ok(()));
+    assert_eq!(c.confirm_clientid(&update), Ok(()), "another one");
+    assert_eq!(c.confirm_clientid(&made), Err(Status::StaleClientid));
+    assert_eq!(other.open(&wish("g")).unwrap_err(), Status::Delay);
+    assert_eq!(c.callbacks().len(), 1, "the new address");
+    assert_eq!(harness.simulation.callbacks(&before).len(), 1);
+}
+
 #[test]
 fn a_rebooted_client_loses_what_it_held_when_it_confirms() {
     let harness = Harness::new();
@@ -210,6 +239,50 @@ fn a_callback_address_is_probed_once_at_a_time() {
     harness.pass_seconds(1);
     assert_eq!(harness.simulation.inbox().calls, 3);
     assert_eq!(harness.simulation.inbox().nulls, 1);
+}
+
+/// RFC 7530 §16.28: a client that holds delegations learns by RENEW that it cannot be called.
+#[test]
+fn a_recall_without_an_answer_is_told_by_renew() {
+    let harness = Harness::new();
+    let (c, other) = (harness.reachable("c", 0), harness.client("other", 0));
+    let wish = |text| OpenRequest::name(&c.export(), text);
+    for text in ["f", "g"] {
+        other.file(&c.export(), text, b"");
+    }
+    c.open(&wish("f")).unwrap().delegation();
+    c.answers_callbacks(CallbackBehavior::Unreachable);
+    assert_eq!(renew(&c), Status::Ok, "nobody has noticed");
+    assert_eq!(other.open(&wish("f")).unwrap_err(), Status::Delay);
+    assert_eq!(renew(&c), Status::CbPathDown);
+    assert_eq!(c.open(&wish("g")).unwrap().delegated, Delegated::None);
+    // The recall is repeated.
+    c.answers_callbacks(CallbackBehavior::Good);
+    harness.pass_seconds(7);
+    assert_eq!(c.callbacks().len(), 1);
+    assert_eq!(renew(&c), Status::Ok);
+    assert_ne!(c.open(&wish("g")).unwrap().delegated, Delegated::None);
+}
+
+#[test]
+fn a_client_that_did_not_answer_is_called_again() {
+    let harness = Harness::new();
+    let c = harness.stranger("c", 0);
+    c.answers_callbacks(CallbackBehavior::Unreachable);
+    c.introduce(true);
+    harness.client("other", 0).file(&c.export(), "f", b"");
+    let open = || c.open(&OpenRequest::name(&c.export(), "f")).unwrap().delegated;
+    c.answers_callbacks(CallbackBehavior::Good);
+    let calls = || harness.simulation.inbox().calls;
+    for _ in 0..3 {
+        assert_eq!((open(), calls()), (Delegated::None, 1));
+        harness.pass_seconds(LEASE - 1);
+    }
+    harness.pass_seconds(3);
+    assert_eq!(open(), Delegated::None, "called meanwhile");
+    harness.pass_seconds(1);
+    assert_eq!(calls(), 2);
+    assert_ne!(open(), Delegated::None);
 }
 
 /// RFC 7530 §3.3.3: from the principal that the client called to the client's own,

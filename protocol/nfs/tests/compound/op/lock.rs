@@ -11,6 +11,7 @@ use zgate_nfs_wire::v4::op::locku;
 use zgate_nfs_wire::v4::op::ReleaseLockowner;
 use zgate_nfs_wire::v4::op::release_lockowner;
 use zgate_nfs_wire::v4::{LockType, Stateid, Status};
+use std::cell::Cell;
 
 const ALL: u64 = u64::MAX;
 
@@ -88,8 +89,16 @@ fn kinds_of_objects_and_opens() {
             ops.op::<Lockt>(&args)
         };
         s.check_regular_only("LOCKT", test);
-        let lock = |ops: Ops| ops.op::<Lock>(&s.c.lock_args(&opened, "a", LockType::Read, (0, 1)));
-        s.check_regular_only("LOCK", lock);
+        let calls = Cell::new(0);
+        let lock = |ops: Ops| {
+            // The answer to the call before has advanced the number of the open's owner, but
+            // the first one: that has no file handle.
+            if calls.replace(calls.get() + 1) > 1 {
+                s.c.advance(opened.owner, Status::Inval);
+            }
+            ops.op::<Lock>(&s.c.lock_args(&opened, "a", LockType::Read, (0, 1)))
+        };
+        s.check_regular_only("LOCK", &lock);
         s.c.check("pseudo", lock(Ops::new().root()), Status::Isdir);
         s.c.check("no such type", Ops::new().at(&s.file).raw(13, &[0; 40]), Status::Badxdr);
         let wish = OpenRequest::name(&s.root, "file").owner("reader").access(1);
@@ -190,6 +199,29 @@ fn minor_zero_numbers_and_replays() {
             let args = lockt::Args { kind: LockType::Read, offset: 0, length: 1, owner };
             Ops::new().at(&s.file).op::<Lockt>(&args)
         }, Status::StaleClientid);
+    });
+}
+
+/// RFC 7530 §9.1.7: every error advances the number but for a few that are named there.
+#[test]
+fn minor_zero_counts_what_is_no_file() {
+    each([0], |s| {
+        let opened = s.open();
+        let held = s.c.lock(&opened, "a", LockType::Write, (0, 1)).unwrap();
+        for (fh, expected) in [(&s.stale, Status::Stale), (&s.dir, Status::Isdir)] {
+            let args = s.c.lock_args(&opened, "b", LockType::Read, (5, 1));
+            let first = || Ops::new().at(fh).op::<Lock>(&args);
+            s.c.check("of a new owner", first(), expected);
+            s.c.check("repeated", first(), expected);
+            s.c.advance("owner", expected);
+            let locker = Locker::Existing { stateid: held.stateid, seqid: s.c.seqid("a") };
+            let args = lock::Args { kind: LockType::Read, reclaim: false, offset: 5, length: 1, locker };
+            s.c.check("of a known one", Ops::new().at(fh).op::<Lock>(&args), expected);
+            s.c.advance("a", expected);
+        }
+        let mut held = held;
+        assert_eq!(s.c.lock_more(&mut held, LockType::Write, (5, 1)), Ok(()));
+        assert!(s.c.lock(&opened, "b", LockType::Write, (9, 1)).is_ok());
     });
 }
 

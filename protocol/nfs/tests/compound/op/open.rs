@@ -2,7 +2,7 @@
 //! RFC 7530 §16.16-§16.19).
 
 use super::BAD_NAMES;
-use zgate_test_harness::nfs::{Ops, Fixture, OpenRequest, attrs, each, every_minor, mode, name, sessions};
+use zgate_test_harness::nfs::{Ops, Fixture, Harness, OpenRequest, attrs, each, every_minor, mode, name, sessions};
 use zgate_nfs_wire::v4::op::Getattr;
 use zgate_nfs_wire::v4::op::Open;
 use zgate_nfs_wire::v4::op::open::{Claim, Delegated, How, self};
@@ -270,6 +270,28 @@ fn minor_zero_confirms_new_owners() {
         unknown.owner.clientid.0 ^= 0xff00;
         s.c.check("no such client", open(&unknown), Status::StaleClientid);
     });
+}
+
+/// RFC 7530 §9.1.11, §16.18.5.
+#[test]
+fn what_is_to_be_confirmed_brings_no_delegation() {
+    let harness = Harness::new();
+    let c = harness.reachable("c", 0);
+    let file = harness.client("maker", 0).file(&c.export(), "f", b"x");
+    let wish = OpenRequest::name(&c.export(), "f");
+    let open = || {
+        let ops = Ops::new().at(&wish.fh).op::<Open>(&c.open_args(&wish));
+        let reply = c.run(ops).ok();
+        c.advance("owner", Status::Ok);
+        reply.get::<Open>()
+    };
+    let first = open();
+    assert_ne!(first.flags & open::RESULT_CONFIRM, 0);
+    assert_eq!(first.delegated, Delegated::None);
+    let args = open_confirm::Args { stateid: first.stateid, seqid: c.seqid("owner") };
+    c.check("confirmed", Ops::new().at(&file).op::<OpenConfirm>(&args), Status::Ok);
+    c.advance("owner", Status::Ok);
+    assert!(matches!(open().delegated, Delegated::Write { recall: false, .. }));
 }
 
 #[test]

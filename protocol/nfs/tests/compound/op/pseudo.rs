@@ -128,6 +128,26 @@ fn nothing_is_final_before_all_exports_are_known() {
     });
 }
 
+/// RFC 8881 §5.8.1.4: it may serve something else, however often it was reloaded before.
+#[test]
+fn the_pseudo_file_system_has_changed_after_a_restart() {
+    every_minor(|s| {
+        let harness: &Harness = &s.harness;
+        let root = s.c.run(Ops::new().root().getfh()).ok().get::<Getfh>();
+        // The change attribute, and time_modify.
+        let version = || [3, 53].map(|bit| s.c.number(&root, bit));
+        let first = version();
+        harness.reload(|_| true);
+        let before = version();
+        assert!(before[0] > first[0] && before[1] > first[1], "{first:?}, {before:?}");
+        harness.restart();
+        s.c.reconnect();
+        s.c.introduce(false);
+        let after = version();
+        assert!(after[0] > before[0] && after[1] > before[1], "{before:?}, {after:?}");
+    });
+}
+
 #[test]
 fn listings_of_the_pseudo_file_system_notice_a_reload() {
     every_minor(|s| {

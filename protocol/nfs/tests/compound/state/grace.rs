@@ -207,6 +207,25 @@ fn delegations_are_reclaimed() {
     }
 }
 
+/// RFC 7530 §10.2.1, RFC 8881 §10.2.1: callbacks are not depended upon yet.
+#[test]
+fn who_cannot_be_called_takes_a_delegation_back_to_return_it() {
+    for minor in 0..=2 {
+        let harness = Harness::new();
+        let c = harness.reachable("c", minor);
+        harness.client("maker", minor).file(&c.export(), "f", b"x");
+        let held = c.open(&OpenRequest::name(&c.export(), "f")).unwrap();
+        assert!(matches!(held.delegated, Delegated::Write { .. }), "{:?}", held.delegated);
+        harness.restart();
+        come_back(&c);
+        let back = c.open(&reclaim(&held.fh, 2)).unwrap();
+        let is_recalled = matches!(back.delegated, Delegated::Write { recall: true, .. });
+        assert!(is_recalled, "{:?} (minor version {minor})", back.delegated);
+        assert_eq!(c.write(&held.fh, back.delegation(), 0, b"y"), Ok(1));
+        c.delegreturn(&held.fh, back.delegation()).unwrap();
+    }
+}
+
 #[test]
 fn an_open_whose_reclaim_outlasts_grace_is_not_taken_back() {
     for minor in 0..=2 {

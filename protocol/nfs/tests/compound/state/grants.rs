@@ -11,6 +11,10 @@ use zgate_test_harness::nfs::{CallbackBehavior, OpenRequest, Ops, Reply, mode};
 fn a_new_file_may_be_delegated_to_its_maker() {
     for minor in 0..=2 {
         let s = Fixture::new(minor);
+        // In minor version 0 its owner has to be known.
+        let first = s.take(1);
+        s.holder.delegreturn(&first.fh, first.delegation()).unwrap();
+        s.holder.close(&first).unwrap();
         let wish = OpenRequest::name(&s.root, "new").how(How::Guarded(mode(0o600)));
         let faults = s.harness.store.faults();
         let calls = || [FileOp::Open, FileOp::GetAttr].map(|call| faults.calls(call));

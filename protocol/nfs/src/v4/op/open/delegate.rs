@@ -55,7 +55,13 @@ pub(super) async fn decide(
         (None, WANT_WRITE) => true,
         (None, _) => args.access & 2 != 0,
     };
-    if !target.object.export.delegations || !callback_path_up(cx, client) {
+    if !target.object.export.delegations {
+        return none(RESOURCE);
+    }
+    // What a client reports as held it gets, if only to return it: it may have written under
+    // it. It is called when it has shown that it can be (RFC 7530 §10.2.1, RFC 8881 §10.2.1).
+    let may_stay = callback_path_up(cx, client);
+    if !may_stay && reclaimed.is_none() {
         return none(RESOURCE);
     }
     let now = cx.now.seconds();
@@ -96,7 +102,7 @@ pub(super) async fn decide(
         change: attr.change,
         opened: &opened,
     };
-    let (key, recall) = match grant(cx, &new, begun, reclaimed.is_some()) {
+    let (key, recall) = match grant(cx, &new, begun, (reclaimed.is_some(), may_stay)) {
         Ok(granted) => granted,
         Err(why) => {
             if why == CONTENTION {
@@ -120,12 +126,13 @@ pub(super) async fn decide(
 }
 
 /// Grants the delegation, unless the file is used or has been changed since `begun` was read.
-/// Returns its key, and whether it is recalled at once; or why there is none.
+/// `may_stay`: its client can be called. Returns its key, and whether it is recalled at once; or
+/// why there is none.
 fn grant(
     cx: &Cx<'_>,
     new: &NewDelegation<'_>,
     begun: u64,
-    is_reclaimed: bool,
+    (is_reclaimed, may_stay): (bool, bool),
 ) -> Result<(StateKey, bool), u32> {
     let (state, now) = (&cx.server.state, cx.now.seconds());
     let (file, client) = (new.file, new.client);
@@ -137,9 +144,10 @@ fn grant(
         return Err(CONTENTION);
     }
     let key = state.enter_delegation(&mut tables, new).ok_or(RESOURCE)?;
-    // Its client has cached what was there before. It returns it as one that is recalled: what it
-    // has written under it, and its opens and locks, are not lost.
-    let recall = is_reclaimed && tables.replaced_in_grace.contains(&new.object.export.id);
+    // Its client may have cached what was there before, or cannot be called. It returns it as one
+    // that is recalled: what it has written under it, and its opens and locks, are not lost.
+    let is_replaced = || tables.replaced_in_grace.contains(&new.object.export.id);
+    let recall = is_reclaimed && (!may_stay || is_replaced());
     if recall {
         state.begin_recall(&mut tables, key, now);
     }

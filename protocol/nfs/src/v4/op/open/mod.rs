@@ -18,7 +18,7 @@ use std::sync::Arc;
 use target::Target;
 use zgate_nfs_wire::v4::op::Open;
 use zgate_nfs_wire::v4::op::open::{
-    Args, Claim, How, RESULT_CONFIRM, RESULT_LOCKTYPE_POSIX, RESULT_MAY_NOTIFY_LOCK, Res,
+    Args, Claim, Delegated, How, RESULT_CONFIRM, RESULT_LOCKTYPE_POSIX, RESULT_MAY_NOTIFY_LOCK, Res,
 };
 use zgate_nfs_wire::v4::{ClientId, Status};
 use zgate_store::SetAttr;
@@ -211,9 +211,15 @@ async fn open(
     }
     drop(emptying);
     let mut known = target.attr;
-    let delegated = delegate::decide(cx, args, client, (&target, file), &mut known).await;
     // With sessions every owner is.
     let confirmed = cx.minor > 0 || cx.server.state.owner_confirmed(client, owner);
+    let delegated = if confirmed {
+        delegate::decide(cx, args, client, (&target, file), &mut known).await
+    } else {
+        // This OPEN may be an old one that is repeated: nobody would return what came with it
+        // (RFC 7530 §9.1.11).
+        Delegated::None
+    };
     let mut flags = RESULT_LOCKTYPE_POSIX;
     if !confirmed {
         flags |= RESULT_CONFIRM;
