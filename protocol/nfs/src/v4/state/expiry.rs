@@ -282,8 +282,11 @@ impl State {
             .filter(|d| d.recalled_seconds.is_some_and(|since| now_seconds > since + lease))
             .map(|d| (d.key, d.client))
             .collect();
+        if !overdue.is_empty() {
+            let count = overdue.len();
+            tracing::warn!(count, "recalled delegations were not returned within a lease; revoked");
+        }
         for (key, holder) in overdue {
-            tracing::warn!("a recalled delegation was not returned within a lease; revoked");
             if !self.give_up_if_expired(tables, holder, now_seconds) {
                 self.revoke_delegation(tables, key, now_seconds);
             }
