@@ -90,7 +90,7 @@ impl Server {
                 MountResult(self.mount(call, path).await).encode(e);
             }
             Which::Dump => self.dump(call).encode(e),
-            Which::Umnt => self.records.remove(&record(call, path(d)?)),
+            Which::Umnt => self.records.remove(client(call), &path(d)?.0),
             Which::UmntAll => self.records.remove_client(client(call)),
             Which::Export => exports(&(self.namespace)(), call).encode(e),
         }
@@ -103,7 +103,8 @@ impl Server {
         let entry = path::enter(&target.export, call)?;
         let handle = path::walk(&target, &entry).await?;
         let flavors = Flavors(path::flavors(&target.export, call));
-        self.records.add(record(call, dir_path));
+        let (client, export) = (client(call), target.export.id);
+        self.records.add(MountRecord { client, path: dir_path.0, export });
         Ok(Mounted { fh: Opaque(handle.to_fh().0), flavors })
     }
 
@@ -112,8 +113,7 @@ impl Server {
     fn dump(&self, call: &Call) -> Linked<MountBody> {
         let namespace = (self.namespace)();
         let body = |record: MountRecord| {
-            let names = path::components(&record.path).ok()?;
-            may_know(&path::find(&namespace, &names)?.export, call).then_some(())?;
+            may_know(namespace.export(record.export)?, call).then_some(())?;
             Some(MountBody {
                 host: Opaque(record.client.to_string().into_bytes()),
                 path: Opaque(record.path),
@@ -125,10 +125,6 @@ impl Server {
 
 fn client(call: &Call) -> IpAddr {
     call.peer.address.to_canonical()
-}
-
-fn record(call: &Call, path: DirPath) -> MountRecord {
-    MountRecord { client: client(call), path: path.0 }
 }
 
 /// True if an export is visible to this caller.
@@ -164,8 +160,8 @@ fn groups(export: &Export) -> Linked<Name> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::namespace::Flavor;
     use crate::namespace::policy::ClientRule;
+    use crate::namespace::{ExportId, Flavor};
     use crate::runtime::Protection;
     use crate::v3::proc::rig::{Rig, a_call, an_export, block_on, source_of};
     use zgate_store::attr::SetAttr;
@@ -281,6 +277,19 @@ mod tests {
         assert_eq!(list(&server), 1);
         server.namespace = source_of(vec![closed()]);
         assert_eq!(list(&server), 0);
+    }
+
+    #[test]
+    fn a_mount_stays_listed_when_its_export_gets_another_path() {
+        let mut server = Server::new(source_of(vec![an_export()]));
+        mnt(&server, "/export").unwrap();
+        let list = |server: &Server| decoded::<Linked<MountBody>>(&run(server, 2, &())).0;
+        let (pseudo_path, source) = ("/renamed".to_owned(), "/tank/renamed".to_owned());
+        server.namespace = source_of(vec![Export { pseudo_path, source, ..an_export() }]);
+        assert_eq!(list(&server)[0].path.0, b"/export");
+        // Another export at its path is another one.
+        server.namespace = source_of(vec![Export { id: ExportId(99), ..an_export() }]);
+        assert_eq!(list(&server), []);
     }
 
     #[test]
