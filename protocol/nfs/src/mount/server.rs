@@ -99,7 +99,8 @@ impl Server {
 
     async fn mount(&self, call: &Call, dir_path: DirPath) -> Result<Mounted, MountStatus> {
         let names = path::components(&dir_path.0)?;
-        let target = path::find(&(self.namespace)(), &names).ok_or(MountStatus::NoEnt)?;
+        let found = path::find(&(self.namespace)(), &names, &call.peer);
+        let target = found.ok_or(MountStatus::NoEnt)?;
         let entry = path::enter(&target.export, call)?;
         let handle = path::walk(&target, &entry).await?;
         let flavors = Flavors(path::flavors(&target.export, call));
@@ -161,7 +162,7 @@ fn groups(export: &Export) -> Linked<Name> {
 mod tests {
     use super::*;
     use crate::namespace::policy::ClientRule;
-    use crate::namespace::{ExportId, Flavor};
+    use crate::namespace::{ExportId, FileHandle, Flavor};
     use crate::runtime::Protection;
     use crate::v3::proc::rig::{Rig, a_call, an_export, block_on, source_of};
     use zgate_store::attr::SetAttr;
@@ -236,6 +237,27 @@ mod tests {
         export.versions.v3 = false;
         let server = Server::new(source_of(vec![export]));
         assert_eq!(mnt(&server, "/export"), Err(MountStatus::NoEnt));
+    }
+
+    #[test]
+    fn of_two_exports_of_a_path_the_one_that_names_the_host_is_mounted() {
+        let own = an_export().id;
+        // Either may have the smaller number.
+        for id in [own.0 - 1, own.0 + 1].map(ExportId) {
+            let network = "10.0.0.0/8".parse().unwrap();
+            let rule = ClientRule { networks: vec![network], ..ClientRule::open_to_all() };
+            let closed = |source: &str| {
+                let (clients, pseudo_path) = (vec![rule.clone()], "/closed".to_owned());
+                Export { id, clients, pseudo_path, source: source.to_owned(), ..an_export() }
+            };
+            let server = Server::new(source_of(vec![an_export(), closed("/tank/data")]));
+            let mounted = FileHandle::parse(&mnt(&server, "/tank/data").unwrap().fh.0);
+            assert!(matches!(mounted, Some(FileHandle::Node(export, _)) if export == own));
+            assert_eq!(mnt(&server, "/closed"), Err(MountStatus::Acces));
+            // It is looked for in the export above, which the host may search anyway.
+            let server = Server::new(source_of(vec![an_export(), closed("/tank/data/sub")]));
+            assert_eq!(mnt(&server, "/tank/data/sub"), Err(MountStatus::NoEnt));
+        }
     }
 
     #[test]
