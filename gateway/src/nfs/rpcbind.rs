@@ -1,5 +1,5 @@
-//! Registration with the machine's port mapper (RFC 1833, version 2), for NFSv3
-//! clients that query it instead of using `port=` and `mountport=`.
+//! Registration with the machine's rpcbind (RFC 1833), for NFSv3 clients that query
+//! it instead of using `port=` and `mountport=`.
 //!
 //! rpcbind takes registrations over its Unix socket, where it knows the caller's
 //! user, and over TCP only from ports of root on the loopback interface. So the
@@ -17,14 +17,19 @@ use zgate_rpc::message::decode_reply;
 use zgate_rpc::record::{Marker, Parsed, parse_within};
 use zgate_xdr::{Decoder, Encode, Encoder};
 
-const PORT_MAPPER: (u32, u32) = (100_000, 2);
+/// Program number of rpcbind.
+const RPCBIND: u32 = 100_000;
 /// Port of rpcbind.
 pub const PORT: u16 = 111;
 /// Socket of rpcbind.
 const SOCKET: &str = "/run/rpcbind.sock";
+// The same in all versions of rpcbind.
 const SET: u32 = 1;
 const UNSET: u32 = 2;
+/// TCP in version 2.
 const TCP: u32 = 6;
+/// TCP over IPv6 in version 4 (RFC 5665).
+const TCP_OVER_IPV6: &[u8] = b"tcp6";
 /// The longest one call may take.
 const CALL_PATIENCE: Duration = Duration::from_secs(2);
 /// The longest all calls of a start or a stop may take: clients wait for both.
@@ -39,19 +44,61 @@ const SERVED: [(u32, u32); 3] = [
     (zgate_nfs_wire::mount::PROGRAM, zgate_nfs_wire::mount::VERSION),
 ];
 
-/// The `mapping` structure of RFC 1833 §3.1.
-struct Mapping {
-    program: u32,
-    version: u32,
+/// Network over which a service is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Network {
+    /// Registered with version 2, which knows no other one.
+    Ipv4,
+    /// Registered with version 4.
+    Ipv6,
+}
+
+impl Network {
+    /// Returns the version of rpcbind that knows it.
+    fn rpcbind_version(self) -> u32 {
+        match self {
+            Self::Ipv4 => 2,
+            Self::Ipv6 => 4,
+        }
+    }
+}
+
+/// A service at a port, in the form of its network: the `mapping` of RFC 1833 §3.1, or the
+/// `rpcb` of §2.1.
+struct Registration {
+    network: Network,
+    /// Program and version.
+    service: (u32, u32),
     port: u16,
 }
 
-impl Encode for Mapping {
+impl Encode for Registration {
     fn encode(&self, e: &mut Encoder) {
-        for word in [self.program, self.version, TCP, u32::from(self.port)] {
-            e.u32(word);
+        e.u32(self.service.0);
+        e.u32(self.service.1);
+        match self.network {
+            Network::Ipv4 => {
+                e.u32(TCP);
+                e.u32(u32::from(self.port));
+            }
+            Network::Ipv6 => {
+                let [high, low] = self.port.to_be_bytes();
+                e.opaque(TCP_OVER_IPV6);
+                e.opaque(format!("::.{high}.{low}").as_bytes());
+                // The owner, whom rpcbind knows itself.
+                e.opaque(b"");
+            }
         }
     }
+}
+
+/// Returns the networks over which a gateway that listens there is reached, with the ports.
+fn places(listen: &[SocketAddr]) -> Vec<(Network, u16)> {
+    // A socket at `[::]` takes connections over IPv4, too.
+    let over_ipv4 = listen.iter().find(|at| at.is_ipv4() || at.ip().is_unspecified());
+    let over_ipv6 = listen.iter().find(|at| at.is_ipv6());
+    let found = [(Network::Ipv4, over_ipv4), (Network::Ipv6, over_ipv6)];
+    found.into_iter().filter_map(|(network, at)| Some((network, at?.port()))).collect()
 }
 
 /// Place where rpcbind is asked.
@@ -139,8 +186,7 @@ fn exchange(socket: &mut Socket, call: &[u8], until: Instant) -> io::Result<Vec<
 fn ask(
     mapper: Mapper<'_>,
     procedure: u32,
-    (program, version): (u32, u32),
-    port: u16,
+    registration: &Registration,
     until: Instant,
 ) -> io::Result<bool> {
     let until = until.min(Instant::now() + CALL_PATIENCE);
@@ -148,14 +194,14 @@ fn ask(
     let header = CallHeader {
         // One call on a connection.
         xid: std::process::id(),
-        program: PORT_MAPPER.0,
-        version: PORT_MAPPER.1,
+        program: RPCBIND,
+        version: registration.network.rpcbind_version(),
         procedure,
         credential: OpaqueAuth::none(),
         verifier: OpaqueAuth::none(),
     };
     header.encode(&mut e);
-    Mapping { program, version, port }.encode(&mut e);
+    registration.encode(&mut e);
     let too_long = || io::Error::other("the call is too long");
     let message = e.finish_bytes().ok_or_else(too_long)?;
     let marker = Marker::whole(message.len()).ok_or_else(too_long)?;
@@ -167,13 +213,19 @@ fn ask(
     Ok(d.u32().map_err(io::Error::other)? == 1)
 }
 
-fn register_at(mapper: Mapper<'_>, port: u16, until: Instant) -> io::Result<()> {
+fn register_at(
+    mapper: Mapper<'_>,
+    (network, port): (Network, u16),
+    until: Instant,
+) -> io::Result<()> {
     let named =
         |error: io::Error| io::Error::new(error.kind(), format!("rpcbind at {mapper}: {error}"));
-    for (program, version) in SERVED {
+    for service in SERVED {
+        let at = |port: u16| Registration { network, service, port };
         // A registration left behind by a crashed server would refuse ours.
-        ask(mapper, UNSET, (program, version), 0, until).map_err(named)?;
-        if !ask(mapper, SET, (program, version), port, until).map_err(named)? {
+        ask(mapper, UNSET, &at(0), until).map_err(named)?;
+        if !ask(mapper, SET, &at(port), until).map_err(named)? {
+            let (program, version) = service;
             let what = format!("program {program} version {version} was refused");
             return Err(named(io::Error::other(what)));
         }
@@ -181,28 +233,34 @@ fn register_at(mapper: Mapper<'_>, port: u16, until: Instant) -> io::Result<()> 
     Ok(())
 }
 
-/// Registers the NFS port. Clients that specify the port do not need the
+/// Registers the ports of NFS. Clients that specify the port do not need the
 /// registration, so a failure is only logged.
-pub(crate) fn register(port: u16) {
-    let mapper = Mapper::local();
-    match register_at(mapper, port, Instant::now() + PATIENCE) {
-        Ok(()) => tracing::info!(port, %mapper, "registered with rpcbind"),
-        Err(error) => {
-            tracing::warn!(
-                %error,
-                "cannot register with rpcbind; clients must specify the port: start rpcbind with its \
-                 socket, then restart the gateway"
-            );
+pub(crate) fn register(listen: &[SocketAddr]) {
+    let (mapper, until) = (Mapper::local(), Instant::now() + PATIENCE);
+    for (network, port) in places(listen) {
+        match register_at(mapper, (network, port), until) {
+            Ok(()) => tracing::info!(?network, port, %mapper, "registered with rpcbind"),
+            Err(error) => {
+                tracing::warn!(
+                    ?network,
+                    %error,
+                    "cannot register with rpcbind; clients must specify the port: start rpcbind with its \
+                     socket, then restart the gateway"
+                );
+            }
         }
     }
 }
 
-/// Removes the registration.
-pub(crate) fn unregister() {
+/// Removes the registrations.
+pub(crate) fn unregister(listen: &[SocketAddr]) {
     let (mapper, until) = (Mapper::local(), Instant::now() + PATIENCE);
-    for served in SERVED {
-        if let Err(error) = ask(mapper, UNSET, served, 0, until) {
-            tracing::debug!(%error, %mapper, "rpcbind");
+    for (network, _) in places(listen) {
+        for service in SERVED {
+            let registration = Registration { network, service, port: 0 };
+            if let Err(error) = ask(mapper, UNSET, &registration, until) {
+                tracing::debug!(%error, %mapper, "rpcbind");
+            }
         }
     }
 }
@@ -263,8 +321,40 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         let asked = mapper(move || listener.accept().unwrap().0);
         // The port is not asked.
-        register_at(Mapper::at(&path, free()), 2049, later()).unwrap();
+        register_at(Mapper::at(&path, free()), (Network::Ipv4, 2049), later()).unwrap();
         assert_registered(&asked.join().unwrap());
+    }
+
+    #[test]
+    fn clients_over_ipv6_find_the_port_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rpcbind.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let asked = mapper(move || listener.accept().unwrap().0);
+        register_at(Mapper::at(&path, free()), (Network::Ipv6, 2049), later()).unwrap();
+        let asked = asked.join().unwrap();
+        assert_eq!(asked[0][3..6], [100_000, 4, UNSET]);
+        assert_eq!(asked[1][3..6], [100_000, 4, SET]);
+        let word = |text: &[u8; 4]| u32::from_be_bytes(*text);
+        // Network, address and port, owner.
+        let place = [4, word(b"tcp6"), 6, word(b"::.8"), word(b".1\0\0"), 0];
+        assert_eq!(asked[1][10..], [&[100_003_u32, 3][..], &place[..]].concat());
+        assert_eq!(asked[5][10..], [&[100_005_u32, 3][..], &place[..]].concat());
+    }
+
+    #[test]
+    fn each_network_is_registered_with_the_port_at_which_it_is_served() {
+        let found = |listen: &[&str]| {
+            let listen: Vec<SocketAddr> = listen.iter().map(|at| at.parse().unwrap()).collect();
+            places(&listen)
+        };
+        let ipv4 = |port: u16| (Network::Ipv4, port);
+        let ipv6 = |port: u16| (Network::Ipv6, port);
+        assert_eq!(found(&["0.0.0.0:2049"]), [ipv4(2049)]);
+        assert_eq!(found(&["[::]:2049"]), [ipv4(2049), ipv6(2049)]);
+        assert_eq!(found(&["[fd00::1]:20490", "10.0.0.1:2049"]), [ipv4(2049), ipv6(20490)]);
+        assert_eq!(found(&["[fd00::1]:2049"]), [ipv6(2049)]);
+        assert!(found(&[]).is_empty());
     }
 
     #[test]
@@ -274,7 +364,7 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let asked = mapper(move || listener.accept().unwrap().0);
-        register_at(Mapper::at(&path, address), 2049, later()).unwrap();
+        register_at(Mapper::at(&path, address), (Network::Ipv4, 2049), later()).unwrap();
         assert_registered(&asked.join().unwrap());
     }
 
@@ -282,8 +372,9 @@ mod tests {
     fn a_machine_without_a_port_mapper_is_said() {
         let dir = tempfile::tempdir().unwrap();
         let (path, address) = (dir.path().join("rpcbind.sock"), free());
+        let place = (Network::Ipv4, 2049);
         let said =
-            |until| register_at(Mapper::at(&path, address), 2049, until).unwrap_err().to_string();
+            |until| register_at(Mapper::at(&path, address), place, until).unwrap_err().to_string();
         let missing = format!("rpcbind at {address}, because there is no {}: ", path.display());
         assert!(said(later()).starts_with(&missing), "{}", said(later()));
         // It listens, and does not accept.

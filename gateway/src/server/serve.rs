@@ -243,8 +243,8 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
         tracing::warn!("nothing is exported: add an [[export]] to the configuration");
     }
     let registered = config.server.rpcbind;
-    if let (true, Some(address)) = (registered, gateway.addresses.first()) {
-        rpcbind::register(address.port());
+    if registered {
+        rpcbind::register(&gateway.addresses);
     }
     start_watchdog(Arc::clone(&gateway.shared))?;
     notify("READY=1");
@@ -256,7 +256,7 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
     let is_reloading = until_stop(&events, &happened, &reload);
     wind_down(gateway, || {
         if registered {
-            rpcbind::unregister();
+            rpcbind::unregister(&gateway.addresses);
         }
         drop(retrier);
         drop(watcher);

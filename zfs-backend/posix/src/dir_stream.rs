@@ -2,6 +2,7 @@
 
 use crate::descriptors::Claim;
 use crate::errno::OrStoreError;
+use crate::name::MAX_NAME_BYTES;
 use rustix::fs::{RawDir, SeekFrom};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -28,6 +29,15 @@ pub(crate) struct Piece {
     pub(crate) names: Vec<Listed>,
     /// Set if the directory ends after them.
     pub(crate) end: bool,
+}
+
+impl Piece {
+    /// Leaves out names that are hidden, and those that are longer than any that this store
+    /// takes. A client of NFSv3 that gets one of these lists nothing of the directory.
+    pub(crate) fn leave_out(&mut self, is_hidden: impl Fn(&[u8]) -> bool) {
+        let is_listed = |name: &[u8]| name.len() <= MAX_NAME_BYTES && !is_hidden(name);
+        self.names.retain(|listed| is_listed(&listed.name));
+    }
 }
 
 /// A directory open for reading, at a position.
@@ -92,6 +102,24 @@ fn offset_of(cookie: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// No file system of the tests has longer names; ZFS does, with `longname=on`.
+    #[test]
+    fn names_that_nobody_could_use_are_left_out() {
+        let longest = vec![b'x'; MAX_NAME_BYTES];
+        let too_long = vec![b'x'; MAX_NAME_BYTES + 1];
+        let names: [&[u8]; 4] = [b"a", &too_long, b".hidden", &longest];
+        let listed = |(fileid, name): (u64, &&[u8])| Listed {
+            name: (*name).into(),
+            fileid,
+            cookie: fileid + COOKIE_SHIFT,
+        };
+        let names = (0..).zip(&names).map(listed).collect();
+        let mut piece = Piece { names, end: true };
+        piece.leave_out(|name| name == b".hidden");
+        let left: Vec<_> = piece.names.iter().map(|listed| listed.fileid).collect();
+        assert_eq!((left, piece.end), (vec![0, 3], true));
+    }
 
     #[test]
     fn cookies_lead_back_to_offsets() {

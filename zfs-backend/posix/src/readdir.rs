@@ -253,7 +253,7 @@ impl Tree {
                     return Err(error);
                 }
             };
-            piece.names.retain(|listed| !self.hides(dir, &listed.name));
+            piece.leave_out(|name| self.hides(dir, name));
             if let Some(window) = &mut *window {
                 window.append(piece);
             }

@@ -2,7 +2,7 @@
 
 use crate::namespace::policy::Refusal;
 use crate::namespace::{Entry, Export, FileHandle, Flavor, Namespace};
-use crate::runtime::Call;
+use crate::runtime::{Call, Peer};
 use std::sync::Arc;
 use zgate_nfs_wire::mount::MountStatus;
 use zgate_store::attr::FileKind;
@@ -31,10 +31,10 @@ pub fn components(path: &[u8]) -> Result<Vec<&[u8]>, MountStatus> {
 }
 
 /// Finds the export that contains a path: by pseudo path first, then by the
-/// path the store was opened at; the longest match wins. Exports not offered
-/// over NFSv3 are ignored.
+/// path the store was opened at; the longest match wins among exports that name the
+/// client, if any does. Exports not offered over NFSv3 are ignored.
 #[must_use]
-pub fn find<'p>(namespace: &Namespace, names: &[&'p [u8]]) -> Option<Target<'p>> {
+pub fn find<'p>(namespace: &Namespace, names: &[&'p [u8]], peer: &Peer) -> Option<Target<'p>> {
     let by = |path_of: fn(&Export) -> &str| {
         namespace
             .exports()
@@ -44,7 +44,9 @@ pub fn find<'p>(namespace: &Namespace, names: &[&'p [u8]]) -> Option<Target<'p>>
                 let (head, rest) = names.split_at_checked(own.len())?;
                 (head == own).then_some((own.len(), export, rest))
             })
-            .max_by_key(|(matched, export, _)| (*matched, std::cmp::Reverse(export.id)))
+            .max_by_key(|(matched, export, _)| {
+                (export.names(peer), *matched, std::cmp::Reverse(export.id))
+            })
             .map(|(_, export, rest)| Target { export: Arc::clone(export), rest: rest.to_vec() })
     };
     by(|export| &export.pseudo_path).or_else(|| by(|export| &export.source))

@@ -2,6 +2,7 @@
 //! that crash never unmount, so the oldest records are dropped.
 
 use crate::limits::MAX_MOUNT_RECORDS;
+use crate::namespace::ExportId;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,6 +14,16 @@ pub struct MountRecord {
     pub client: IpAddr,
     /// The requested path.
     pub path: Vec<u8>,
+    /// The export that it led to: the path may lead elsewhere by now, and to look for it
+    /// takes as long as there are exports.
+    pub export: ExportId,
+}
+
+impl MountRecord {
+    /// Returns whether it is the record of this client's mount of a path.
+    fn is_of(&self, client: IpAddr, path: &[u8]) -> bool {
+        self.client == client && self.path == path
+    }
 }
 
 /// All recorded mounts, oldest first.
@@ -22,10 +33,12 @@ pub struct MountRecords {
 }
 
 impl MountRecords {
-    /// Records a mount.
+    /// Records a mount. A client has one for each path.
     pub fn add(&self, record: MountRecord) {
         let mut records = self.lock();
-        if records.contains(&record) {
+        let known = records.iter_mut().find(|known| known.is_of(record.client, &record.path));
+        if let Some(known) = known {
+            known.export = record.export;
             return;
         }
         if records.len() >= MAX_MOUNT_RECORDS {
@@ -34,9 +47,9 @@ impl MountRecords {
         records.push_back(record);
     }
 
-    /// Removes a mount.
-    pub fn remove(&self, record: &MountRecord) {
-        self.lock().retain(|known| known != record);
+    /// Removes a client's mount of a path.
+    pub fn remove(&self, client: IpAddr, path: &[u8]) {
+        self.lock().retain(|known| !known.is_of(client, path));
     }
 
     /// Removes all mounts of a client.
@@ -65,6 +78,7 @@ mod tests {
         let record = |index: usize| MountRecord {
             client: IpAddr::from([10, 0, 0, 1]),
             path: index.to_string().into_bytes(),
+            export: ExportId(1),
         };
         for index in 0..MAX_MOUNT_RECORDS + 5 {
             records.add(record(index));
@@ -73,9 +87,19 @@ mod tests {
         let all = records.all();
         assert_eq!(all.len(), MAX_MOUNT_RECORDS);
         assert_eq!(all[0], record(5));
-        records.remove(&record(5));
+        records.remove(record(5).client, &record(5).path);
         assert_eq!(records.all().len(), MAX_MOUNT_RECORDS - 1);
         records.remove_client(record(0).client);
         assert!(records.all().is_empty());
+    }
+
+    #[test]
+    fn a_path_that_leads_elsewhere_now_is_recorded_once() {
+        let records = MountRecords::default();
+        let client = IpAddr::from([10, 0, 0, 1]);
+        let record = |export| MountRecord { client, path: b"/a".to_vec(), export };
+        records.add(record(ExportId(1)));
+        records.add(record(ExportId(2)));
+        assert_eq!(records.all(), [record(ExportId(2))]);
     }
 }

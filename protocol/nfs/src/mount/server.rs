@@ -90,7 +90,7 @@ impl Server {
                 MountResult(self.mount(call, path).await).encode(e);
             }
             Which::Dump => self.dump(call).encode(e),
-            Which::Umnt => self.records.remove(&record(call, path(d)?)),
+            Which::Umnt => self.records.remove(client(call), &path(d)?.0),
             Which::UmntAll => self.records.remove_client(client(call)),
             Which::Export => exports(&(self.namespace)(), call).encode(e),
         }
@@ -99,11 +99,13 @@ impl Server {
 
     async fn mount(&self, call: &Call, dir_path: DirPath) -> Result<Mounted, MountStatus> {
         let names = path::components(&dir_path.0)?;
-        let target = path::find(&(self.namespace)(), &names).ok_or(MountStatus::NoEnt)?;
+        let found = path::find(&(self.namespace)(), &names, &call.peer);
+        let target = found.ok_or(MountStatus::NoEnt)?;
         let entry = path::enter(&target.export, call)?;
         let handle = path::walk(&target, &entry).await?;
         let flavors = Flavors(path::flavors(&target.export, call));
-        self.records.add(record(call, dir_path));
+        let (client, export) = (client(call), target.export.id);
+        self.records.add(MountRecord { client, path: dir_path.0, export });
         Ok(Mounted { fh: Opaque(handle.to_fh().0), flavors })
     }
 
@@ -112,8 +114,7 @@ impl Server {
     fn dump(&self, call: &Call) -> Linked<MountBody> {
         let namespace = (self.namespace)();
         let body = |record: MountRecord| {
-            let names = path::components(&record.path).ok()?;
-            may_know(&path::find(&namespace, &names)?.export, call).then_some(())?;
+            may_know(namespace.export(record.export)?, call).then_some(())?;
             Some(MountBody {
                 host: Opaque(record.client.to_string().into_bytes()),
                 path: Opaque(record.path),
@@ -125,10 +126,6 @@ impl Server {
 
 fn client(call: &Call) -> IpAddr {
     call.peer.address.to_canonical()
-}
-
-fn record(call: &Call, path: DirPath) -> MountRecord {
-    MountRecord { client: client(call), path: path.0 }
 }
 
 /// True if an export is visible to this caller.
@@ -164,8 +161,8 @@ fn groups(export: &Export) -> Linked<Name> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::namespace::Flavor;
     use crate::namespace::policy::ClientRule;
+    use crate::namespace::{ExportId, FileHandle, Flavor};
     use crate::runtime::Protection;
     use crate::v3::proc::rig::{Rig, a_call, an_export, block_on, source_of};
     use zgate_store::attr::SetAttr;
@@ -243,6 +240,27 @@ mod tests {
     }
 
     #[test]
+    fn of_two_exports_of_a_path_the_one_that_names_the_host_is_mounted() {
+        let own = an_export().id;
+        // Either may have the smaller number.
+        for id in [own.0 - 1, own.0 + 1].map(ExportId) {
+            let network = "10.0.0.0/8".parse().unwrap();
+            let rule = ClientRule { networks: vec![network], ..ClientRule::open_to_all() };
+            let closed = |source: &str| {
+                let (clients, pseudo_path) = (vec![rule.clone()], "/closed".to_owned());
+                Export { id, clients, pseudo_path, source: source.to_owned(), ..an_export() }
+            };
+            let server = Server::new(source_of(vec![an_export(), closed("/tank/data")]));
+            let mounted = FileHandle::parse(&mnt(&server, "/tank/data").unwrap().fh.0);
+            assert!(matches!(mounted, Some(FileHandle::Node(export, _)) if export == own));
+            assert_eq!(mnt(&server, "/closed"), Err(MountStatus::Acces));
+            // It is looked for in the export above, which the host may search anyway.
+            let server = Server::new(source_of(vec![an_export(), closed("/tank/data/sub")]));
+            assert_eq!(mnt(&server, "/tank/data/sub"), Err(MountStatus::NoEnt));
+        }
+    }
+
+    #[test]
     fn a_wrong_flavour_learns_the_right_one() {
         let mut export = an_export();
         export.clients[0].flavors = [Flavor::None].into_iter().collect();
@@ -281,6 +299,19 @@ mod tests {
         assert_eq!(list(&server), 1);
         server.namespace = source_of(vec![closed()]);
         assert_eq!(list(&server), 0);
+    }
+
+    #[test]
+    fn a_mount_stays_listed_when_its_export_gets_another_path() {
+        let mut server = Server::new(source_of(vec![an_export()]));
+        mnt(&server, "/export").unwrap();
+        let list = |server: &Server| decoded::<Linked<MountBody>>(&run(server, 2, &())).0;
+        let (pseudo_path, source) = ("/renamed".to_owned(), "/tank/renamed".to_owned());
+        server.namespace = source_of(vec![Export { pseudo_path, source, ..an_export() }]);
+        assert_eq!(list(&server)[0].path.0, b"/export");
+        // Another export at its path is another one.
+        server.namespace = source_of(vec![Export { id: ExportId(99), ..an_export() }]);
+        assert_eq!(list(&server), []);
     }
 
     #[test]

@@ -221,6 +221,23 @@ impl Object {
         Ok(set)
     }
 
+    /// Attributes that a client sets on an object that it makes, for the store. Unless it is
+    /// root, without an owner, and without a group that it is not in: clients of BSD's kind
+    /// send those of the user and of the directory along, and do not try again without them.
+    ///
+    /// # Errors
+    /// [`Status::Inval`] as [`Self::set_attr`], but not for what is left out.
+    pub fn new_attr(&self, attributes: &SetAttributes) -> Result<SetAttr, Status> {
+        if self.who.uid == 0 {
+            return self.set_attr(attributes);
+        }
+        let group = SetAttributes { gid: attributes.gid, ..Default::default() };
+        let group = self.set_attr(&group).ok().and_then(|set| set.gid);
+        let gid = group.filter(|gid| self.who.in_group(*gid));
+        let others = SetAttributes { uid: None, gid: None, ..attributes.clone() };
+        Ok(SetAttr { gid, ..self.set_attr(&others)? })
+    }
+
     /// Current attributes, if available.
     pub async fn post_op_attr(&self) -> Option<Attributes> {
         let attr = self.store().getattr(&self.node).await.ok()?;
@@ -290,6 +307,7 @@ fn fsid_of(export: ExportId, fsid: FsId) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::namespace::{IdMap, IdRange};
     use crate::v3::proc::rig::{Rig, a_call, block_on};
     use zgate_store::attr::SetAttr;
     use zgate_store::file_store::NewNode;
@@ -326,6 +344,27 @@ mod tests {
         mkdir(&dir, b"another stranger");
         assert_eq!(block_on(before.after(Some(change))).before, None);
         assert_eq!(block_on(block_on(dir.before()).after(None)).before, None);
+    }
+
+    #[test]
+    fn who_makes_an_object_gives_it_to_none_but_its_own_groups() {
+        let rig = Rig::new();
+        let call = a_call();
+        let cx = Cx { server: &rig.server, namespace: (rig.server.namespace)(), call: &call };
+        let mut dir = cx.enter(&rig.root()).unwrap();
+        let owned = |gid| SetAttributes { uid: Some(7), gid: Some(gid), ..Default::default() };
+        let given = |dir: &Object, gid| {
+            let set = dir.new_attr(&owned(gid)).unwrap();
+            (set.uid, set.gid)
+        };
+        assert_eq!(given(&dir, 21), (Some(7), Some(21)), "root");
+        dir.who = Caller { uid: 7, gid: 7, groups: Arc::from([20]) };
+        assert_eq!(given(&dir, 20), (None, Some(20)));
+        assert_eq!(given(&dir, 21), (None, None));
+        let groups = IdMap::new(&[IdRange { client: 5, server: 20, more: 0 }]);
+        dir.ids = Some(Arc::new(IdView { groups, ..IdView::default() }));
+        assert_eq!(given(&dir, 5), (None, Some(20)));
+        assert_eq!(given(&dir, 6), (None, None), "it stands for none");
     }
 
     #[test]

@@ -29,8 +29,8 @@ async fn create(
 ) -> Result<CreatedFile, Status> {
     let name = args.dir_op.name.to_create()?;
     let (mode, attrs) = match &args.how {
-        How::Unchecked(attributes) => (CreateMode::Unchecked, dir.set_attr(attributes)?),
-        How::Guarded(attributes) => (CreateMode::Guarded, dir.set_attr(attributes)?),
+        How::Unchecked(attributes) => (CreateMode::Unchecked, dir.new_attr(attributes)?),
+        How::Guarded(attributes) => (CreateMode::Guarded, dir.new_attr(attributes)?),
         How::Exclusive(verifier) => (CreateMode::Exclusive(*verifier), SetAttr::default()),
     };
     let mut change = cx.before_change(dir, dir.node, Change::Entries).await?;
@@ -51,9 +51,13 @@ async fn create(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::namespace::Squash;
     use crate::v3::proc::rig::Rig;
+    use std::sync::Arc;
+    use zgate_memory::MemoryStore;
     use zgate_nfs_wire::v3::DirOpArgs;
     use zgate_nfs_wire::v3::SetAttributes;
+    use zgate_nfs_wire::v3::proc::{MkDir, mkdir};
     use zgate_nfs_wire::v3::{Fh3, Name3};
 
     fn create(rig: &Rig, name: &str, how: How) -> Result<Fh3, Status> {
@@ -75,6 +79,22 @@ mod tests {
         let once = create(&rig, "x", How::Exclusive(*b"verifier")).unwrap();
         assert_eq!(create(&rig, "x", How::Exclusive(*b"verifier")), Ok(once));
         assert_eq!(create(&rig, "x", How::Exclusive(*b"another!")), Err(Status::Exist));
+    }
+
+    /// macOS sends the user and the directory's group with each object that it makes.
+    #[test]
+    fn an_owner_that_the_caller_may_not_give_is_no_reason_to_refuse() {
+        let rig = Rig::with(|export| {
+            export.store = Arc::new(MemoryStore::builder().root_mode(0o777).build());
+            export.clients[0].squash = Squash::All;
+        });
+        let attributes = SetAttributes { uid: Some(501), gid: Some(0), ..Default::default() };
+        let file = create(&rig, "f", How::Unchecked(attributes.clone())).unwrap();
+        let dir_op = DirOpArgs { dir: rig.root(), name: Name3::from(&b"d"[..]) };
+        let made = rig.call::<MkDir>(&mkdir::Args { dir_op, attributes }).unwrap();
+        for made in [rig.attributes(&file), made.attributes.unwrap()] {
+            assert_eq!((made.uid, made.gid), (65_534, 65_534));
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(super) async fn create_node(
 ) -> Result<Created, Status> {
     let dir = cx.enter_writable(&dir_op.dir)?;
     let name = dir_op.name.to_create()?;
-    let mut attrs = dir.set_attr(attributes)?;
+    let mut attrs = dir.new_attr(attributes)?;
     // Only a regular file has a size to set.
     attrs.size = None;
     let _entries = cx.before_change(&dir, dir.node, Change::Entries).await?;
