@@ -145,6 +145,10 @@ pub(crate) const SHOWN_CHARACTERS: usize = 223;
 
 const _: () = assert!(HEAD_BYTES < PLACED_BYTES && PLACED_BYTES < STREAM_BYTES);
 const _: () = assert!(
+    PLACED_BYTES <= zgate_iscsi::limits::OWN_BUFFER_BYTES,
+    "a write that waits for data keeps no receive buffer"
+);
+const _: () = assert!(
     MAX_SHARED_BYTES as u64 / (TIMES_LEFT as u64 + 1) >= zgate_scsi::limits::MAX_TRANSFER_BYTES,
     "the last command that a storage which hangs begins leaves room for another storage"
 );
