@@ -123,6 +123,31 @@ fn fresh() -> Login {
 }
 
 #[test]
+fn the_offer_may_change_until_the_target_is_known() {
+    let names = format!("InitiatorName={INITIATOR}\0TargetName={TARGET}\0");
+    let (begin, end) = names.split_at(names.len() - 4);
+    let last = Some(Stage::FullFeature);
+    let level = |requests: [(&str, Option<Stage>, bool); 2]| {
+        let (mut target, mut login) = (target(), fresh());
+        for (number, (text, transit, continues)) in requests.into_iter().enumerate() {
+            if number == 1 {
+                login.set_offer(Offer { error_recovery_level: 0, ..Offer::default() });
+            }
+            let pdu = request(Stage::Operational, transit, continues);
+            target.feed(&mut login, &plain(pdu.encode(text.to_owned().into())));
+            login.poll_transmit().unwrap();
+        }
+        match login.state() {
+            LoginState::Done(done) => done.params.error_recovery_level,
+            other => panic!("login failed: {other:?}"),
+        }
+    };
+    let key = "ErrorRecoveryLevel=2\0";
+    assert_eq!(level([(begin, None, true), (&format!("{end}{key}"), last, false)]), 0);
+    assert_eq!(level([(&names, None, false), (key, last, false)]), 2);
+}
+
+#[test]
 fn leaving_out_security_is_no_way_around_it() {
     let mut target = target();
     let mut login = fresh();

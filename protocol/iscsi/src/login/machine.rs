@@ -121,6 +121,14 @@ impl Login {
         }
     }
 
+    /// Changes the offer, which may depend on the target. Call it before the request that
+    /// names the target whole; it has no effect once the target is known.
+    pub fn set_offer(&mut self, offer: Offer) {
+        if self.identity.is_none() {
+            self.offer = offer;
+        }
+    }
+
     /// The state of the login.
     #[must_use]
     pub fn state(&self) -> &LoginState {
