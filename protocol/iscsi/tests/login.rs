@@ -65,6 +65,14 @@ fn the_policy_decides() {
 }
 
 #[test]
+fn a_discovery_session_has_error_recovery_level_0() {
+    let script = LoginScript::discovery(INITIATOR).with("ErrorRecoveryLevel", "2");
+    let (outcome, done) = target().login_ok(&script);
+    assert_eq!(done.params.error_recovery_level, 0);
+    assert!(outcome.answers.contains(&("ErrorRecoveryLevel".into(), "0".into())));
+}
+
+#[test]
 fn identity_keys_are_checked() {
     let without = |key: &str| {
         let mut script = to("open");

@@ -244,6 +244,9 @@ impl Login {
             if let Some(alias) = &target_alias {
                 out.push("TargetAlias", alias);
             }
+        } else {
+            // Nothing is kept to be sent again: such a session may need no secret.
+            self.offer.error_recovery_level = 0;
         }
         self.identity = Some(key);
         Ok(())
