@@ -80,8 +80,8 @@ pub(crate) const MAX_QUEUED_BYTES: usize = 16 << 20;
 /// Bytes that the peer has not read up to which PDUs without data are read although the
 /// memory quota is used up: room for answers to pings, functions and a logout.
 pub(crate) const RESERVED_BYTES: usize = 64 << 10;
-/// Bytes of data of a ping, a text or the like up to which it is read then: more is of no
-/// use. Longer data waits like that of a write.
+/// Bytes of data of a ping, a text or the like up to which it is read then. Longer data waits
+/// like that of a write.
 pub(crate) const RESERVED_DATA_BYTES: usize = 64 << 10;
 /// Bytes of the headers of all commands that one session may send then, beyond the quota:
 /// the command window does not move without memory.

@@ -98,8 +98,11 @@ pub const MAX_UNSOLICITED_ANSWERS: usize = 512;
 /// Queued PDUs on one connection that the peer has asked for once more (SNACK) from
 /// which on further such requests are rejected; the last one granted may exceed it.
 pub const MAX_WAITING_RESENT: usize = 512;
-/// Longest data of a NOP-Out that is echoed, in bytes.
+/// Longest data of a NOP-Out that is echoed in any case, in bytes.
 pub const MAX_PING_BYTES: usize = 32 << 10;
+/// Data of the queued answers on one connection up to which longer pings are echoed, in
+/// bytes; beyond it they are rejected, and may come again.
+pub const MAX_WAITING_ANSWER_BYTES: usize = MAX_UNSOLICITED_ANSWERS * MAX_PING_BYTES;
 /// Most data of pings and texts of one session that wait for their CmdSN, in bytes. Those
 /// beyond it are rejected at once, and may come again.
 pub const MAX_EARLY_BYTES: usize = 256 << 10;
