@@ -80,8 +80,8 @@ pub(crate) const MAX_QUEUED_BYTES: usize = 16 << 20;
 /// Bytes that the peer has not read up to which PDUs without data are read although the
 /// memory quota is used up: room for answers to pings, functions and a logout.
 pub(crate) const RESERVED_BYTES: usize = 64 << 10;
-/// Bytes of data of a ping, a text or the like up to which it is read then: more is of no
-/// use. Longer data waits like that of a write.
+/// Bytes of data of a ping, a text or the like up to which it is read then. Longer data waits
+/// like that of a write.
 pub(crate) const RESERVED_DATA_BYTES: usize = 64 << 10;
 /// Bytes of the headers of all commands that one session may send then, beyond the quota:
 /// the command window does not move without memory.
@@ -144,6 +144,10 @@ pub(crate) const ZVOL_SIZES_PAUSE: Duration = LONGEST_RETRY;
 pub(crate) const SHOWN_CHARACTERS: usize = 223;
 
 const _: () = assert!(HEAD_BYTES < PLACED_BYTES && PLACED_BYTES < STREAM_BYTES);
+const _: () = assert!(
+    PLACED_BYTES <= zgate_iscsi::limits::OWN_BUFFER_BYTES,
+    "a write that waits for data keeps no receive buffer"
+);
 const _: () = assert!(
     MAX_SHARED_BYTES as u64 / (TIMES_LEFT as u64 + 1) >= zgate_scsi::limits::MAX_TRANSFER_BYTES,
     "the last command that a storage which hangs begins leaves room for another storage"

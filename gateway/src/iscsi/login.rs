@@ -19,7 +19,7 @@ use zgate_iscsi::login::{
     LoggedIn, Login, LoginContext, LoginState, Offer, Operational, Transport,
 };
 use zgate_iscsi::names::IscsiName;
-use zgate_iscsi::pdu::{Frame, Outgoing};
+use zgate_iscsi::pdu::{FLAG_CONTINUE, Frame, Outgoing};
 use zgate_iscsi::session::ConnHandle;
 use zgate_iscsi::text::parse_text;
 
@@ -109,9 +109,11 @@ async fn negotiate(
         let frame = wire.next().await?;
         claimed.read(&frame);
         let address = connection.peer.ip().to_canonical();
-        let login = login.get_or_insert_with(|| {
-            Login::new(offer(block, &frame, transport), Some(address), group)
-        });
+        let login = login
+            .get_or_insert_with(|| Login::new(offer(block, None, transport), Some(address), group));
+        if let Some(target) = claimed.name.take() {
+            login.set_offer(offer(block, Some(&target), transport));
+        }
         step(block, login, &frame);
         match login.state() {
             LoginState::InProgress => send(wire, login).await?,
@@ -134,8 +136,12 @@ async fn negotiate(
 /// Names that an initiator states, escaped: nothing has been checked.
 #[derive(Debug, Default)]
 struct Claimed {
+    /// Text that goes on in the next request (C bit). The login ends if it gets too long.
+    text: Vec<u8>,
     initiator: Option<String>,
     target: Option<String>,
+    /// The target's name itself, when it has just been read.
+    name: Option<IscsiName>,
 }
 
 impl Claimed {
@@ -144,11 +150,18 @@ impl Claimed {
         if self.initiator.is_some() && self.target.is_some() {
             return;
         }
-        let text = frame.contiguous_data();
+        self.text.extend_from_slice(&frame.contiguous_data());
+        if frame.bhs.flags() & FLAG_CONTINUE != 0 {
+            return;
+        }
+        let text = std::mem::take(&mut self.text);
         for (key, value) in parse_text(&text).unwrap_or_default() {
             let name = match key {
                 "InitiatorName" => &mut self.initiator,
-                "TargetName" => &mut self.target,
+                "TargetName" => {
+                    self.name = IscsiName::parse(value);
+                    &mut self.target
+                }
                 _ => continue,
             };
             let shown: String = value.chars().take(SHOWN_CHARACTERS).collect();
@@ -162,15 +175,11 @@ impl Claimed {
     }
 }
 
-/// Returns the offer, which depends on the target that the first request names.
-fn offer(block: &IscsiService, frame: &Frame, transport: Transport) -> Offer {
-    let text = frame.contiguous_data();
-    let pairs = parse_text(&text).unwrap_or_default();
-    let name = pairs.iter().find(|(key, _)| *key == "TargetName");
-    let name = name.and_then(|(_, value)| IscsiName::parse(value));
+/// Returns the offer, which depends on the target that the initiator names.
+fn offer(block: &IscsiService, target: Option<&IscsiName>, transport: Transport) -> Offer {
     let rules = block.rules();
-    let target = name.and_then(|name| rules.catalog.targets.get(&name).cloned());
-    block.offer(target.as_ref().map(|target| &target.settings), transport)
+    let target = target.and_then(|name| rules.catalog.targets.get(name));
+    block.offer(target.map(|target| &target.settings), transport)
 }
 
 fn step(block: &IscsiService, login: &mut Login, frame: &Frame) {
@@ -236,4 +245,45 @@ async fn finish(
         "iSCSI login"
     );
     Ok(initiator)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use zgate_iscsi::names::{Cid, Isid, Tsih};
+    use zgate_iscsi::pdu::{Itt, LoginRequest, Stage};
+    use zgate_iscsi::serial::Sn;
+
+    fn part(text: &'static [u8], continues: bool) -> Frame {
+        let request = LoginRequest {
+            continues,
+            current: Stage::Operational,
+            transit: None,
+            version_max: 0,
+            version_min: 0,
+            isid: Isid([0; 6]),
+            tsih: Tsih(0),
+            itt: Itt(1),
+            cid: Cid(0),
+            cmd_sn: Sn(1),
+            exp_stat_sn: Sn(0),
+        };
+        let text = Bytes::from_static(text);
+        Frame::new(request.encode(text.clone()).bhs, Bytes::new(), vec![text])
+    }
+
+    #[test]
+    fn names_that_go_on_in_the_next_request_are_read_whole() {
+        let (initiator, target) = ("iqn.2026-11.test:i", "iqn.2026-11.test:t");
+        let text = b"InitiatorName=iqn.2026-11.test:i\0TargetName=iqn.2026-11.test:t\0";
+        let (begin, end) = text.split_at(50);
+        let mut claimed = Claimed::default();
+        claimed.read(&part(begin, true));
+        assert_eq!((&claimed.target, &claimed.name), (&None, &None));
+        claimed.read(&part(end, false));
+        assert_eq!(claimed.initiator.as_deref(), Some(initiator));
+        assert_eq!(claimed.target.as_deref(), Some(target));
+        assert_eq!(claimed.name, IscsiName::parse(target));
+    }
 }

@@ -72,6 +72,10 @@ pub const MAX_OUTSTANDING_R2T: u32 = 64;
 /// Data PDUs shorter than this are coalesced, so that a peer cannot pin receive
 /// buffers with a few bytes in each.
 pub const SMALL_PIECE_BYTES: usize = 2048;
+/// Data segments from this length on have a buffer of their own on a stream. Shorter ones are
+/// parts of receive buffers, and are copied as long as their write waits for more data:
+/// each could keep a whole receive buffer.
+pub const OWN_BUFFER_BYTES: usize = 16 << 10;
 /// Size up to which short pieces are coalesced.
 pub const COALESCED_PIECE_BYTES: usize = 64 << 10;
 /// Separate pieces that the data of one write may have beyond one per
@@ -94,8 +98,11 @@ pub const MAX_UNSOLICITED_ANSWERS: usize = 512;
 /// Queued PDUs on one connection that the peer has asked for once more (SNACK) from
 /// which on further such requests are rejected; the last one granted may exceed it.
 pub const MAX_WAITING_RESENT: usize = 512;
-/// Longest data of a NOP-Out that is echoed, in bytes.
+/// Longest data of a NOP-Out that is echoed in any case, in bytes.
 pub const MAX_PING_BYTES: usize = 32 << 10;
+/// Data of the queued answers on one connection up to which longer pings are echoed, in
+/// bytes; beyond it they are rejected, and may come again.
+pub const MAX_WAITING_ANSWER_BYTES: usize = MAX_UNSOLICITED_ANSWERS * MAX_PING_BYTES;
 /// Most data of pings and texts of one session that wait for their CmdSN, in bytes. Those
 /// beyond it are rejected at once, and may come again.
 pub const MAX_EARLY_BYTES: usize = 256 << 10;
@@ -114,6 +121,7 @@ const _: () = assert!(ISER_CONTROL_DATA_BYTES as usize >= BHS_BYTES, "a Reject c
 const _: () = assert!(MAX_COMMAND_WINDOW < 1 << 31, "serial number arithmetic");
 const _: () = assert!(MAX_RETAINED_STATUSES > MAX_COMMAND_WINDOW as usize);
 const _: () = assert!(SMALL_PIECE_BYTES < COALESCED_PIECE_BYTES);
+const _: () = assert!(SMALL_PIECE_BYTES <= OWN_BUFFER_BYTES);
 const _: () = assert!(CHAP_CHALLENGE_BYTES >= 16 && CHAP_CHALLENGE_BYTES <= MAX_BINARY_BYTES);
 const _: () = assert!(MAX_SEQUENCE_TIMEOUTS < MAX_DATA_RECOVERIES && MAX_SEQUENCE_TIMEOUTS < 32);
 const _: () = assert!(MAX_OUTSTANDING_R2T >= 1 && MAX_OUTSTANDING_R2T <= 65535);

@@ -65,6 +65,14 @@ fn the_policy_decides() {
 }
 
 #[test]
+fn a_discovery_session_has_error_recovery_level_0() {
+    let script = LoginScript::discovery(INITIATOR).with("ErrorRecoveryLevel", "2");
+    let (outcome, done) = target().login_ok(&script);
+    assert_eq!(done.params.error_recovery_level, 0);
+    assert!(outcome.answers.contains(&("ErrorRecoveryLevel".into(), "0".into())));
+}
+
+#[test]
 fn identity_keys_are_checked() {
     let without = |key: &str| {
         let mut script = to("open");
@@ -120,6 +128,31 @@ fn request(current: Stage, transit: Option<Stage>, continues: bool) -> LoginRequ
 
 fn fresh() -> Login {
     Login::new(Offer::default(), None, PortalGroup(1))
+}
+
+#[test]
+fn the_offer_may_change_until_the_target_is_known() {
+    let names = format!("InitiatorName={INITIATOR}\0TargetName={TARGET}\0");
+    let (begin, end) = names.split_at(names.len() - 4);
+    let last = Some(Stage::FullFeature);
+    let level = |requests: [(&str, Option<Stage>, bool); 2]| {
+        let (mut target, mut login) = (target(), fresh());
+        for (number, (text, transit, continues)) in requests.into_iter().enumerate() {
+            if number == 1 {
+                login.set_offer(Offer { error_recovery_level: 0, ..Offer::default() });
+            }
+            let pdu = request(Stage::Operational, transit, continues);
+            target.feed(&mut login, &plain(pdu.encode(text.to_owned().into())));
+            login.poll_transmit().unwrap();
+        }
+        match login.state() {
+            LoginState::Done(done) => done.params.error_recovery_level,
+            other => panic!("login failed: {other:?}"),
+        }
+    };
+    let key = "ErrorRecoveryLevel=2\0";
+    assert_eq!(level([(begin, None, true), (&format!("{end}{key}"), last, false)]), 0);
+    assert_eq!(level([(&names, None, false), (key, last, false)]), 2);
 }
 
 #[test]

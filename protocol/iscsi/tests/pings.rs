@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use zgate_iscsi::directory::Claim;
 use zgate_iscsi::initiator::LoginScript;
-use zgate_iscsi::limits::{MAX_EARLY_BYTES, MAX_PING_BYTES};
+use zgate_iscsi::limits::{MAX_EARLY_BYTES, MAX_PING_BYTES, MAX_WAITING_ANSWER_BYTES};
 use zgate_iscsi::login::Offer;
 use zgate_iscsi::pdu::*;
 use zgate_iscsi::serial::Sn;
@@ -54,6 +54,34 @@ fn a_ping_that_is_not_read_keeps_no_receive_buffer() {
     let sent = answers(&mut harness.session, handle);
     assert_eq!(sent.len(), 2);
     assert!(sent[0].data_bytes() <= MAX_PING_BYTES && sent[1].data_bytes() == 100);
+}
+
+/// RFC 7143 §11.19.
+#[test]
+fn a_long_ping_is_echoed_whole_unless_many_answers_wait() {
+    const LONG: usize = 1 << 20;
+    let mut harness = Harness::new(&[("MaxRecvDataSegmentLength", &LONG.to_string())]);
+    let handle = harness.links[0].handle;
+    let data = pattern(LONG + 1);
+    let mut send = |itt: u32| {
+        let cmd_sn = harness.session.window().0;
+        let frame = with_data(ping(itt, true, cmd_sn), data.clone());
+        harness.session.handle_pdu(handle, frame, harness.now);
+    };
+    let fit = MAX_WAITING_ANSWER_BYTES / LONG;
+    (0..=fit).for_each(|itt| send(itt as u32));
+    let sent = answers(&mut harness.session, handle);
+    let (rejected, echoed) = sent.split_last().unwrap();
+    assert_eq!(echoed.len(), fit);
+    assert!(echoed.iter().all(|pdu| pdu.bhs.opcode() == Opcode::NOP_IN));
+    assert!(echoed.iter().all(|pdu| pdu.data_bytes() == LONG));
+    assert_eq!(Reject::parse(&rejected.bhs).reason, RejectReason::TOO_MANY_IMMEDIATE);
+    // The others have been read: it may come again.
+    let cmd_sn = harness.session.window().0;
+    let again = with_data(ping(fit as u32, true, cmd_sn), data);
+    harness.session.handle_pdu(handle, again, harness.now);
+    let sent = answers(&mut harness.session, handle);
+    assert_eq!(sent.iter().map(Outgoing::data_bytes).collect::<Vec<_>>(), [LONG]);
 }
 
 #[test]

@@ -88,6 +88,11 @@ pub async fn effects<T: TaskManagement>(
             settled(target, from_ref(unit), others).await
         }
         (TaskFunction::ABORT_TASK_SET, Some(unit)) => settled(target, from_ref(unit), former).await,
+        (TaskFunction::QUERY_ASYNC_EVENT, Some(unit)) => {
+            // RFC 7144 §6.2: "succeeded" if there is one.
+            let has_attention = target.disk(unit).has_attention(own.id);
+            if has_attention { TaskResult::SUCCEEDED } else { TaskResult::COMPLETE }
+        }
         _ => TaskResult::COMPLETE,
     }
 }

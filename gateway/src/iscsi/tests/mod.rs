@@ -12,6 +12,7 @@ mod memory;
 mod overdue;
 mod pair;
 mod parked;
+mod queries;
 mod reopened;
 mod rounds;
 mod rules;

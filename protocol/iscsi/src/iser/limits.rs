@@ -17,6 +17,9 @@ pub const MAX_PADDING_BYTES: usize = 3;
 /// retries (RFC 7145 §8.1.1.3 requires a target that needs a bound to declare
 /// MaxOutstandingUnexpectedPDUs, §6.7; Linux does not know that key).
 pub const SPARE_RECEIVES: u32 = 48;
+/// Commands after which the immediate data is forgotten of those that are no tasks (any more):
+/// they were aborted, or never taken. Each may keep a receive.
+pub const IMMEDIATE_KEPT: usize = 256;
 /// Advertised buffers kept before those of tasks that ended without a response
 /// (aborted ones) are removed.
 pub const MAX_ADVERTISED: usize = 4096;

@@ -2,7 +2,7 @@
 //! Data-In becomes an RDMA Write, R2T an RDMA Read, all others a Send.
 
 use super::header::{Header, RemoteBuffer};
-use super::limits::MAX_ADVERTISED;
+use super::limits::{IMMEDIATE_KEPT, MAX_ADVERTISED};
 use super::message::{encode, in_memory};
 use crate::pdu::{Bhs, DataIn, Itt, Opcode, Outgoing, R2t};
 use bytes::Bytes;
@@ -92,6 +92,8 @@ struct Advertised {
 #[derive(Debug)]
 pub struct Target {
     advertised: HashMap<Itt, Advertised>,
+    /// Commands since the last look at what immediate data is still of use.
+    unseen: usize,
     /// Keys may be invalidated by a Send.
     invalidate: bool,
     /// The advertised memory begins after the unsolicited data.
@@ -102,7 +104,7 @@ impl Target {
     /// A target with the capabilities from the private data and the login.
     #[must_use]
     pub fn new(invalidate: bool, solicited_only: bool) -> Self {
-        Self { advertised: HashMap::new(), invalidate, solicited_only }
+        Self { advertised: HashMap::new(), unseen: 0, invalidate, solicited_only }
     }
 
     /// Records the memory that a SCSI command advertises. Call it before the
@@ -124,6 +126,13 @@ impl Target {
         }
         if self.advertised.len() >= MAX_ADVERTISED {
             self.advertised.retain(|itt, _| is_alive(*itt));
+        }
+        self.unseen += 1;
+        if self.unseen >= IMMEDIATE_KEPT {
+            self.unseen = 0;
+            let ended = self.advertised.iter_mut().filter(|(itt, _)| !is_alive(**itt));
+            // Their keys stay: a response may be on its way.
+            ended.for_each(|(_, task)| task.immediate = Bytes::new());
         }
         let rdma_writes = Vec::new();
         self.advertised
@@ -294,6 +303,22 @@ mod tests {
         let header = Header::Control { write: None, read: Some(far) };
         target.command(&bhs, &header, Bytes::new(), |_| false);
         assert_eq!(target.transmit(data_in(0, b"xyz")).unwrap_err(), PeerFault::Address);
+    }
+
+    #[test]
+    fn immediate_data_is_kept_for_tasks_alone() {
+        let mut target = Target::new(true, true);
+        let header = Header::Control { write: Some(WRITE), read: None };
+        for itt in 0..3 * IMMEDIATE_KEPT as u32 {
+            let mut bhs = Bhs::new(Opcode::SCSI_COMMAND);
+            bhs.put_u32(16, itt);
+            // The target has taken none but the first.
+            let is_alive = |of: Itt| itt > 0 && of == Itt(0);
+            target.command(&bhs, &header, Bytes::from_static(b"1234"), is_alive);
+        }
+        let keeps = |task: &&Advertised| !task.immediate.is_empty();
+        assert!(target.advertised.values().filter(keeps).count() <= IMMEDIATE_KEPT + 1);
+        assert_eq!(target.advertised[&Itt(0)].immediate, "1234");
     }
 
     #[test]

@@ -121,6 +121,14 @@ impl Login {
         }
     }
 
+    /// Changes the offer, which may depend on the target. Call it before the request that
+    /// names the target whole; it has no effect once the target is known.
+    pub fn set_offer(&mut self, offer: Offer) {
+        if self.identity.is_none() {
+            self.offer = offer;
+        }
+    }
+
     /// The state of the login.
     #[must_use]
     pub fn state(&self) -> &LoginState {
@@ -236,6 +244,9 @@ impl Login {
             if let Some(alias) = &target_alias {
                 out.push("TargetAlias", alias);
             }
+        } else {
+            // Nothing is kept to be sent again: such a session may need no secret.
+            self.offer.error_recovery_level = 0;
         }
         self.identity = Some(key);
         Ok(())

@@ -60,7 +60,7 @@ impl Session {
                 if self.params.error_recovery_level == 0 {
                     task.fail(Failure::Check(Condition::CRC));
                 }
-            } else if task.gather.insert(0, frame.data).is_err() {
+            } else if task.gather.insert(0, frame.data, self.transport).is_err() {
                 task.fail(Failure::Check(Condition::INCORRECT_AMOUNT));
             }
         }

@@ -3,7 +3,8 @@
 use super::events::ConnHandle;
 use super::read::ReadLog;
 use crate::limits::{
-    BHS_BYTES, MAX_RETAINED_STATUSES, MAX_UNSOLICITED_ANSWERS, MAX_WAITING_RESENT,
+    BHS_BYTES, MAX_RETAINED_STATUSES, MAX_UNSOLICITED_ANSWERS, MAX_WAITING_ANSWER_BYTES,
+    MAX_WAITING_RESENT,
 };
 use crate::login::Operational;
 use crate::names::Cid;
@@ -79,6 +80,8 @@ pub(crate) struct Connection {
     queued_bytes: usize,
     /// PDUs in `out` that answer no task.
     waiting_answers: usize,
+    /// Bytes of their data.
+    waiting_answer_bytes: usize,
     /// PDUs in `out` that were asked for once more.
     waiting_resent: usize,
     /// The StatSN to be used next.
@@ -112,6 +115,7 @@ impl Connection {
             out: VecDeque::new(),
             queued_bytes: 0,
             waiting_answers: 0,
+            waiting_answer_bytes: 0,
             waiting_resent: 0,
             stat_sn,
             acknowledged: stat_sn,
@@ -157,7 +161,10 @@ impl Connection {
     }
 
     fn queue(&mut self, pdu: Outgoing, is_resent: bool) {
-        self.waiting_answers += usize::from(is_answer(&pdu));
+        if is_answer(&pdu) {
+            self.waiting_answers += 1;
+            self.waiting_answer_bytes += pdu.data_bytes();
+        }
         self.waiting_resent += usize::from(is_resent);
         self.queued_bytes += pdu.data_bytes() + BHS_BYTES;
         self.out.push_back((pdu, is_resent));
@@ -166,7 +173,10 @@ impl Connection {
     /// The next PDU to go out.
     pub(crate) fn pop(&mut self) -> Option<Outgoing> {
         let (pdu, is_resent) = self.out.pop_front()?;
-        self.waiting_answers -= usize::from(is_answer(&pdu));
+        if is_answer(&pdu) {
+            self.waiting_answers -= 1;
+            self.waiting_answer_bytes -= pdu.data_bytes();
+        }
         self.waiting_resent -= usize::from(is_resent);
         self.queued_bytes -= pdu.data_bytes() + BHS_BYTES;
         Some(pdu)
@@ -194,6 +204,11 @@ impl Connection {
     pub(crate) fn is_overrun(&self) -> bool {
         self.waiting_answers >= MAX_UNSOLICITED_ANSWERS
             || self.retained.len() >= MAX_RETAINED_STATUSES
+    }
+
+    /// True if an answer with so much data may be queued besides those that are.
+    pub(crate) fn has_room_for_answer(&self, bytes: usize) -> bool {
+        self.waiting_answer_bytes + bytes <= MAX_WAITING_ANSWER_BYTES
     }
 
     /// True if so many PDUs that were asked for once more are queued that no further ones

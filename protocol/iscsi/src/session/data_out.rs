@@ -78,7 +78,7 @@ impl Session {
             problem = problem.or((!recovers).then_some(Condition::CRC));
         } else if problem.is_none() && task.failure.is_none() {
             sequence.received += (end - u64::from(pdu.offset)) as u32;
-            if task.gather.insert(pdu.offset, frame.data).is_err() {
+            if task.gather.insert(pdu.offset, frame.data, self.transport).is_err() {
                 problem = Some(Condition::INCORRECT_AMOUNT);
             }
         }

@@ -1,6 +1,7 @@
 //! The data of one write while it arrives.
 
-use crate::limits::{COALESCED_PIECE_BYTES, SMALL_PIECE_BYTES, SPARE_PIECES};
+use crate::limits::{COALESCED_PIECE_BYTES, OWN_BUFFER_BYTES, SMALL_PIECE_BYTES, SPARE_PIECES};
+use crate::login::Transport;
 use bytes::{Bytes, BytesMut};
 
 /// Reason why a piece was not accepted; an error of the initiator.
@@ -65,8 +66,13 @@ impl Gather {
         self.received
     }
 
-    /// Takes the data segment of one PDU.
-    pub(crate) fn insert(&mut self, offset: u32, data: Vec<Bytes>) -> Result<(), GatherError> {
+    /// Takes the data of one PDU, or of one RDMA Read.
+    pub(crate) fn insert(
+        &mut self,
+        offset: u32,
+        data: Vec<Bytes>,
+        transport: Transport,
+    ) -> Result<(), GatherError> {
         let len: usize = data.iter().map(Bytes::len).sum();
         let end = u64::from(offset) + len as u64;
         if end > u64::from(self.expected) {
@@ -85,7 +91,8 @@ impl Gather {
             return Err(GatherError::TooMany);
         }
         self.received += len as u32;
-        if len < SMALL_PIECE_BYTES {
+        let is_part = transport == Transport::Tcp && len < OWN_BUFFER_BYTES;
+        if len < SMALL_PIECE_BYTES || (is_part && !self.is_complete()) {
             self.insert_small(at, offset, &data);
             return Ok(());
         }
@@ -100,7 +107,8 @@ impl Gather {
     }
 
     fn insert_small(&mut self, at: usize, offset: u32, data: &[Bytes]) {
-        self.copied += data.iter().map(Bytes::len).sum::<usize>() as u32;
+        let len = data.iter().map(Bytes::len).sum::<usize>();
+        self.copied += len as u32;
         let before = at.checked_sub(1).and_then(|i| self.pieces.get_mut(i));
         if let Some(piece) = before
             && piece.end() == u64::from(offset)
@@ -110,8 +118,9 @@ impl Gather {
             data.iter().for_each(|slice| bytes.extend_from_slice(slice));
             return;
         }
-        let bytes: BytesMut = data.iter().flat_map(|slice| slice.iter().copied()).collect();
-        if !bytes.is_empty() {
+        if len > 0 {
+            let mut bytes = BytesMut::with_capacity(len);
+            data.iter().for_each(|slice| bytes.extend_from_slice(slice));
             self.pieces.insert(at, Piece { offset, stored: Stored::Coalesced(bytes) });
         }
     }
@@ -171,6 +180,7 @@ impl Gather {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Transport::{Iser, Tcp};
 
     fn data(len: usize) -> Vec<Bytes> {
         vec![Bytes::from(vec![1; len])]
@@ -179,14 +189,14 @@ mod tests {
     #[test]
     fn any_order_and_holes() {
         let mut gather = Gather::new(16384);
-        gather.insert(8192, data(4096)).unwrap();
-        gather.insert(0, data(4096)).unwrap();
+        gather.insert(8192, data(4096), Iser).unwrap();
+        gather.insert(0, data(4096), Iser).unwrap();
         assert_eq!(gather.missing(0, 16384), [(4096, 4096), (12288, 4096)]);
         assert_eq!(gather.missing(0, 5000), [(4096, 904)]);
-        assert_eq!(gather.insert(4000, data(200)), Err(GatherError::Overlap));
-        assert_eq!(gather.insert(12288, data(4097)), Err(GatherError::PastEnd));
-        gather.insert(4096, data(4096)).unwrap();
-        gather.insert(12288, data(4096)).unwrap();
+        assert_eq!(gather.insert(4000, data(200), Iser), Err(GatherError::Overlap));
+        assert_eq!(gather.insert(12288, data(4097), Iser), Err(GatherError::PastEnd));
+        gather.insert(4096, data(4096), Iser).unwrap();
+        gather.insert(12288, data(4096), Iser).unwrap();
         assert!(gather.is_complete() && gather.missing(0, 16384).is_empty());
         assert_eq!(gather.take().len(), 4);
     }
@@ -194,8 +204,8 @@ mod tests {
     #[test]
     fn one_piece_takes_the_place_of_those_in_it() {
         let mut gather = Gather::new(16384);
-        gather.insert(0, data(4096)).unwrap();
-        gather.insert(12288, data(4096)).unwrap();
+        gather.insert(0, data(4096), Iser).unwrap();
+        gather.insert(12288, data(4096), Iser).unwrap();
         assert!(!gather.replace_front(Bytes::from(vec![2; 13000])));
         assert!(!gather.replace_front(Bytes::from(vec![2; 16385])));
         assert!(gather.replace_front(Bytes::from(vec![2; 12288])));
@@ -207,13 +217,35 @@ mod tests {
     fn tiny_pieces_are_copied_together_and_bounded() {
         let mut gather = Gather::new(100_000);
         for i in 0..100_000 {
-            gather.insert(i, data(1)).unwrap();
+            gather.insert(i, data(1), Tcp).unwrap();
         }
         assert!(gather.is_complete());
         assert_eq!(gather.copied_bytes(), 100_000);
         assert!(gather.take().len() <= 2);
         let mut backwards = Gather::new(100_000);
-        let refused = (0..50_000).rev().find_map(|i| backwards.insert(i * 2, data(1)).err());
+        let refused = (0..50_000).rev().find_map(|i| backwards.insert(i * 2, data(1), Tcp).err());
         assert_eq!(refused, Some(GatherError::TooMany));
+    }
+
+    #[test]
+    fn a_write_that_waits_for_data_keeps_no_receive_buffer() {
+        let receive_buffer = Bytes::from(vec![3; 128 << 10]);
+        let part = |at: usize, len: usize| vec![receive_buffer.slice(at..at + len)];
+        let is_kept = |piece: &Bytes| receive_buffer.as_ptr_range().contains(&piece.as_ptr());
+        let kept = |gather: &mut Gather| gather.take().iter().map(is_kept).collect::<Vec<_>>();
+        let mut gather = Gather::new(40960);
+        gather.insert(0, part(0, 8192), Tcp).unwrap();
+        gather.insert(8192, part(30_000, 8192), Tcp).unwrap();
+        // It has a buffer of its own, and so has what comes over RDMA.
+        gather.insert(16384, part(60_000, OWN_BUFFER_BYTES), Tcp).unwrap();
+        assert!(!gather.is_complete());
+        // The write begins with the last piece, and its end frees the buffer.
+        gather.insert(32768, part(90_000, 8192), Tcp).unwrap();
+        assert!(gather.is_complete());
+        assert_eq!(gather.copied_bytes(), 16384);
+        assert_eq!(kept(&mut gather), [false, true, true]);
+        let mut rdma = Gather::new(40960);
+        rdma.insert(0, part(0, 8192), Iser).unwrap();
+        assert_eq!((rdma.copied_bytes(), kept(&mut rdma)), (0, vec![true]));
     }
 }

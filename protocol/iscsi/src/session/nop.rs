@@ -29,11 +29,14 @@ impl Session {
         if frame.lacks_data() {
             return Err(without_data(frame));
         }
-        let most = MAX_PING_BYTES.min(self.control_data_bytes(handle));
+        // RFC 7143 §11.19: all of the data that the initiator receives in one segment.
+        let echoed = frame.data_bytes().min(self.control_data_bytes(handle));
         let Some(conn) = self.conn(handle) else { return Ok(()) };
+        if echoed > MAX_PING_BYTES && !conn.has_room_for_answer(echoed) {
+            return Err(without_data(frame));
+        }
         // A copy: a part of it would keep the whole receive buffer until the peer reads.
-        let ping = frame.contiguous_data();
-        let ping = Bytes::copy_from_slice(&ping[..ping.len().min(most)]);
+        let ping = Bytes::copy_from_slice(&frame.contiguous_data()[..echoed]);
         let stat_sn = conn.take_stat_sn();
         let answer = NopIn { lun: Lun(0), itt: pdu.itt, ttt: Ttt::NONE, stat_sn }.encode(ping);
         conn.send_status(stat_sn, pdu.itt, answer, None);

@@ -51,7 +51,8 @@ impl Session {
         let wanted = (sequence.end - sequence.start) as usize;
         let placed = match data {
             Solicited::Part(data) => {
-                data.len() == wanted && task.gather.insert(sequence.start, vec![data]).is_ok()
+                let (start, transport) = (sequence.start, self.transport);
+                data.len() == wanted && task.gather.insert(start, vec![data], transport).is_ok()
             }
             Solicited::Front(data) => {
                 data.len() == sequence.end as usize && task.gather.replace_front(data)

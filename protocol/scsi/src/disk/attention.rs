@@ -30,6 +30,11 @@ impl Attentions {
         self.pending.push_back(asc);
     }
 
+    /// Returns whether a condition is pending.
+    pub(crate) fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     /// Takes the oldest condition, to be reported.
     pub(crate) fn take(&mut self) -> Option<Asc> {
         self.pending.pop_front()

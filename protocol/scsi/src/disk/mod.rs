@@ -311,6 +311,17 @@ impl Disk {
         }
     }
 
+    /// Returns whether a unit attention is pending for `nexus`, which the logical unit may not
+    /// know yet.
+    #[must_use]
+    pub fn has_attention(&self, nexus: NexusId) -> bool {
+        let state = self.state();
+        // The first command of a new nexus is told one, and so is that of a unit opened again.
+        let is_pending =
+            state.nexuses.get(&nexus).is_none_or(|known| known.attentions.is_pending());
+        is_pending || self.arrives.load(Ordering::Relaxed)
+    }
+
     /// Informs `nexus` that another I_T nexus cleared its tasks (CLEAR TASK
     /// SET).
     pub fn tasks_cleared(&self, nexus: NexusId) {

@@ -12,7 +12,7 @@ use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::attr::*;
 use zgate_nfs_wire::v4::{Bitmap, Fattr, NfsTime, Status};
 use zgate_store::file_store::PosixAcl;
-use zgate_store::{SetAttr, SetTime, Timestamp};
+use zgate_store::{Caller, SetAttr, SetTime, Timestamp};
 use zgate_xdr::{Decode, Decoder};
 
 /// Attributes to set.
@@ -26,6 +26,24 @@ pub struct Settable {
     pub masked_mode: Option<(u32, u32)>,
     /// All requested attributes.
     pub applied: Bitmap,
+}
+
+impl Settable {
+    /// Leaves out another owner of an object than its maker, and a group that the maker is not
+    /// in, unless root makes it: clients of BSD's kind send those of the user and of the
+    /// directory along, and do not try again without them. The answer says that they are not set
+    /// (RFC 8881 §18.4.2, §18.16.2).
+    fn leave_out_foreign_owners(&mut self, maker: &Caller) {
+        if maker.uid == 0 {
+            return;
+        }
+        if self.set.uid.take_if(|uid| *uid != maker.uid).is_some() {
+            self.applied.clear(OWNER);
+        }
+        if self.set.gid.take_if(|gid| !maker.in_group(*gid)).is_some() {
+            self.applied.clear(OWNER_GROUP);
+        }
+    }
 }
 
 /// Object whose attributes are set. An ACL alone depends on its kind.
@@ -104,13 +122,19 @@ pub async fn read(
     if !asks_principals(&attrs.mask) {
         return parse(&mut Principals::numbers());
     }
-    let Some(ids) = &of.entry.ids else {
-        return Principals::read(&*cx.server.runtime, parse).await;
+    let mut settable = match &of.entry.ids {
+        None => Principals::read(&*cx.server.runtime, parse).await?,
+        Some(ids) => {
+            let mut settable = parse(&mut Principals::numbers())?;
+            ids.accept(&mut settable.set).map_err(|NoSuchId| Status::Badowner)?;
+            if let Some(acl) = &mut settable.acl {
+                ids.accept_acl(acl).map_err(|NoSuchId| Status::Badowner)?;
+            }
+            settable
+        }
     };
-    let mut settable = parse(&mut Principals::numbers())?;
-    ids.accept(&mut settable.set).map_err(|NoSuchId| Status::Badowner)?;
-    if let Some(acl) = &mut settable.acl {
-        ids.accept_acl(acl).map_err(|NoSuchId| Status::Badowner)?;
+    if matches!(subject, Subject::New { .. }) {
+        settable.leave_out_foreign_owners(of.who());
     }
     Ok(settable)
 }
@@ -241,6 +265,25 @@ mod tests {
         assert_eq!(parse(&fattr(&[MODE_SET_MASKED], &[0; 8]), 0), Err(Status::Attrnotsupp));
         assert_eq!(parse(&fattr(&[SIZE], &[0; 8]), 0).unwrap().set.size, Some(0));
         assert_eq!(parse(&fattr(&[MODE, MODE_SET_MASKED], &[0; 12]), 1), Err(Status::Inval));
+    }
+
+    #[test]
+    fn who_makes_an_object_gives_it_to_none_but_its_own_groups() {
+        let left = |uid: u32, gid: u32, owner: u32, group: u32| {
+            let set = SetAttr { uid: Some(owner), gid: Some(group), ..SetAttr::default() };
+            let applied = Bitmap::of(&[MODE, OWNER, OWNER_GROUP]);
+            let mut settable = Settable { set, applied, ..Settable::default() };
+            settable.leave_out_foreign_owners(&Caller { uid, gid, groups: [20].into() });
+            let Settable { set, applied, .. } = settable;
+            assert!(applied.contains(MODE));
+            assert_eq!(applied.contains(OWNER), set.uid.is_some());
+            assert_eq!(applied.contains(OWNER_GROUP), set.gid.is_some());
+            (set.uid, set.gid)
+        };
+        assert_eq!(left(0, 0, 7, 21), (Some(7), Some(21)), "root");
+        assert_eq!(left(7, 7, 7, 20), (Some(7), Some(20)));
+        assert_eq!(left(7, 7, 7, 7), (Some(7), Some(7)));
+        assert_eq!(left(7, 7, 8, 21), (None, None));
     }
 
     /// RFC 8275 §5.

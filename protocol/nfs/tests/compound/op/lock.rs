@@ -98,7 +98,7 @@ fn kinds_of_objects_and_opens() {
             }
             ops.op::<Lock>(&s.c.lock_args(&opened, "a", LockType::Read, (0, 1)))
         };
-        s.check_regular_only("LOCK", &lock);
+        s.check_regular_only("LOCK", lock);
         s.c.check("pseudo", lock(Ops::new().root()), Status::Isdir);
         s.c.check("no such type", Ops::new().at(&s.file).raw(13, &[0; 40]), Status::Badxdr);
         let wish = OpenRequest::name(&s.root, "file").owner("reader").access(1);
