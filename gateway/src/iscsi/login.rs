@@ -120,7 +120,7 @@ async fn negotiate(
             LoginState::Failed(status) => {
                 let why = reason(*status);
                 block.stats.login_refused(why);
-                claimed.refused(connection.peer, why);
+                claimed.refused(connection.peer, why, login.detail());
                 send(wire, login).await?;
                 return Err(Refused::Login.into());
             }
@@ -169,9 +169,18 @@ impl Claimed {
         }
     }
 
-    fn refused(&self, peer: SocketAddr, reason: &'static str) {
+    fn refused(&self, peer: SocketAddr, reason: &'static str, detail: Option<&str>) {
         let (initiator, target) = (self.initiator.as_deref(), self.target.as_deref());
-        audit::refused!(Iscsi, peer.ip(), %peer, initiator, target, reason, "iSCSI login refused");
+        audit::refused!(
+            Iscsi,
+            peer.ip(),
+            %peer,
+            initiator,
+            target,
+            reason,
+            detail,
+            "iSCSI login refused"
+        );
     }
 }
 

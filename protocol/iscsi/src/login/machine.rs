@@ -97,6 +97,7 @@ pub struct Login {
     negotiation: Negotiation,
     out: VecDeque<Outgoing>,
     state: LoginState,
+    detail: Option<String>,
 }
 
 impl Login {
@@ -118,6 +119,7 @@ impl Login {
             negotiation: Negotiation::default(),
             out: VecDeque::new(),
             state: LoginState::InProgress,
+            detail: None,
         }
     }
 
@@ -133,6 +135,12 @@ impl Login {
     #[must_use]
     pub fn state(&self) -> &LoginState {
         &self.state
+    }
+
+    /// What the initiator did wrong, for the log, if its keys are the reason of a failure.
+    #[must_use]
+    pub fn detail(&self) -> Option<&str> {
+        self.detail.as_deref()
     }
 
     /// The next PDU to send.
@@ -263,7 +271,7 @@ impl Login {
         let operational: Vec<_> =
             others.into_iter().filter(|(key, _)| !IDENTITY_KEYS.contains(key)).collect();
         if self.stage == Stage::Security {
-            self.security.handle(&security, cx.entropy, out)?;
+            self.security.handle(&security, cx.entropy, out, &mut self.detail)?;
         } else if !security.is_empty() {
             return Err(LoginStatus::INITIATOR_ERROR); // RFC 7143 §12: security stage only
         }
@@ -272,7 +280,7 @@ impl Login {
         let context =
             NegotiationContext { leading: tsih == Tsih(0), discovery, full_feature: false };
         self.negotiation.handle(&operational, &self.offer, context, out).map_err(|error| {
-            tracing::info!(%error, "iSCSI negotiation failed");
+            self.detail = Some(error.to_string());
             LoginStatus::INITIATOR_ERROR
         })?;
         if self.stage == Stage::Operational {

@@ -31,12 +31,13 @@ impl Security {
         }
     }
 
-    /// Takes the security keys of one exchange.
+    /// Takes the security keys of one exchange. `detail` becomes what is wrong with them.
     pub(super) fn handle(
         &mut self,
         pairs: &[(&str, &str)],
         entropy: &mut dyn Entropy,
         out: &mut TextWriter,
+        detail: &mut Option<String>,
     ) -> Result<(), LoginStatus> {
         if let Some((_, offered)) = pairs.iter().find(|(key, _)| *key == "AuthMethod") {
             self.choose(offered, out)?;
@@ -46,7 +47,7 @@ impl Security {
         }
         let Self::Chap(server) = self else { return Err(LoginStatus::INITIATOR_ERROR) };
         let step = server.handle(pairs, entropy).map_err(|error| {
-            tracing::info!(%error, "iSCSI authentication failed");
+            *detail = Some(error.to_string());
             LoginStatus::AUTHENTICATION_FAILED
         })?;
         for (key, value) in &step.keys {
