@@ -224,7 +224,11 @@ async fn finish(
     mut login: Login,
 ) -> Result<InitiatorConnection, ConnectionEnd> {
     let Some((live, handle)) = block.establish(&done, connection, &memory).await else {
-        block.directory().remove_connection(super::service::tsih_of(&done), done.cid);
+        match block.session(done.claim.tsih()) {
+            // It may have another one of this number.
+            Some(live) => block.connection_ended(&live, &done),
+            None => block.directory().remove_connection(done.claim.tsih(), done.cid),
+        }
         return Err(Closed::SessionEnded.into());
     };
     // From here on, its drop tells the session that the connection has ended.

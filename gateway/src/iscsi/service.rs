@@ -298,11 +298,15 @@ impl IscsiService {
             Claim::Joins(tsih) => {
                 let live = self.session(tsih)?;
                 let handle = live.attach(login, connection, self.now()).ok()?;
+                // The end of the one that it replaces may have come in between.
+                self.directory().add_connection(tsih, login.cid);
                 return Some((live, handle));
             }
             Claim::New(tsih) => tsih,
-            Claim::Reinstates { old, new } => {
-                if let Some(old) = self.session(old).filter(|old| old.key == login.key) {
+            Claim::Reinstates { old, new } | Claim::Displaces { old, new } => {
+                // Its number may be that of another one by now, which stays.
+                let is_over = |old: &Arc<LiveSession>| !self.directory().holds(&old.key, old.tsih);
+                if let Some(old) = self.session(old).filter(is_over) {
                     old.with(|session| session.terminate(CloseReason::Reinstated));
                     self.end_session(&old);
                 }
@@ -557,13 +561,6 @@ fn group_at(portals: &[Portal], local: Option<SocketAddr>) -> PortalGroup {
     };
     let found = portals.iter().find(exact).or_else(|| portals.iter().find(any));
     PortalGroup(found.or(portals.first()).map_or(1, |portal| portal.group))
-}
-
-/// Returns the session of a login.
-pub(crate) fn tsih_of(login: &LoggedIn) -> Tsih {
-    match login.claim {
-        Claim::New(tsih) | Claim::Joins(tsih) | Claim::Reinstates { new: tsih, .. } => tsih,
-    }
 }
 
 #[cfg(test)]

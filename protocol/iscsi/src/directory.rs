@@ -35,9 +35,30 @@ pub enum Claim {
         /// The session that begins.
         new: Tsih,
     },
+    /// A session for which there was no place: that of one without connections is taken, which
+    /// must end first.
+    Displaces {
+        /// The session that must end.
+        old: Tsih,
+        /// The session that begins.
+        new: Tsih,
+    },
     /// An additional connection, or a repeated CID, in an existing session: the
     /// session's `attach` tells the two apart.
     Joins(Tsih),
+}
+
+impl Claim {
+    /// The session that the login gets.
+    #[must_use]
+    pub fn tsih(self) -> Tsih {
+        match self {
+            Self::New(tsih)
+            | Self::Joins(tsih)
+            | Self::Reinstates { new: tsih, .. }
+            | Self::Displaces { new: tsih, .. } => tsih,
+        }
+    }
 }
 
 /// Reason why a login cannot get the requested session.
@@ -61,6 +82,14 @@ struct Entry {
     from: Option<IpAddr>,
     max_connections: usize,
     connections: Vec<Cid>,
+    /// Place of its end of connections among those of all sessions; none while it has one.
+    left: Option<u64>,
+}
+
+impl Entry {
+    fn new(key: &SessionKey, from: Option<IpAddr>, max_connections: usize, cid: Cid) -> Self {
+        Self { key: key.clone(), from, max_connections, connections: vec![cid], left: None }
+    }
 }
 
 /// All sessions of one gateway.
@@ -71,6 +100,8 @@ pub struct Directory {
     /// The discovery sessions, and the addresses they came from.
     discovery: HashMap<Tsih, Option<HostKey>>,
     max_sessions: usize,
+    /// Number of times that a session has lost its last connection.
+    departures: u64,
 }
 
 impl Directory {
@@ -82,6 +113,7 @@ impl Directory {
             by_key: HashMap::new(),
             discovery: HashMap::new(),
             max_sessions: max_sessions.min(0xfffe - MAX_DISCOVERY_SESSIONS),
+            departures: 0,
         }
     }
 
@@ -138,22 +170,29 @@ impl Directory {
     ) -> Result<Claim, ClaimError> {
         if tsih != Tsih(0) {
             self.check_join(key, tsih)?;
-            let entry = self.by_tsih.get_mut(&tsih).ok_or(ClaimError::NoSuchSession)?;
-            if !entry.connections.contains(&cid) {
-                if entry.connections.len() >= entry.max_connections {
-                    return Err(ClaimError::TooManyConnections);
-                }
-                entry.connections.push(cid);
+            let entry = self.by_tsih.get(&tsih).ok_or(ClaimError::NoSuchSession)?;
+            if !entry.connections.contains(&cid) && entry.connections.len() >= entry.max_connections
+            {
+                return Err(ClaimError::TooManyConnections);
             }
+            self.add_connection(tsih, cid);
             return Ok(Claim::Joins(tsih));
         }
-        if !self.by_key.contains_key(key)
-            && self.by_tsih.len() - self.discovery.len() >= self.max_sessions
-        {
-            return Err(ClaimError::OutOfResources);
-        }
-        let entry = Entry { key: key.clone(), from, max_connections, connections: vec![cid] };
-        self.begin(entry, entropy)
+        let is_full = !self.by_key.contains_key(key)
+            && self.by_tsih.len() - self.discovery.len() >= self.max_sessions;
+        let displaced = if is_full { Some(self.longest_left()?) } else { None };
+        let claim = self.begin(Entry::new(key, from, max_connections, cid), entropy)?;
+        let Some(old) = displaced else { return Ok(claim) };
+        self.remove(old);
+        Ok(Claim::Displaces { old, new: claim.tsih() })
+    }
+
+    /// Returns the session that has been without a connection for longest. A host decides how
+    /// long its own are kept then (DefaultTime2Wait), and could take all places for an hour.
+    fn longest_left(&self) -> Result<Tsih, ClaimError> {
+        let normal = self.by_tsih.iter().filter(|(_, entry)| entry.key.target.is_some());
+        let left = normal.filter_map(|(tsih, entry)| Some((entry.left?, *tsih)));
+        left.min().map(|(_, tsih)| tsih).ok_or(ClaimError::OutOfResources)
     }
 
     /// Takes a discovery session, for a login from `from` that is about to
@@ -180,11 +219,8 @@ impl Directory {
         {
             return Err(ClaimError::OutOfResources);
         }
-        let entry = Entry { key: key.clone(), from, max_connections: 1, connections: vec![cid] };
-        let claim = self.begin(entry, entropy)?;
-        if let Claim::New(new) | Claim::Reinstates { new, .. } = claim {
-            self.discovery.insert(new, host);
-        }
+        let claim = self.begin(Entry::new(key, from, 1, cid), entropy)?;
+        self.discovery.insert(claim.tsih(), host);
         Ok(claim)
     }
 
@@ -209,10 +245,22 @@ impl Directory {
         (0..=u16::MAX).map(|i| Tsih(start.wrapping_add(i))).find(free)
     }
 
+    /// Adds a connection of a session, unless it is known.
+    pub fn add_connection(&mut self, tsih: Tsih, cid: Cid) {
+        if let Some(entry) = self.by_tsih.get_mut(&tsih).filter(|e| !e.connections.contains(&cid)) {
+            entry.connections.push(cid);
+            entry.left = None;
+        }
+    }
+
     /// Forgets a connection of a session.
     pub fn remove_connection(&mut self, tsih: Tsih, cid: Cid) {
         if let Some(entry) = self.by_tsih.get_mut(&tsih) {
             entry.connections.retain(|&c| c != cid);
+            if entry.connections.is_empty() {
+                self.departures += 1;
+                entry.left = Some(self.departures);
+            }
         }
     }
 
@@ -329,5 +377,30 @@ mod tests {
         directory.claim(&key(1), Tsih(0), Cid(0), None, 1, &mut Fixed(3)).unwrap();
         let second = directory.claim(&key(2), Tsih(0), Cid(0), None, 1, &mut Fixed(3));
         assert_eq!(second, Err(ClaimError::OutOfResources));
+    }
+
+    #[test]
+    fn a_session_without_connections_gives_its_place() {
+        let mut directory = Directory::new(3);
+        let claim = |directory: &mut Directory, isid, tsih| {
+            directory.claim(&key(isid), tsih, Cid(0), None, 1, &mut Fixed(3))
+        };
+        let [first, second, third] =
+            [1, 2, 3].map(|isid| claim(&mut directory, isid, Tsih(0)).unwrap().tsih());
+        for lost in [third, first, second] {
+            directory.remove_connection(lost, Cid(0));
+        }
+        assert_eq!(claim(&mut directory, 3, third), Ok(Claim::Joins(third)), "it has one again");
+        for (isid, expected) in [(4, first), (5, second)] {
+            let Ok(Claim::Displaces { old, new }) = claim(&mut directory, isid, Tsih(0)) else {
+                panic!("a place")
+            };
+            assert_eq!(old, expected);
+            assert_ne!(new, old);
+            assert!(directory.check_join(&key(isid), new).is_ok());
+        }
+        assert_eq!(claim(&mut directory, 6, Tsih(0)), Err(ClaimError::OutOfResources));
+        assert_eq!(claim(&mut directory, 1, first), Err(ClaimError::NoSuchSession));
+        assert_eq!(directory.len(), 3);
     }
 }

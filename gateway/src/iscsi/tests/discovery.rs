@@ -4,7 +4,7 @@
 use super::{Fixture, MAX_SESSIONS, Over, TARGET};
 use std::io::ErrorKind;
 use zgate_iscsi::limits::MAX_DISCOVERY_SESSIONS_PER_HOST;
-use zgate_test_initiator::{Isid, LoginScript, Session};
+use zgate_test_initiator::{Isid, LoginScript, Lun, Session};
 
 #[test]
 fn hosts_log_in_beside_all_discovery_sessions() {
@@ -23,9 +23,24 @@ fn hosts_log_in_beside_all_discovery_sessions() {
     assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
     assert_eq!(refused.to_string(), "login refused: 0302", "out of resources");
     let mut hosts: Vec<_> =
-        (0..MAX_SESSIONS).map(|host| fixture.host(Over::Tcp, &format!("host{host}"))).collect();
+        (1..MAX_SESSIONS).map(|host| fixture.host(Over::Tcp, &format!("host{host}"))).collect();
     hosts.iter_mut().for_each(|host| assert_eq!(host.write(0, &super::block(1, 1)).status, 0));
+    let patient = LoginScript::normal("iqn.2026-11.test.zgate:patient", TARGET);
+    let patient = patient.with("ErrorRecoveryLevel", "2").with("DefaultTime2Wait", "3600");
+    let patient = Session::login(fixture.tcp, &patient).unwrap();
     let script = LoginScript::normal("iqn.2026-11.test.zgate:one-more", TARGET);
     let refused = Session::login(fixture.tcp, &script).err().unwrap();
     assert_eq!(refused.to_string(), "login refused: 0302", "the bound holds for hosts");
+    // A host that has lost its connection keeps its session only as long as there is room.
+    drop(patient);
+    let begun = std::time::Instant::now();
+    let mut later = loop {
+        match Session::login(fixture.tcp, &script) {
+            Ok(session) => break session,
+            Err(_) if begun.elapsed() < super::PATIENCE => {}
+            Err(refused) => panic!("{refused}"),
+        }
+    };
+    later.run(Lun(0), &[0; 6], 0, &bytes::Bytes::new()).unwrap();
+    hosts.iter_mut().for_each(|host| assert_eq!(host.write(0, &super::block(1, 1)).status, 0));
 }

@@ -397,9 +397,7 @@ impl Login {
             cmd_sn: b.sn(),
         });
         let tsih = match &self.state {
-            LoginState::Done(done) => match done.claim {
-                Claim::New(tsih) | Claim::Joins(tsih) | Claim::Reinstates { new: tsih, .. } => tsih,
-            },
+            LoginState::Done(done) => done.claim.tsih(),
             _ => fixed.tsih,
         };
         // RFC 7143 §11.13.4: 0 until the last response of a new session.
