@@ -5,19 +5,13 @@
 
 use super::connection_end::{Bug, ConnectionEnd};
 use super::drain::Drain;
+use crate::observe::panics::tell;
 use futures_util::FutureExt;
-use std::any::Any;
 use std::panic::AssertUnwindSafe;
 
 /// Exit status after the end of an essential task: EX_SOFTWARE of sysexits.h.
 /// systemd starts the gateway again (`Restart=on-failure`).
 pub(crate) const EXIT_BROKEN: i32 = 70;
-
-/// Returns the message of a panic.
-fn words(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
-}
 
 /// Runs work; `None` if it panicked, which is logged. Its resources have been
 /// dropped by then. A panic does not break this program's locks: the state they
@@ -30,22 +24,6 @@ pub(crate) async fn caught<T>(what: &'static str, work: impl Future<Output = T>)
             None
         }
     }
-}
-
-/// The same for work that blocks.
-pub(crate) fn caught_blocking<T>(what: &'static str, work: impl FnOnce() -> T) -> Option<T> {
-    match std::panic::catch_unwind(AssertUnwindSafe(work)) {
-        Ok(done) => Some(done),
-        Err(panic) => {
-            tell(what, &*panic);
-            None
-        }
-    }
-}
-
-fn tell(what: &'static str, panic: &(dyn Any + Send)) {
-    let panic = words(panic);
-    tracing::error!(what, panic, "a bug of zgate: please report the lines above");
 }
 
 /// Serves a connection; returns the reason for its end, which may be a panic.

@@ -11,6 +11,7 @@ pub(crate) mod load;
 #[cfg(test)]
 pub(crate) mod log_of_test;
 pub(crate) mod metric;
+pub(crate) mod panics;
 pub(crate) mod pool_metrics;
 pub(crate) mod pools;
 pub(crate) mod printable;

@@ -2,6 +2,7 @@
 //! thread, with a time limit for every query. Readers get the latest values and
 //! their age; a suspended pool delays no reader.
 
+use super::panics::caught_blocking;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
@@ -325,8 +326,9 @@ pub(crate) fn start(watch: &Arc<PoolWatch>, seconds: u32) -> io::Result<()> {
         let mut factor = 1;
         loop {
             let began = Instant::now();
-            let in_time = watch.round(Path::new(kstat::ROOT), &zfs, latency_seconds);
-            factor = if in_time { 1 } else { (factor * 2).min(MAX_PAUSE_FACTOR) };
+            let round = || watch.round(Path::new(kstat::ROOT), &zfs, latency_seconds);
+            let in_time = caught_blocking("the look at the pools", round);
+            factor = if in_time == Some(true) { 1 } else { (factor * 2).min(MAX_PAUSE_FACTOR) };
             thread::sleep((every * factor).saturating_sub(began.elapsed()));
         }
     })?;

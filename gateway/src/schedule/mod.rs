@@ -5,6 +5,7 @@
 pub(crate) mod metrics;
 mod runner;
 
+use crate::observe::panics::caught_blocking;
 #[cfg(test)]
 pub(crate) use runner::Figures;
 use runner::Runner;
@@ -150,9 +151,12 @@ impl Means {
         let mut runner = Runner::new(policies);
         loop {
             let at = now();
-            runner.step(&*self.tool, at, &mut flush);
+            let step = || runner.step(&*self.tool, at, &mut flush);
+            let stepped = caught_blocking("a snapshot schedule", step);
             self.show(pool, runner.views());
-            let pause = runner.pause(at).min(LONGEST_PAUSE);
+            // After a panic it may be due at once, again and again.
+            let pause = if stepped.is_some() { runner.pause(at) } else { LONGEST_PAUSE };
+            let pause = pause.min(LONGEST_PAUSE);
             match changed.recv_timeout(pause) {
                 // While the pool hung, there may have been several.
                 Ok(policies) => runner.replace(changed.try_iter().last().unwrap_or(policies)),

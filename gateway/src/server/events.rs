@@ -1,7 +1,7 @@
 //! Events of the process: signals, and what the main thread does with them.
 
 use super::systemd::notify;
-use crate::net::boundary::caught_blocking;
+use crate::observe::panics::caught_blocking;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};

@@ -19,6 +19,7 @@ use super::cgroup;
 use super::settings::Settings;
 use super::shared::Shared;
 use crate::net::memory_quota::MemoryLevel;
+use crate::observe::panics::caught_blocking;
 use rustix::param::page_size;
 use serde::Serialize;
 use std::io;
@@ -239,7 +240,7 @@ pub(super) fn watch(shared: &Arc<Shared>) -> io::Result<()> {
     thread.spawn(move || {
         let mut logged = None;
         while let Some(shared) = shared.upgrade() {
-            sample(&shared, &mut logged);
+            caught_blocking("the look at the memory", || sample(&shared, &mut logged));
             drop(shared);
             std::thread::sleep(SAMPLE_INTERVAL);
         }

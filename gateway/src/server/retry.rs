@@ -29,7 +29,9 @@ impl Retrier {
         let run = move || {
             let mut trouble = None;
             while !stopped.load(Ordering::Acquire) {
-                let due = retry(&reconciler, &shown, &mut trouble);
+                let once = || retry(&reconciler, &shown, &mut trouble);
+                let tried = caught_blocking("another attempt at what is absent", once);
+                let due = tried.unwrap_or_else(|| Some(Instant::now() + FIRST_RETRY));
                 let left = due.map(|due| due.saturating_duration_since(Instant::now()));
                 shown.wake.wait(left);
             }

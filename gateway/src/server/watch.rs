@@ -11,6 +11,7 @@ use super::reconcile::{Reconciler, Shown, ShownExport};
 use super::run::Gateway;
 use super::searches::{Asked, Scanned};
 use crate::exports::open::Opening;
+use crate::observe::panics::caught_blocking;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -189,7 +190,8 @@ impl Runner {
             }
             if let Some(due) = wanted.take_if(|wanted| wanted.due(pauses) <= now) {
                 next_scan = Instant::now() + self.rescan();
-                self.scan(due.since);
+                // It is searched again at the next change.
+                caught_blocking("a search for datasets", || self.scan(due.since));
                 if self.pending > 0 {
                     let again = Instant::now() + PENDING.0;
                     wanted = Some(Wanted { first: again, last: again, since: None });
@@ -280,7 +282,8 @@ impl Runner {
         let is_due = self.displayed.is_none_or(|last| now >= last + DISPLAY_PAUSE);
         if self.is_display_old && is_due {
             self.is_display_old = false;
-            self.follow.refresh(&self.gateway.shared.datasets);
+            let refresh = || self.follow.refresh(&self.gateway.shared.datasets);
+            caught_blocking("the list of datasets for display", refresh);
             self.displayed = Some(Instant::now());
         }
     }

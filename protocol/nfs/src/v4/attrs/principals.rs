@@ -39,7 +39,9 @@ impl Principals {
             Some((name, domain)) => (name, Some(domain)),
             None => (text, None),
         };
-        if let Ok(id) = name.parse::<u32>() {
+        // `parse` takes a sign, too.
+        let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
+        if let Some(id) = name.parse::<u32>().ok().filter(|_| is_number) {
             return Ok(id);
         }
         let is_own = match (&self.domain, domain) {
@@ -129,6 +131,8 @@ mod tests {
         assert_eq!(id(b"1000"), Ok(1000));
         assert_eq!(id(b"1000@example.org"), Ok(1000));
         assert_eq!(id(b"somebody@example.org"), Err(Status::Badowner));
+        assert_eq!(id(b"+5"), Err(Status::Badowner));
+        assert_eq!(id(b"@example.org"), Err(Status::Badowner));
         assert_eq!(id(b""), Err(Status::Inval));
         assert_eq!(id(b"root"), Ok(0));
     }

@@ -91,7 +91,9 @@ fn check(cx: &Cx<'_>, args: &Args, tables: &Tables, open: StateKey) -> Result<Ra
         cx.server.state.grace.reclaiming(cx.now.seconds());
         return Ok(range);
     }
-    if grace { Err(Status::Grace) } else { Ok(range) }
+    // RFC 8881 §18.51.3: it may still have something to take back.
+    let may_reclaim = cx.minor > 0 && !client.reclaim_complete;
+    if grace || may_reclaim { Err(Status::Grace) } else { Ok(range) }
 }
 
 fn first_lock(
@@ -254,6 +256,9 @@ fn grant(
                 return Err(Status::Delay.into());
             }
             continue;
+        }
+        if args.reclaim {
+            return Err(Status::ReclaimConflict.into());
         }
         if args.kind.waits() && cx.minor > 0 {
             let fh = cx.current()?.handle().to_fh();

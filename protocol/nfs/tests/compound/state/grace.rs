@@ -291,11 +291,32 @@ fn shares_are_reclaimed_with_their_denials() {
         come_back(&a);
         come_back(&b);
         a.open(&reclaim(&fa, 0).deny(3)).unwrap();
-        let conflict = b.open(&reclaim(&fa, 0)).unwrap_err();
-        assert!(
-            matches!(conflict, Status::ShareDenied | Status::ReclaimConflict | Status::ReclaimBad),
-            "{conflict:?}"
-        );
+        assert_eq!(b.open(&reclaim(&fa, 0)).unwrap_err(), Status::ReclaimConflict);
+    }
+}
+
+#[test]
+fn a_lock_is_taken_back_by_one_client_before_it_gets_others() {
+    for minor in 0..=2 {
+        let (harness, [(a, fa), (b, _)]) = gone(minor);
+        come_back(&a);
+        come_back(&b);
+        let [by_a, by_b] = [&a, &b].map(|c| c.open(&reclaim(&fa, 0)).unwrap());
+        let take_back = |c: &Client, opened, expected| {
+            let args =
+                lock::Args { reclaim: true, ..c.lock_args(opened, "l", LockType::Write, (0, 4)) };
+            c.check("reclaim", Ops::new().at(&fa).op::<Lock>(&args), expected);
+            c.advance("owner", expected);
+        };
+        take_back(&a, &by_a, Status::Ok);
+        take_back(&b, &by_b, Status::ReclaimConflict);
+        outlast_grace(&harness, &b);
+        let other = || b.lock(&by_b, "other", LockType::Write, (9, 1)).map(drop);
+        if minor > 0 {
+            assert_eq!(other(), Err(Status::Grace), "its reclaims are not complete");
+            b.reclaim_complete().unwrap();
+        }
+        assert_eq!(other(), Ok(()));
     }
 }
 

@@ -295,7 +295,10 @@ fn remember(
     let now = cx.now.seconds();
     // To empty the file is to write it, also where the open is for reading.
     let needed = if target.truncate { access | ACCESS_WRITE } else { access };
-    state.check_shares(&mut tables, &file, needed, args.deny, now)?;
+    state.check_shares(&mut tables, &file, needed, args.deny, now).map_err(|status| {
+        let is_taken = args.claim.is_reclaim() && status == Status::ShareDenied;
+        if is_taken { Status::ReclaimConflict } else { status }
+    })?;
     // Another client may have got a delegation during the call to the backend.
     let modifies = takes_from_others(args, target);
     state.recall_standing(&mut tables, &file, modifies, Some(client), now)?;
