@@ -6,6 +6,7 @@ use super::reconcile::Reconciler;
 use super::run::Gateway;
 use crate::exports::limits::{FIRST_RETRY, PLACE_INTERVAL};
 use crate::exports::open::Opening;
+use crate::observe::panics::caught_blocking;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
