@@ -176,12 +176,6 @@ fn overlooks(mutant: Mutant, frame: &Frame) -> bool {
     }
 }
 
-fn tsih_of(login: &LoggedIn) -> Tsih {
-    match login.claim {
-        Claim::New(tsih) | Claim::Joins(tsih) | Claim::Reinstates { new: tsih, .. } => tsih,
-    }
-}
-
 impl Target {
     /// The target of a start.
     #[must_use]
@@ -356,7 +350,7 @@ impl Target {
                 return;
             };
             let Some((live, handle)) = me.establish(&done).await else {
-                lock(&me.directory).remove_connection(tsih_of(&done), done.cid);
+                lock(&me.directory).remove_connection(done.claim.tsih(), done.cid);
                 return me.wires.close_down(link);
             };
             if !me.settle_leftovers(&live).await {
@@ -462,9 +456,10 @@ impl Target {
                 return Some((live, handle));
             }
             Claim::New(tsih) => tsih,
-            Claim::Reinstates { old, new } => {
+            Claim::Reinstates { old, new } | Claim::Displaces { old, new } => {
                 let old = lock(&self.sessions).get(&old.0).cloned();
-                if let Some(old) = old.filter(|old| old.key == login.key) {
+                let is_over = |old: &Arc<Live>| !lock(&self.directory).holds(&old.key, old.tsih);
+                if let Some(old) = old.filter(is_over) {
                     self.drive(&old, |session| session.terminate(CloseReason::Reinstated));
                     self.end_session(&old);
                 }
