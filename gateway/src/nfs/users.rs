@@ -86,10 +86,7 @@ fn take(
     match answer {
         Ok(Ok(found)) => {
             if found.is_none() {
-                crate::observe::throttle::warn_seldom!(
-                    user = name,
-                    "no user of this machine has this name"
-                );
+                tracing::warn!(user = name, "no user of this machine has this name");
             }
             // One task asks at a time: it is not set yet.
             let _ = certificate.user.set(found.map(Arc::new));
