@@ -125,7 +125,9 @@ fn a_client_of_a_gateway_that_vanished_is_reset_by_the_next_one() {
     SockRef::from(&client).detach_filter().unwrap();
     gateway.restart_elsewhere();
     assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
-    eventually("it is logged", || gateway.log().contains("are asked to connect again").then_some(()));
+    eventually("it is logged", || {
+        gateway.log().contains("are asked to connect again").then_some(())
+    });
 }
 
 #[test]

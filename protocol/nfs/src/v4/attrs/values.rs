@@ -166,14 +166,7 @@ impl AttributeValues {
             let key = || FileKey::of(export, node);
             let asks = (cx.calling_client(), cx.now.seconds(), &cx.holder_patience);
             if let Some(said) = cx.server.state.delegated_attributes(key, asks).await {
-                attr.size = said.size;
-                attr.change = said.change_after(attr.change);
-                if let Some(time) = said.time_modify {
-                    attr.mtime = Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds };
-                }
-                if let Some(time) = said.time_access {
-                    attr.atime = Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds };
-                }
+                said.apply(&mut attr, cx.now.wall);
             }
         }
         if *node == store.root() && cx.namespace.parent_of_export(export.id).is_some() {

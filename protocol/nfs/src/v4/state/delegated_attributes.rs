@@ -7,11 +7,13 @@ use crate::namespace::FileKey;
 use crate::patience::Patience;
 use crate::runtime::BoxedFuture;
 use crate::v4::callback::CallbackOutcome;
+use crate::v4::tables::ids::StateKey;
 use crate::v4::tables::owner::FileClient;
 use std::sync::atomic::Ordering;
 use zgate_nfs_wire::v4::attr::{CHANGE, SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
 use zgate_nfs_wire::v4::callback::CallbackOp;
 use zgate_nfs_wire::v4::{Bitmap, ClientId, Fattr, NfsTime, Status};
+use zgate_store::{Attr, Timestamp};
 use zgate_xdr::{Decode, Decoder};
 
 /// Attributes from the holder of a write delegation.
@@ -19,8 +21,8 @@ use zgate_xdr::{Decode, Decoder};
 pub struct DelegatedAttributes {
     /// change, as the holder tells it.
     pub change: u64,
-    /// The change attribute at which the delegation was granted.
-    pub given_change: u64,
+    /// The holder has changed the file in its cache: how often this was told before.
+    pub told_before: Option<u64>,
     /// The holder has the file through another export, which has change numbers of its
     /// own.
     pub other_export: bool,
@@ -33,15 +35,25 @@ pub struct DelegatedAttributes {
 }
 
 impl DelegatedAttributes {
-    /// The change attribute of the file, which is `stored` in the store of the export
-    /// that is asked about: another one if the holder has changed the file.
-    #[must_use]
-    pub fn change_after(&self, stored: u64) -> u64 {
-        if self.other_export {
-            stored.saturating_add(u64::from(self.change != self.given_change))
-        } else {
-            stored.max(self.change)
+    /// Puts the holder's values in place of those of the store, at this time of the server's
+    /// clock. What the holder has changed it may have changed again since it was asked last:
+    /// `change` is another one each time, and the times are those of the clock if it does not
+    /// tell its own.
+    pub fn apply(&self, attr: &mut Attr, now: Timestamp) {
+        attr.size = self.size;
+        if let Some(told_before) = self.told_before {
+            // Of another export, whose numbers are others, it tells no number.
+            let own = if self.other_export { attr.change.saturating_add(1) } else { self.change };
+            attr.change = attr.change.max(own).saturating_add(told_before);
+            if self.time_modify.is_none() {
+                attr.mtime = attr.mtime.max(now);
+                attr.ctime = attr.ctime.max(now);
+            }
         }
+        let timestamp =
+            |time: NfsTime| Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds };
+        attr.mtime = self.time_modify.map_or(attr.mtime, timestamp);
+        attr.atime = self.time_access.map_or(attr.atime, timestamp);
     }
 }
 
@@ -62,7 +74,8 @@ type Asks<'a> = (Option<ClientId>, u64, &'a Patience);
 /// A CB_GETATTR that has not been sent yet.
 struct Question {
     holder: ClientId,
-    /// See [`DelegatedAttributes::given_change`].
+    delegation: StateKey,
+    /// The change attribute at which it was granted.
     given_change: u64,
     /// See [`DelegatedAttributes::other_export`].
     other_export: bool,
@@ -81,7 +94,7 @@ impl State {
             return None;
         }
         let question = self.question(file, caller, now_seconds)?;
-        let Question { holder, given_change, other_export, answer } = question;
+        let Question { holder, delegation, given_change, other_export, answer } = question;
         let asked_nanos = self.runtime.now().monotonic_nanos;
         let Some(Ok(reply)) = patience.wait_for(&*self.runtime, answer).await else {
             self.note_silence(holder, asked_nanos);
@@ -90,7 +103,23 @@ impl State {
         if reply.status != Status::Ok {
             return None;
         }
-        decode(reply.attrs()?, given_change, other_export)
+        let mut said = decode(reply.attrs()?, other_export)?;
+        said.told_before = self.count_told(delegation, said.change != given_change);
+        Some(said)
+    }
+
+    /// Counts an answer of a delegation's holder, by which the file has changed or not. Returns
+    /// how often a change was told before; none if there is none.
+    fn count_told(&self, delegation: StateKey, has_changed: bool) -> Option<u64> {
+        let mut tables = self.lock();
+        let Some(delegation) = tables.delegations.get_mut(&delegation) else {
+            // It has just come back.
+            return has_changed.then_some(0);
+        };
+        // Once changed, it stays so: the holder may have written all that, and changes it again.
+        let told = delegation.told_changes.or(has_changed.then_some(0))?;
+        delegation.told_changes = Some(told + 1);
+        Some(told)
     }
 
     /// Returns whether the client holds a write delegation of a file that is not recalled.
@@ -142,6 +171,7 @@ impl State {
         let answer = self.back.prepare(&tables, delegation.client, vec![op])?;
         Some(Question {
             holder: delegation.client,
+            delegation: delegation.key,
             given_change: delegation.change,
             other_export: delegation.file.export != file.export,
             answer,
@@ -164,7 +194,7 @@ impl State {
 }
 
 /// The attributes in an answer.
-fn decode(attrs: &Fattr, given_change: u64, other_export: bool) -> Option<DelegatedAttributes> {
+fn decode(attrs: &Fattr, other_export: bool) -> Option<DelegatedAttributes> {
     // An incomplete answer is ignored: the store's values are better than a
     // guess.
     if !attrs.mask.contains(CHANGE) || !attrs.mask.contains(SIZE) {
@@ -172,8 +202,8 @@ fn decode(attrs: &Fattr, given_change: u64, other_export: bool) -> Option<Delega
     }
     let mut d = Decoder::new(&attrs.values.0);
     let mut said = DelegatedAttributes {
-        change: given_change,
-        given_change,
+        change: 0,
+        told_before: None,
         other_export,
         size: 0,
         time_access: None,

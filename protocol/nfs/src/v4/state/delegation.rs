@@ -103,6 +103,7 @@ impl State {
             attrs: new.attrs,
             times: new.times,
             change: new.change,
+            told_changes: None,
             recalled_seconds: None,
             recall: Arc::default(),
             core,

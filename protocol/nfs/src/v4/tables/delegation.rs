@@ -34,6 +34,9 @@ pub struct Delegation {
     pub times: GrantTimes,
     /// The change attribute at which it was granted, for CB_GETATTR.
     pub change: u64,
+    /// Number of times that others were told of a change in the holder's cache; none while it
+    /// has told of none.
+    pub told_changes: Option<u64>,
     /// Start of its recall, in seconds.
     pub recalled_seconds: Option<u64>,
     /// State of its recall.

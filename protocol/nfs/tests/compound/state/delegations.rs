@@ -217,7 +217,13 @@ fn the_holder_is_asked_about_size_and_change() {
         let change = s.holder.number(&opened.fh, 3);
         s.holder.answers_callbacks(CallbackBehavior::Knows(knows(change + 1, 4711)));
         assert_eq!(s.other.number(&opened.fh, 4), 4711);
-        assert!(s.other.number(&opened.fh, 3) > change, "RFC 8881 §10.4.3");
+        // RFC 8881 §10.4.3.
+        let version = || [3, 53].map(|bit| s.other.number(&opened.fh, bit));
+        let first = version();
+        assert!(first[0] > change, "{first:?}");
+        s.harness.pass_seconds(1);
+        let second = version();
+        assert!(second[0] > first[0] && second[1] > first[1], "{first:?}, {second:?}");
         assert!(matches!(s.holder.callbacks()[0], CallbackOp::GetAttr { .. }));
         assert_eq!(s.recalled(), 0, "nothing has to come back");
         // Attributes independent of the data are not queried.
