@@ -106,7 +106,7 @@ impl VolumeService {
         // Also if the property is gone already: an earlier request may have
         // ended in between.
         self.serving.apply(&dataset).map_err(|error| not_served(&error))?;
-        self.settle(&parent, &volume)
+        self.settle(&parent, &volume, volume.grants.iter().any(|grant| grant.node != node))
     }
 
     /// Withdraws the access that a node has under one of its names, or that of all nodes, and ends
@@ -137,22 +137,24 @@ impl VolumeService {
         drop(lock);
         // See `withdraw`.
         self.serving.apply(&dataset).map_err(|error| not_served(&error))?;
-        self.settle(&parent, &volume)?;
+        self.settle(&parent, &volume, !access.is_empty())?;
         Ok(LeftAccess { access })
     }
 
-    /// Waits until commands that nodes without access have sent before do not run on a disk any
-    /// more: what they write may land behind what the next node writes.
-    fn settle(&self, parent: &ParentPlan, volume: &VolumeRecord) -> Answer<()> {
-        let target = parent.target(volume).filter(|_| volume.kind == VolumeKind::Block);
-        let Some(target) = target else { return Ok(()) };
+    /// Waits until what nodes without access have sent before does not run any more: what it
+    /// writes may land behind what the next node writes. Of a file system that other nodes have
+    /// access to it is not waited for without an end: a long request may be one of theirs.
+    fn settle(&self, parent: &ParentPlan, volume: &VolumeRecord, is_shared: bool) -> Answer<()> {
         for attempt in 0..SETTLE_ATTEMPTS {
             if attempt > 0 {
                 std::thread::sleep(SETTLE_PAUSE);
             }
-            if self.serving.is_settled(&target) {
+            if self.is_settled(parent, volume) {
                 return Ok(());
             }
+        }
+        if is_shared && volume.kind == VolumeKind::Filesystem {
+            return Ok(());
         }
         Err(ApiError::new(
             ErrorCode::Storage,
@@ -162,6 +164,17 @@ impl VolumeService {
             ),
             "send the same request again; if it stays so, see `zpool status`",
         ))
+    }
+
+    fn is_settled(&self, parent: &ParentPlan, volume: &VolumeRecord) -> bool {
+        match volume.kind {
+            VolumeKind::Filesystem => {
+                parent.pseudo_path(volume).is_none_or(|path| self.serving.is_export_settled(&path))
+            }
+            VolumeKind::Block => {
+                parent.target(volume).is_none_or(|target| self.serving.is_settled(&target))
+            }
+        }
     }
 
     /// Ends the access of a node in the record of a volume. One that is gone has no access; one

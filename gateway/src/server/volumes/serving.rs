@@ -37,6 +37,8 @@ pub(crate) trait Serving: Send + Sync {
     fn logged_in(&self, target: &str) -> Vec<String>;
     /// Returns whether no command of a session that has ended runs on a target's disk any more.
     fn is_settled(&self, target: &str) -> bool;
+    /// Returns whether no request that was admitted by earlier rules of an export runs any more.
+    fn is_export_settled(&self, pseudo_path: &str) -> bool;
     /// Tells initiators the new size of a target's disk. What they discarded earlier
     /// counts as content again.
     ///
@@ -114,6 +116,10 @@ impl Serving for LiveServing {
 
     fn is_settled(&self, target: &str) -> bool {
         self.gateway.shared.iscsi.is_settled(target)
+    }
+
+    fn is_export_settled(&self, pseudo_path: &str) -> bool {
+        !self.gateway.shared.nfs.v4.is_used_as_before(pseudo_path)
     }
 
     fn resized(&self, target: &str) -> io::Result<()> {

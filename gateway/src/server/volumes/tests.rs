@@ -97,6 +97,10 @@ impl Serving for Served {
         is_settled
     }
 
+    fn is_export_settled(&self, pseudo_path: &str) -> bool {
+        self.is_settled(pseudo_path)
+    }
+
     fn resized(&self, _: &str) -> io::Result<()> {
         locked(&self.resized).push(self.rollbacks());
         Ok(())

@@ -2,7 +2,7 @@
 
 use super::pseudo::Namespace;
 use std::ops::Deref;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use zgate_store::{THREAD_SHARDS, thread_shard};
 
 /// The exports that a request keeps. It is counted apart from those of other threads.
@@ -39,6 +39,8 @@ impl Deref for HeldNamespace {
 #[derive(Debug)]
 pub struct CurrentNamespace {
     shards: Box<[Shard]>,
+    /// Earlier ones, which requests keep that began with them.
+    former: Mutex<Vec<Weak<Namespace>>>,
 }
 
 /// The reference of the threads of one shard, on cache lines of its own.
@@ -52,7 +54,7 @@ impl CurrentNamespace {
     pub fn new(namespace: Namespace) -> Self {
         let namespace = Arc::new(namespace);
         let shard = |_| Shard(RwLock::new(HeldNamespace::of(&namespace)));
-        Self { shards: (0..THREAD_SHARDS).map(shard).collect() }
+        Self { shards: (0..THREAD_SHARDS).map(shard).collect(), former: Mutex::default() }
     }
 
     /// The exports in effect.
@@ -76,13 +78,40 @@ impl CurrentNamespace {
             **current = HeldNamespace::of(&namespace);
         }
         drop(locked);
+        let mut former = self.former.lock().unwrap_or_else(PoisonError::into_inner);
+        former.retain(|earlier| earlier.strong_count() > 0);
+        former.push(Arc::downgrade(&before.0.0));
+        drop(former);
         (before, HeldNamespace::of(&namespace))
+    }
+
+    /// Returns whether a request uses the export at this path as it was before a change: by
+    /// rules that do not count any more, it may still write.
+    #[must_use]
+    pub fn is_used_as_before(&self, pseudo_path: &str) -> bool {
+        let now = self.get();
+        let at_path = |namespace: &Namespace| {
+            namespace.exports().find(|export| export.pseudo_path == pseudo_path).map(Arc::as_ptr)
+        };
+        let former = self.former.lock().unwrap_or_else(PoisonError::into_inner);
+        let former: Vec<_> = former.iter().filter_map(Weak::upgrade).collect();
+        let same = at_path(&now);
+        former.iter().any(|earlier| {
+            let Some(export) = earlier.exports().find(|one| one.pseudo_path == pseudo_path) else {
+                return false;
+            };
+            // A request that hangs on another export keeps all of them, but does not use it.
+            let kept = former.iter().filter(|one| at_path(one) == Some(Arc::as_ptr(export)));
+            same != Some(Arc::as_ptr(export)) && Arc::strong_count(export) > kept.count()
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::namespace::{Export, ExportId};
+    use crate::v3::proc::rig::an_export;
 
     fn exports(generation: u64) -> Namespace {
         Namespace::new(Vec::new(), generation).unwrap()
@@ -104,6 +133,36 @@ mod tests {
         assert!(earlier.upgrade().is_some(), "a request runs");
         drop(kept);
         assert!(earlier.upgrade().is_none());
+    }
+
+    #[test]
+    fn what_uses_an_export_as_it_was_is_known_until_it_ends() {
+        let namespace = |generation, paths: &[&str]| {
+            let export = |(id, path): (u32, &&str)| {
+                let (id, pseudo_path) = (ExportId(id), (*path).to_owned());
+                Arc::new(Export { id, pseudo_path, ..an_export() })
+            };
+            let exports = (17..).zip(paths).map(export).collect();
+            Namespace::new(exports, generation).unwrap()
+        };
+        let current = CurrentNamespace::new(namespace(1, &["/a", "/b"]));
+        let is_used = || ["/a", "/b"].map(|path| current.is_used_as_before(path));
+        // One request has not come further, another one uses an export.
+        let held = current.get();
+        let writes = current.get().export(ExportId(17)).cloned().unwrap();
+        assert_eq!(is_used(), [false; 2], "nothing has changed");
+        let _ = current.replace(namespace(2, &["/a", "/b"]));
+        assert_eq!(is_used(), [true, false]);
+        let _ = current.replace(namespace(3, &["/b"]));
+        let later = current.get().export(ExportId(17)).cloned().unwrap();
+        assert_eq!(is_used(), [true, false]);
+        drop(writes);
+        assert_eq!(is_used(), [false; 2], "although a request keeps all of them");
+        let _ = current.replace(namespace(4, &[]));
+        assert_eq!(is_used(), [false, true]);
+        drop((held, later));
+        assert_eq!(is_used(), [false; 2]);
+        assert_eq!(current.former.lock().unwrap().len(), 1, "others were forgotten");
     }
 
     #[test]

@@ -186,6 +186,13 @@ impl Server {
         self.namespace.get()
     }
 
+    /// Returns whether a request, of any version, uses the export at this path as it was before
+    /// its latest change.
+    #[must_use]
+    pub fn is_used_as_before(&self, pseudo_path: &str) -> bool {
+        self.namespace.is_used_as_before(pseudo_path)
+    }
+
     /// Replaces the exports; COMPOUNDs in progress keep the old ones. The open
     /// files of exports that were removed, or have another root now, are
     /// closed: their file systems can be unmounted.

@@ -48,21 +48,36 @@ fn access_is_in_effect_when_it_is_answered_and_ends_with_its_withdrawal() {
 
 /// Its writes may land behind those of the next node.
 #[test]
-fn a_withdrawal_is_answered_when_the_commands_of_ended_sessions_have_ended() {
+fn a_withdrawal_is_answered_when_what_was_sent_before_has_ended() {
+    for (name, kind) in [("f", KINDS[0]), ("b", KINDS[1])] {
+        let (service, _, served) = service();
+        service.create(&asked(name, kind)).unwrap();
+        let all = WithdrawAccess { owner: "csi".to_owned(), nodes: None };
+        let unsettled = |looks: u32| *locked(&served.unsettled_looks) = looks;
+        let left = || *locked(&served.unsettled_looks);
+        service.grant(&id(name), "n1", &node(1)).unwrap();
+        unsettled(1);
+        service.withdraw(&id(name), "n1", "csi").unwrap();
+        assert_eq!(left(), 0, "it has waited");
+        service.grant(&id(name), "n1", &node(1)).unwrap();
+        unsettled(SETTLE_ATTEMPTS + 1);
+        let late = service.withdraw_from(&id(name), &all).unwrap_err();
+        assert_eq!(late.code, ErrorCode::Storage, "{late}");
+        assert!(service.get(&id(name)).unwrap().access.is_empty());
+        // The repeated request waits as well.
+        assert!(service.withdraw_from(&id(name), &all).unwrap().access.is_empty());
+        assert_eq!(left(), 0);
+    }
+}
+
+#[test]
+fn what_other_nodes_of_a_file_system_do_is_not_waited_for_without_end() {
     let (service, _, served) = service();
-    service.create(&asked("b", KINDS[1])).unwrap();
-    let all = WithdrawAccess { owner: "csi".to_owned(), nodes: None };
-    let unsettled = |looks: u32| *locked(&served.unsettled_looks) = looks;
-    service.grant(&id("b"), "n1", &node(1)).unwrap();
-    unsettled(1);
-    service.withdraw(&id("b"), "n1", "csi").unwrap();
-    assert_eq!(*locked(&served.unsettled_looks), 0, "it has waited");
-    service.grant(&id("b"), "n1", &node(1)).unwrap();
-    unsettled(SETTLE_ATTEMPTS + 1);
-    let late = service.withdraw_from(&id("b"), &all).unwrap_err();
-    assert_eq!(late.code, ErrorCode::Storage, "{late}");
-    assert!(service.get(&id("b")).unwrap().access.is_empty());
-    // The repeated request waits as well.
-    assert!(service.withdraw_from(&id("b"), &all).unwrap().access.is_empty());
-    assert_eq!(*locked(&served.unsettled_looks), 0);
+    service.create(&asked("f", KINDS[0])).unwrap();
+    for number in [1, 2] {
+        service.grant(&id("f"), &format!("n{number}"), &node(number)).unwrap();
+    }
+    *locked(&served.unsettled_looks) = SETTLE_ATTEMPTS + 1;
+    service.withdraw(&id("f"), "n1", "csi").unwrap();
+    assert_eq!(*locked(&served.unsettled_looks), 1, "it has waited");
 }
