@@ -154,15 +154,18 @@ mod tests {
         let _ = current.replace(namespace(2, &["/a", "/b"]));
         assert_eq!(is_used(), [true, false]);
         let _ = current.replace(namespace(3, &["/b"]));
-        let later = current.get().export(ExportId(17)).cloned().unwrap();
+        let later = current.get();
+        let also_writes = later.export(ExportId(17)).cloned().unwrap();
         assert_eq!(is_used(), [true, false]);
         drop(writes);
         assert_eq!(is_used(), [false; 2], "although a request keeps all of them");
         let _ = current.replace(namespace(4, &[]));
         assert_eq!(is_used(), [false, true]);
+        drop(also_writes);
+        assert_eq!(is_used(), [false; 2]);
+        assert_eq!(current.former.lock().unwrap().len(), 2, "one was forgotten");
         drop((held, later));
         assert_eq!(is_used(), [false; 2]);
-        assert_eq!(current.former.lock().unwrap().len(), 1, "others were forgotten");
     }
 
     #[test]
