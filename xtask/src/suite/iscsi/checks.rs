@@ -85,7 +85,7 @@ fn masked(rig: &Rig) -> io::Result<()> {
 
 fn private(rig: &Rig) -> io::Result<()> {
     let log = fs::read_to_string(rig.dir.path().join("zgate.log"))?;
-    expect(log.contains("authentication"), "no refused login in the log")?;
+    expect(log.contains("iSCSI login refused"), "no refused login in the log")?;
     expect(!log.contains(IN_SECRET) && !log.contains(OUT_SECRET), "a secret is in the log")?;
     let shown = rig.live(&["acl"])?.to_string();
     expect(shown.contains("mutual chap"), format!("acl: {shown}"))?;
