@@ -23,7 +23,7 @@ const AGENTS: [&str; 4] = [
 /// installation by hand (deploy/INSTALL.md).
 const PROGRAMS: [&str; 2] = ["/usr/bin/zgate", "/usr/local/bin/zgate"];
 
-/// What `zpool import` says of a pool that its other machine has.
+/// Words of `zpool import` about a pool that the other machine has.
 const ELSEWHERE: &str = "currently imported by another system";
 
 /// Units that must not run beside a cluster.

@@ -137,7 +137,7 @@ impl Login {
         &self.state
     }
 
-    /// What the initiator did wrong, for the log, if its keys are the reason of a failure.
+    /// The fault in the initiator's keys, for the log, if they are the reason of a failure.
     #[must_use]
     pub fn detail(&self) -> Option<&str> {
         self.detail.as_deref()

@@ -1,4 +1,4 @@
-//! What is not the gateway of a resource: another one that answers at its admin socket, one
+//! Processes that are not the gateway of a resource: another one that answers at its admin socket, one
 //! that the agent cannot remember, and what outlives the gateway.
 
 use super::{ERR_GENERIC, NOT_RUNNING, SUCCESS, Setup};

@@ -5,7 +5,7 @@ use crate::runtime::CallbackPath;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zgate_nfs_wire::v4::Verifier;
 
-/// What a confirmed client has asked for by SETCLIENTID, and not confirmed yet: another
+/// Request of a confirmed client by SETCLIENTID that it has not confirmed yet: another
 /// callback path, or none.
 #[derive(Clone, Debug)]
 pub struct CallbackUpdate {
