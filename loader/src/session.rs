@@ -335,8 +335,9 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::Counters;
     use crate::transport::tcp::RpcConnection;
-    use crate::transport::{Callbacks, Counters};
+    use crate::transport::tcp::tests::Uncalled;
     use std::sync::Arc;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
@@ -344,18 +345,6 @@ mod tests {
     use zgate_store::BufferPool;
 
     const ID: SessionId = SessionId([7; 16]);
-
-    /// A client that is not called back.
-    #[derive(Debug)]
-    struct Uncalled;
-
-    impl Callbacks for Uncalled {
-        fn answer(&self, _: &[u8]) -> Option<Bytes> {
-            None
-        }
-
-        fn connection_lost(&self) {}
-    }
 
     fn session() -> Session {
         Session {

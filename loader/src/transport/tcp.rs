@@ -548,4 +548,4 @@ impl<R: ReceiveHalf> Receiver<R> {
 
 #[cfg(test)]
 #[path = "tcp_tests.rs"]
-mod tests;
+pub(crate) mod tests;

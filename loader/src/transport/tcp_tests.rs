@@ -2,7 +2,7 @@ use super::*;
 
 /// A client that is not called back.
 #[derive(Debug)]
-struct Uncalled;
+pub(crate) struct Uncalled;
 
 impl Callbacks for Uncalled {
     fn answer(&self, _: &[u8]) -> Option<Bytes> {

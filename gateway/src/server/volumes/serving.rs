@@ -85,8 +85,7 @@ impl Serving for LiveServing {
 
     fn exports_to(&self, pseudo_path: &str, address: IpAddr) -> bool {
         let namespace = self.gateway.shared.nfs.v4.namespace();
-        let found = namespace.exports().find(|export| export.pseudo_path == pseudo_path);
-        found.is_some_and(|export| export.names_host(address))
+        namespace.export_at(pseudo_path).is_some_and(|export| export.names_host(address))
     }
 
     fn has_device(&self, dataset: &DatasetName) -> bool {
@@ -96,8 +95,7 @@ impl Serving for LiveServing {
     fn holders(&self, pseudo_path: &str) -> Vec<String> {
         let nfs = &self.gateway.shared.nfs;
         let namespace = nfs.v4.namespace();
-        let found = namespace.exports().find(|export| export.pseudo_path == pseudo_path);
-        let Some(export) = found else { return Vec::new() };
+        let Some(export) = namespace.export_at(pseudo_path) else { return Vec::new() };
         let holders = nfs.v4.holders(&BTreeSet::from([export.id]), nfs.runtime.now().seconds());
         holders.into_iter().map(|holder| format!("client at {}", holder.address)).collect()
     }

@@ -90,19 +90,18 @@ impl CurrentNamespace {
     #[must_use]
     pub fn is_used_as_before(&self, pseudo_path: &str) -> bool {
         let now = self.get();
-        let at_path = |namespace: &Namespace| {
-            namespace.exports().find(|export| export.pseudo_path == pseudo_path).map(Arc::as_ptr)
+        let at_path = |namespace: &Namespace| namespace.export_at(pseudo_path).map(Arc::as_ptr);
+        // Without the lock afterwards: the last reference may go here, and closes stores.
+        let former: Vec<_> = {
+            let former = self.former.lock().unwrap_or_else(PoisonError::into_inner);
+            former.iter().filter_map(Weak::upgrade).collect()
         };
-        let former = self.former.lock().unwrap_or_else(PoisonError::into_inner);
-        let former: Vec<_> = former.iter().filter_map(Weak::upgrade).collect();
-        let same = at_path(&now);
         former.iter().any(|earlier| {
-            let Some(export) = earlier.exports().find(|one| one.pseudo_path == pseudo_path) else {
-                return false;
-            };
+            let Some(export) = earlier.export_at(pseudo_path) else { return false };
+            let same = Some(Arc::as_ptr(export));
             // A request that hangs on another export keeps all of them, but does not use it.
-            let kept = former.iter().filter(|one| at_path(one) == Some(Arc::as_ptr(export)));
-            same != Some(Arc::as_ptr(export)) && Arc::strong_count(export) > kept.count()
+            let kept = former.iter().filter(|one| at_path(one) == same);
+            at_path(&now) != same && Arc::strong_count(export) > kept.count()
         })
     }
 }

@@ -167,6 +167,12 @@ impl Namespace {
         self.exports.get(&id)
     }
 
+    /// The export at this pseudo path.
+    #[must_use]
+    pub fn export_at(&self, pseudo_path: &str) -> Option<&Arc<Export>> {
+        self.exports.values().find(|export| export.pseudo_path == pseudo_path)
+    }
+
     /// True if the export is configured, but its tree cannot be opened now.
     #[must_use]
     pub fn is_absent(&self, id: ExportId) -> bool {

@@ -305,11 +305,9 @@ fn address_header(callback: &Callback40) -> CallbackHeader {
 mod tests {
     use super::*;
     use crate::runtime::{ConnectionId, Now};
-    use crate::v4::tables::lease::Lease;
-    use crate::v4::tables::session::{Channel, SessionTable};
+    use crate::v4::tables::session::{SessionTable, tests::session};
     use bytes::Bytes;
     use std::future::ready;
-    use zgate_rpc::auth::OpaqueAuth;
     use zgate_xdr::Message;
 
     /// Clients that do not answer.
@@ -342,25 +340,6 @@ mod tests {
         fn random(&self) -> u64 {
             0
         }
-    }
-
-    fn session() -> Arc<Session> {
-        let channel = Channel {
-            header_pad_bytes: 0,
-            max_request_bytes: 4096,
-            max_response_bytes: 4096,
-            max_cached_bytes: 4096,
-            max_ops: 8,
-            slots: 2,
-        };
-        Arc::new(Session::new(
-            SessionId::default(),
-            ClientId(1),
-            Arc::new(Lease::new(0)),
-            channel,
-            channel,
-            CallbackHeader { minor: 1, program: 0, credential: OpaqueAuth::none() },
-        ))
     }
 
     /// The report of a copy, or a recall, may come to a session after its end.

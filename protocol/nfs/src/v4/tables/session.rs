@@ -351,11 +351,11 @@ impl SessionTable {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::v4) mod tests {
     use super::*;
     use bytes::Bytes;
 
-    fn session() -> Arc<Session> {
+    pub(in crate::v4) fn session() -> Arc<Session> {
         let channel = Channel {
             header_pad_bytes: 0,
             max_request_bytes: 4096,

@@ -17,7 +17,7 @@ use zgate_nfs_wire::v4::{LockType, Stateid, Status};
 use zgate_rpc::gss::Service;
 use zgate_rpc::{AuthSys, Credential};
 use zgate_test_harness::nfs::{
-    Client, GRACE, Harness, LEASE, OpenRequest, Ops, Reply, by_kerberos,
+    Client, GRACE, Harness, LEASE, OpenRequest, Opened, Ops, Reply, by_kerberos,
 };
 use zgate_xdr::{Decode, Decoder};
 
@@ -36,6 +36,17 @@ pub(super) fn gone(minor: u8) -> (Rc<Harness>, [(Client, Fh); 2]) {
     });
     harness.restart();
     (harness, clients)
+}
+
+/// A client with a write delegation, and a stopped server.
+fn gone_with_delegation(minor: u8) -> (Rc<Harness>, Client, Opened) {
+    let harness = Harness::new();
+    let c = harness.reachable("c", minor);
+    harness.client("maker", minor).file(&c.export(), "f", b"x");
+    let held = c.open(&OpenRequest::name(&c.export(), "f")).unwrap();
+    assert!(matches!(held.delegated, Delegated::Write { .. }), "{:?}", held.delegated);
+    harness.restart();
+    (harness, c, held)
 }
 
 pub(super) fn come_back(c: &Client) {
@@ -211,12 +222,7 @@ fn delegations_are_reclaimed() {
 #[test]
 fn who_cannot_be_called_takes_a_delegation_back_to_return_it() {
     for minor in 0..=2 {
-        let harness = Harness::new();
-        let c = harness.reachable("c", minor);
-        harness.client("maker", minor).file(&c.export(), "f", b"x");
-        let held = c.open(&OpenRequest::name(&c.export(), "f")).unwrap();
-        assert!(matches!(held.delegated, Delegated::Write { .. }), "{:?}", held.delegated);
-        harness.restart();
+        let (_rig, c, held) = gone_with_delegation(minor);
         come_back(&c);
         let back = c.open(&reclaim(&held.fh, 2)).unwrap();
         let is_recalled = matches!(back.delegated, Delegated::Write { recall: true, .. });
@@ -252,12 +258,7 @@ fn an_open_whose_reclaim_outlasts_grace_is_not_taken_back() {
 #[test]
 fn a_delegation_whose_reclaim_outlasts_grace_is_not_taken_back() {
     for minor in 1..=2 {
-        let harness = Harness::new();
-        let c = harness.reachable("c", minor);
-        harness.client("maker", minor).file(&c.export(), "f", b"x");
-        let held = c.open(&OpenRequest::name(&c.export(), "f")).unwrap();
-        assert!(matches!(held.delegated, Delegated::Write { .. }), "{:?}", held.delegated);
-        harness.restart();
+        let (harness, c, held) = gone_with_delegation(minor);
         c.reconnect();
         c.introduce_for_reclaim(true);
         let faults = harness.store.faults();
