@@ -1,12 +1,13 @@
 //! Liveness of the cores: each is pinged, and answers between its other work. A
 //! core that hangs in a system call or in a loop does not.
 
+use futures_util::future::join_all;
 use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-/// Most pings queued for one core; more mean that it does not answer.
+/// Most pings queued for one core; more wait for a place, within their time.
 const MAX_QUESTIONS: usize = 16;
 
 /// A ping to a core, answered through the channel.
@@ -29,23 +30,19 @@ impl Health {
     /// `limit`.
     pub(crate) async fn silent_cores(&self, limit: Duration) -> Vec<usize> {
         let deadline = Instant::now() + limit;
-        let ask = |way: &mpsc::Sender<Question>| {
-            let (question, answer) = oneshot::channel();
-            way.try_send(question).ok().map(|()| answer)
-        };
-        let asked: Vec<_> = self.0.get().into_iter().flatten().map(ask).collect();
-        let mut silent = Vec::new();
-        for (core, answer) in asked.into_iter().enumerate() {
-            let answered = match answer {
-                Some(answer) => matches!(timeout_at(deadline, answer).await, Ok(Ok(()))),
-                None => false,
-            };
-            if !answered {
-                silent.push(core);
-            }
-        }
-        silent
+        let cores = self.0.get().into_iter().flatten();
+        let asked: Vec<_> = cores.map(|way| is_answered(way, deadline)).collect();
+        let answered = join_all(asked).await.into_iter().enumerate();
+        answered.filter(|(_, in_time)| !in_time).map(|(core, _)| core).collect()
     }
+}
+
+/// Returns whether a core answers a ping until `deadline`. That its queue is full says nothing:
+/// others have asked, too, and may have given up since.
+async fn is_answered(way: &mpsc::Sender<Question>, deadline: Instant) -> bool {
+    let (question, answer) = oneshot::channel();
+    let asked = async { way.send(question).await.is_ok() && answer.await.is_ok() };
+    timeout_at(deadline, asked).await.unwrap_or(false)
 }
 
 /// Answers pings on a core until the gateway ends.
@@ -72,7 +69,7 @@ mod tests {
         for _ in 0..2 * MAX_QUESTIONS {
             assert_eq!(health.silent_cores(ANSWER_TIMEOUT).await, [1]);
         }
-        assert!(begun.elapsed() <= ANSWER_TIMEOUT * 2 * MAX_QUESTIONS as u32);
+        assert!(begun.elapsed() <= ANSWER_TIMEOUT * (2 * MAX_QUESTIONS as u32 + 1));
         // The core continues: pings sent meanwhile are answered, too.
         let _back = tokio::spawn(answer(hung));
         tokio::task::yield_now().await;
@@ -81,5 +78,20 @@ mod tests {
         serving[0].abort();
         tokio::task::yield_now().await;
         assert_eq!(health.silent_cores(ANSWER_TIMEOUT).await, [0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_core_that_answers_in_time_is_not_silent_however_many_ask() {
+        let health = Health::default();
+        let core = health.open(1).remove(0);
+        // While it works, others ask who have no patience: their pings take all places.
+        for _ in 0..2 * MAX_QUESTIONS {
+            assert_eq!(health.silent_cores(Duration::from_millis(1)).await, [0]);
+        }
+        tokio::spawn(async move {
+            tokio::time::sleep(ANSWER_TIMEOUT / 2).await;
+            answer(core).await;
+        });
+        assert!(health.silent_cores(ANSWER_TIMEOUT).await.is_empty());
     }
 }
