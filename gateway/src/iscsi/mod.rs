@@ -5,7 +5,8 @@
 //!   reload.
 //! * `access` decides which initiators may log in and what they can access.
 //! * `service` is shared by all cores; `session` is one live session, accessed
-//!   by its connections on any core; `endings` knows what runs for those that have ended.
+//!   by its connections on any core; `endings` knows what runs for those that have ended,
+//!   `ended_loads` what they have moved.
 //! * `tcp` is one TCP connection, `iser` one over RDMA: `login`, then PDUs are
 //!   received (`receive`) and sent. `connection` is shared by both: it runs
 //!   commands (`running`, `execute`) and task management (`task_management`).
@@ -19,6 +20,7 @@ pub(crate) mod access;
 pub(crate) mod change;
 pub(crate) mod connection;
 pub(crate) mod doubts;
+mod ended_loads;
 mod endings;
 pub(crate) mod execute;
 pub(crate) mod flush;

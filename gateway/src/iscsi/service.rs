@@ -1,6 +1,7 @@
 //! State of the iSCSI service shared by all cores: targets, sessions, stats.
 
 use super::access::{Access, is_one_host};
+use super::ended_loads::EndedLoads;
 use super::endings::Endings;
 use super::limits::{
     MAX_GATHERED_BYTES, MAX_RETAINED_BYTES, MAX_RETAINED_TOTAL_BYTES, MIN_RETAINED_BYTES,
@@ -64,7 +65,9 @@ pub(crate) struct IscsiService {
     /// Targets of disks of the API that are not known yet.
     pub(super) awaited: RwLock<Arc<AwaitedTargets>>,
     directory: Mutex<Directory>,
-    sessions: Mutex<HashMap<Tsih, Arc<LiveSession>>>,
+    pub(super) sessions: Mutex<HashMap<Tsih, Arc<LiveSession>>>,
+    /// Changed while `sessions` is locked.
+    pub(super) ended_loads: EndedLoads,
     /// Commands that still run for sessions that have ended.
     pub(super) endings: Endings,
     portals: OnceLock<Vec<Portal>>,
@@ -98,6 +101,7 @@ impl IscsiService {
             awaited: RwLock::default(),
             directory: Mutex::new(Directory::new(settings.max_sessions)),
             sessions: Mutex::default(),
+            ended_loads: EndedLoads::default(),
             endings: Endings::default(),
             portals: OnceLock::new(),
             background: OnceLock::new(),
@@ -415,6 +419,7 @@ impl IscsiService {
             let known = sessions.get(&live.tsih).is_some_and(|known| Arc::ptr_eq(known, live));
             if known {
                 sessions.remove(&live.tsih);
+                self.ended_loads.note(live, sessions.values());
             }
             known
         };

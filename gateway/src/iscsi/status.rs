@@ -1,8 +1,11 @@
 //! Targets and sessions in the form shown by commands.
 
+use super::ended_loads::{Pair, pair_of};
 use super::service::IscsiService;
 use crate::exports::dataset::known::{DatasetProperties, KnownDatasets};
+use crate::observe::load::LoadFigures;
 use serde::Serialize;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use utoipa::ToSchema;
 use zgate_iscsi::login::Transport;
@@ -176,6 +179,15 @@ pub(crate) fn sessions(block: &IscsiService) -> Vec<SessionView> {
         }
     });
     show.collect()
+}
+
+/// Returns the loads of all initiators with their targets, of ended sessions, too, while there is
+/// another one. Those of one pair are to be added up.
+pub(crate) fn initiator_loads(block: &IscsiService) -> Vec<(Pair, LoadFigures)> {
+    // Until the end: a session that ends meanwhile is there once.
+    let sessions = block.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+    let living = sessions.values().filter_map(|live| Some((pair_of(live)?, live.load.figures())));
+    living.chain(block.ended_loads.all()).collect()
 }
 
 /// Returns the access lists of all targets.

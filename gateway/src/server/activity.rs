@@ -111,7 +111,7 @@ pub(crate) fn clients(shared: &Shared) -> Vec<ClientActivity> {
 }
 
 /// Returns the load of the initiators.
-pub(crate) fn initiators(shared: &Shared) -> Vec<InitiatorActivity> {
+fn initiators(shared: &Shared) -> Vec<InitiatorActivity> {
     let show = |live: &LiveSession| InitiatorActivity {
         initiator: live.key.initiator.to_string(),
         tsih: live.tsih.0,

@@ -1,8 +1,9 @@
 //! Metrics of single clients and initiators, only for a configuration that asks
 //! for them, and only of those that moved the most bytes.
 
-use super::activity::{clients, initiators};
+use super::activity::clients;
 use super::shared::Shared;
+use crate::iscsi::status::initiator_loads;
 use crate::observe::load::LoadFigures;
 use crate::observe::metric::{Metric, Page, metrics};
 use std::cmp::Reverse;
@@ -27,9 +28,8 @@ pub(crate) fn render(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     }
     let rows = clients(shared).into_iter().map(|client| (vec![client.address], client.figures));
     family(page, &["client"], (CLIENT_REQUESTS, CLIENT_BYTES), &busiest(rows, most))?;
-    let rows = initiators(shared).into_iter().filter_map(|one| {
-        // A session for discovery moves no data.
-        Some((vec![one.initiator, one.target?], one.figures))
+    let rows = initiator_loads(&shared.iscsi).into_iter().map(|((initiator, target), figures)| {
+        (vec![initiator.to_string(), target.to_string()], figures)
     });
     let labels = ["initiator", "target"];
     family(page, &labels, (INITIATOR_REQUESTS, INITIATOR_BYTES), &busiest(rows, most))

@@ -8,6 +8,7 @@ mod found;
 pub(crate) mod gate;
 mod host;
 mod late_storage;
+mod loads;
 mod memory;
 mod overdue;
 mod pair;
