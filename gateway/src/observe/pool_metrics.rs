@@ -3,8 +3,9 @@
 
 use super::metric::{Metric, Page, Samples, metrics};
 use super::pools::{PoolWatch, View};
+use std::collections::BTreeMap;
 use std::fmt;
-use zgate_control::health::{PoolState, VdevLatency, Wait, watch};
+use zgate_control::health::{Device, PoolState, VdevLatency, Wait, watch};
 
 metrics! {
     HEALTH "zfs_pool_health" Gauge ["pool"] "0 online, 1 degraded, 2 faulted, 3 offline, 4 unavailable, 5 removed, 6 suspended, 7 unknown";
@@ -152,31 +153,64 @@ fn class(class: zgate_control::VdevClass) -> &'static str {
     }
 }
 
+/// Kinds of errors of a vdev.
+const ERROR_KINDS: [&str; 3] = ["read", "write", "checksum"];
+/// Stages of its requests.
+const STAGES: [&str; 4] = ["total", "disk", "sync_queue", "async_queue"];
+
+/// State and errors of the vdevs of one name.
+#[derive(Default)]
+struct Condition {
+    code: usize,
+    errors: [u64; ERROR_KINDS.len()],
+}
+
+/// Returns the vdevs by class and name. ZFS numbers what is being replaced within its group alone:
+/// two mirrors may have a `replacing-1`. They share a series, which has the worse state of both and
+/// the errors of both.
+fn by_name(devices: &[Device]) -> BTreeMap<(&'static str, &str), Condition> {
+    let mut all = BTreeMap::<_, Condition>::new();
+    for device in devices {
+        let one = all.entry((class(device.class), device.name.as_str())).or_default();
+        one.code = one.code.max(device.state.code());
+        let errors = [device.read_errors, device.write_errors, device.checksum_errors];
+        for (sum, more) in one.errors.iter_mut().zip(errors) {
+            *sum = sum.saturating_add(more);
+        }
+    }
+    all
+}
+
+/// Returns the latencies of vdevs by name, by stage; the longer ones of two of one name.
+fn waits_by_name(latencies: &[VdevLatency]) -> BTreeMap<&str, [Wait; STAGES.len()]> {
+    let mut all = BTreeMap::<_, [Wait; STAGES.len()]>::new();
+    for latency in latencies {
+        let VdevLatency { total, disk, sync_queue, async_queue, .. } = *latency;
+        let longest = all.entry(latency.vdev.as_str()).or_default();
+        for (longest, wait) in longest.iter_mut().zip([total, disk, sync_queue, async_queue]) {
+            longest.read_nanoseconds = longest.read_nanoseconds.max(wait.read_nanoseconds);
+            longest.write_nanoseconds = longest.write_nanoseconds.max(wait.write_nanoseconds);
+        }
+    }
+    all
+}
+
 fn vdevs(page: &mut Page<'_>, view: &View) -> fmt::Result {
     let sampled =
         || view.pools.iter().filter_map(|(name, seen)| Some((name, seen.health.as_ref()?)));
     let mut samples = page.metric(VDEV_HEALTH)?;
     for (pool, health) in sampled() {
-        for device in &health.status.devices {
-            let labels =
-                [("pool", pool.as_str()), ("vdev", &device.name), ("class", class(device.class))];
-            samples.add(&labels, device.state.code())?;
+        for ((class, vdev), one) in by_name(&health.status.devices) {
+            let labels = [("pool", pool.as_str()), ("vdev", vdev), ("class", class)];
+            samples.add(&labels, one.code)?;
         }
     }
     let mut samples = page.metric(VDEV_ERRORS)?;
     for (pool, health) in sampled() {
-        for device in &health.status.devices {
-            for (kind, count) in [
-                ("read", device.read_errors),
-                ("write", device.write_errors),
-                ("checksum", device.checksum_errors),
-            ] {
-                let labels = [
-                    ("pool", pool.as_str()),
-                    ("vdev", &device.name),
-                    ("class", class(device.class)),
-                    ("kind", kind),
-                ];
+        for ((class, vdev), one) in by_name(&health.status.devices) {
+            for (kind, count) in ERROR_KINDS.into_iter().zip(one.errors) {
+                let labels =
+                    [("pool", pool.as_str()), ("vdev", vdev), ("class", class), ("kind", kind)];
                 samples.add(&labels, count)?;
             }
         }
@@ -195,30 +229,27 @@ fn vdevs(page: &mut Page<'_>, view: &View) -> fmt::Result {
         }
     }
     let mut samples = page.metric(VDEV_WAIT)?;
-    // Values measured before the pool was suspended are obsolete.
-    let lively = view.pools.values().filter(|seen| seen.state() != PoolState::Suspended);
-    for latency in lively.filter_map(|seen| seen.health.as_ref()).flat_map(|h| &h.latencies) {
-        waits(&mut samples, latency)?;
+    for (pool, health) in sampled() {
+        // Values measured before the pool was suspended are obsolete.
+        if view.pools[pool].state() == PoolState::Suspended {
+            continue;
+        }
+        for (vdev, waits_of_vdev) in waits_by_name(&health.latencies) {
+            waits(&mut samples, (pool.as_str(), vdev), waits_of_vdev)?;
+        }
     }
     Ok(())
 }
 
-fn waits(samples: &mut Samples<'_>, latency: &VdevLatency) -> fmt::Result {
-    let stages: [(&str, Wait); 4] = [
-        ("total", latency.total),
-        ("disk", latency.disk),
-        ("sync_queue", latency.sync_queue),
-        ("async_queue", latency.async_queue),
-    ];
-    for (stage, wait) in stages {
+fn waits(
+    samples: &mut Samples<'_>,
+    (pool, vdev): (&str, &str),
+    stages: [Wait; STAGES.len()],
+) -> fmt::Result {
+    for (stage, wait) in STAGES.into_iter().zip(stages) {
         for (kind, value) in [("read", wait.read_nanoseconds), ("write", wait.write_nanoseconds)] {
             let Some(nanoseconds) = value else { continue };
-            let labels = [
-                ("pool", latency.pool.as_str()),
-                ("vdev", &latency.vdev),
-                ("stage", stage),
-                ("kind", kind),
-            ];
+            let labels = [("pool", pool), ("vdev", vdev), ("stage", stage), ("kind", kind)];
             samples.add(&labels, nanoseconds as f64 / 1e9)?;
         }
     }
@@ -230,10 +261,67 @@ mod tests {
     use super::*;
     use crate::observe::documented::assert_documented;
     use crate::observe::metric::page_text;
+    use std::collections::BTreeSet;
+    use zgate_control::health::{PoolHealth, latency, status_text};
+    use zgate_control::{OutputForm, pools};
 
     #[test]
     fn every_metric_is_documented_and_named_by_the_rules() {
         assert_documented(ALL);
+    }
+
+    /// A disk is being replaced in each of two mirrors.
+    const REPLACING: &str = "  pool: tank\n state: DEGRADED\nconfig:\n\n\
+        \tNAME             STATE     READ WRITE CKSUM\n\
+        \ttank             DEGRADED     0     0     0\n\
+        \t  mirror-0       ONLINE       0     0     0\n\
+        \t    /dev/a       ONLINE       0     0     0\n\
+        \t    replacing-1  ONLINE       0     0     3\n\
+        \t      /dev/b     ONLINE       0     0     0\n\
+        \t      /dev/c     ONLINE       0     0     0\n\
+        \t  mirror-1       DEGRADED     0     0     0\n\
+        \t    /dev/d       ONLINE       0     0     0\n\
+        \t    replacing-1  DEGRADED     0     0     4\n\
+        \t      /dev/e     OFFLINE      0     0     0\n\
+        \t      /dev/f     ONLINE       0     0     0\n\n\
+        errors: No known data errors\n";
+
+    #[test]
+    fn vdevs_of_one_name_share_a_series() {
+        let iostat = |name: &str, nanoseconds: u64| {
+            format!("{name}\t0\t0\t1\t1\t1\t1{}\n", format!("\t{nanoseconds}").repeat(8))
+        };
+        let measured = [
+            iostat("tank", 500_000_000),
+            iostat("replacing-1", 2_000_000_000),
+            iostat("replacing-1", 1_000_000_000),
+        ];
+        let list = "tank\t1\tDEGRADED\t1000\t100\t900\t10\t0\t1.00\toff\toff\t12\t-\n";
+        let health = PoolHealth {
+            status: status_text::parse(REPLACING).remove(0),
+            pool: pools::parse(OutputForm::Columns, list).unwrap().remove(0),
+            freeing_bytes: 0,
+            leaked_bytes: 0,
+            latencies: latency::parse(&measured.concat(), &["tank"]),
+        };
+        let mut view = View::default();
+        view.pools.entry("tank".to_owned()).or_default().health = Some(health);
+        let text = page_text(move |page| vdevs(page, &view));
+        let mut series = BTreeSet::new();
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let (name, _) = line.rsplit_once(' ').unwrap();
+            assert!(series.insert(name), "{name} twice in {text}");
+        }
+        let labels = "pool=\"tank\",vdev=\"replacing-1\"";
+        for expected in [
+            format!("zfs_pool_vdev_health{{{labels},class=\"normal\"}} 1\n"),
+            format!(
+                "zfs_pool_vdev_errors_total{{{labels},class=\"normal\",kind=\"checksum\"}} 7\n"
+            ),
+            format!("zfs_pool_vdev_wait_seconds{{{labels},stage=\"total\",kind=\"read\"}} 2.0\n"),
+        ] {
+            assert!(text.contains(&expected), "{expected} missing in {text}");
+        }
     }
 
     #[test]
