@@ -2,6 +2,7 @@
 //! request never waits longer than a limit, and once a collection is overdue,
 //! requests do not wait at all.
 
+use crate::observe::panics::caught_blocking;
 use crate::server::limits::COLLECT_TIMEOUT;
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -96,9 +97,12 @@ fn work<T>(
 ) {
     while requests.recv().is_ok() {
         let began = Instant::now();
-        let value = collect();
+        let value = caught_blocking("a collection for the page and the API", &mut collect);
         *asked.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        publish.send_replace(Some(Arc::new(Collected { value, began })));
+        // After a panic the last value stays, with its age, and who asks next has another try.
+        if let Some(value) = value {
+            publish.send_replace(Some(Arc::new(Collected { value, began })));
+        }
     }
 }
 
@@ -140,6 +144,27 @@ mod tests {
         assert_eq!(latest.at_hand(Duration::ZERO).unwrap().value, 7);
         assert!(latest.asked.lock().unwrap().is_some());
         release.send(8).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_collection_that_panics_is_not_the_last_one() {
+        let mut count = 0;
+        let collect = move || {
+            count += 1;
+            assert!(count > 1, "told to");
+            count
+        };
+        let latest = Latest::start("test", collect).unwrap();
+        let asked_again = async {
+            loop {
+                if let Some(found) = latest.at_hand(Duration::ZERO) {
+                    return found.value;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let found = tokio::time::timeout(Duration::from_secs(30), asked_again).await;
+        assert!(found.unwrap() > 1);
     }
 
     /// Time is virtual for requests: it passes only while they wait.
