@@ -3,6 +3,17 @@
 
 const EVERY_MILLISECONDS = 1000;
 const LIMIT_MILLISECONDS = 8000;
+// Longest time for which a selected text keeps the contents as they are.
+const HOLD_MILLISECONDS = 60000;
+
+let selectedSince = null;
+
+// Whether somebody may be copying a text. Who forgets it gets new contents all the same.
+function isHeld() {
+  if (document.getSelection().isCollapsed) selectedSince = null;
+  else selectedSince ??= performance.now();
+  return selectedSince !== null && performance.now() - selectedSince < HOLD_MILLISECONDS;
+}
 
 async function refresh() {
   const answer = await fetch("/", {
@@ -13,22 +24,34 @@ async function refresh() {
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const fresh = page.querySelector("main");
   if (!fresh) throw new Error("the answer is not this page");
+  // Selected meanwhile.
+  if (isHeld()) return;
   document.title = page.title;
   document.querySelector("main").replaceWith(document.adoptNode(fresh));
 }
 
-async function turn() {
+// Says how old the contents are. A screen reader speaks what is written, so the same is not
+// written again.
+function say(text, isStale) {
   const note = document.getElementById("refresh");
-  // Nobody looks, or somebody is copying a text.
-  if (!document.hidden && document.getSelection().isCollapsed) {
+  if (note.textContent !== text) note.textContent = text;
+  document.body.classList.toggle("stale", isStale);
+  if (isStale) document.title = "zgate: not refreshed";
+}
+
+async function turn() {
+  if (document.hidden) {
+    // Nobody looks, but at the title: a verdict there would be an old one.
+    document.title = "zgate";
+  } else if (!isHeld()) {
     try {
       await refresh();
-      note.textContent = "refreshed each second ·";
-      document.body.classList.remove("stale");
+      say("refreshed each second ·", false);
     } catch (error) {
-      note.textContent = `not refreshed: ${error.message} ·`;
-      document.body.classList.add("stale");
+      say(`not refreshed: ${error.message} ·`, true);
     }
+  } else if (!document.body.classList.contains("stale")) {
+    say("not refreshed while a text is selected ·", false);
   }
   setTimeout(turn, EVERY_MILLISECONDS);
 }

@@ -81,6 +81,7 @@ pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
             let mut browser = Chromium::start(&shots.join("chromium.log"))?;
             open(&mut browser, &site)?;
             outcome.check("the script refreshes the page", say(refreshes(&mut browser)));
+            outcome.check("a selected text holds the page", say(is_held(&mut browser)));
             // Two points make a line.
             let lines =
                 "document.querySelectorAll('.curve.read')[0].getAttribute('d').includes('L')";
@@ -100,7 +101,8 @@ pub(crate) fn run(binary: &Path, outcome: &mut Outcome) -> io::Result<()> {
         let mut browser = checked?;
         open(&mut browser, &site)?;
         server.stop()?;
-        let stale = "document.body.classList.contains('stale')";
+        let stale = "document.body.classList.contains('stale') \
+            && document.title === 'zgate: not refreshed'";
         outcome.check("a gateway that is gone is seen", say(browser.wait(stale)));
         outcome.check("its picture", say(picture(&mut browser, &shots, "stale")));
         Ok::<(), io::Error>(())
@@ -221,6 +223,15 @@ fn refreshes(browser: &mut Chromium) -> io::Result<()> {
     browser.value("document.querySelector('main').dataset.old = 'yes'")?;
     browser.wait("!('old' in document.querySelector('main').dataset)")?;
     browser.wait("document.getElementById('refresh').textContent.startsWith('refreshed')")
+}
+
+/// Selects a text, which keeps the contents as they are, and says so; then gives it up.
+fn is_held(browser: &mut Chromium) -> io::Result<()> {
+    browser.value("getSelection().selectAllChildren(document.querySelector('h1'))")?;
+    let note = "document.getElementById('refresh').textContent";
+    browser.wait(&format!("{note}.startsWith('not refreshed while a text is selected')"))?;
+    browser.value("getSelection().removeAllRanges()")?;
+    browser.wait(&format!("{note}.startsWith('refreshed') && document.title !== 'zgate'"))
 }
 
 /// Checks that a name with markup is shown as it is.
