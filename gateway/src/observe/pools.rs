@@ -22,6 +22,8 @@ const QUESTION_SECONDS: u64 = 10;
 const LATENCY_SECONDS: u64 = 2;
 /// Most devices of a pool that are shown.
 const MAX_VDEVS: usize = 1000;
+/// Age from which figures that `zpool` does not renew are a problem.
+const SILENCE: Duration = Duration::from_secs(300);
 /// Largest factor by which rounds become rarer: a query without an answer
 /// leaves a process behind that hangs in the kernel.
 const MAX_PAUSE_FACTOR: u32 = 16;
@@ -75,6 +77,15 @@ impl Seen {
             (_, PoolState::Suspended) | (None, _) => self.state,
             (Some(health), _) => health.state(),
         }
+    }
+
+    /// Returns the problem of figures that are as old as `silence`, because `zpool` has not
+    /// answered since. A suspended pool has a warning of its own.
+    fn silence(&self, silence: Duration) -> Option<String> {
+        let age = self.sampled?.elapsed();
+        let is_silent = age >= silence && self.state != PoolState::Suspended;
+        let trouble = self.trouble.as_ref().filter(|_| is_silent)?;
+        Some(format!("what is told of it is {} min old: {trouble}", age.as_secs() / 60))
     }
 }
 
@@ -183,6 +194,11 @@ impl PoolWatch {
     /// Returns the pools with problems: each sentence, and whether the pool is
     /// of no use until it is solved.
     pub(crate) fn problems(&self) -> Vec<(bool, String)> {
+        self.problems_after(SILENCE)
+    }
+
+    /// The same, with the age from which figures are too old.
+    fn problems_after(&self, silence: Duration) -> Vec<(bool, String)> {
         let view = self.view();
         let mut problems = Vec::new();
         for (name, seen) in &view.pools {
@@ -198,6 +214,8 @@ impl PoolWatch {
             if degraded && problems.len() == before {
                 problems.push((unusable, format!("pool {name}: {state}; see `zpool status -v`")));
             }
+            let silent = seen.silence(silence);
+            problems.extend(silent.map(|text| (false, format!("pool {name}: {text}"))));
         }
         problems
     }
@@ -361,6 +379,24 @@ mod tests {
         assert!(report[0]["warnings"][0].as_str().unwrap().contains("zpool clear"), "{report}");
         assert!(matches!(&watch.problems()[..], [(true, said)] if said.starts_with("pool llm: ")));
         assert_eq!(watch.cache_report().unwrap().arc_hit_percent, Some(75));
+    }
+
+    #[test]
+    fn figures_that_zpool_does_not_renew_are_a_problem() {
+        let root = kstats(&[("llm", "ONLINE\n")]);
+        let zfs = Discovery::new(Arc::new(zgate_control::tool::Recorded::default()));
+        let watch = PoolWatch::default();
+        watch.round(root.path(), &zfs, 1);
+        assert!(watch.problems_after(Duration::ZERO).is_empty(), "there never were any");
+        watch.view().pools.get_mut("llm").unwrap().sampled = Some(Instant::now());
+        let problems = watch.problems_after(Duration::ZERO);
+        let [(false, said)] = &problems[..] else { panic!("{problems:?}") };
+        assert!(said.starts_with("pool llm: what is told of it is 0 min old: "), "{said}");
+        assert!(watch.problems().is_empty(), "they are not that old");
+        // One that is suspended has its warning.
+        fs::write(root.path().join("llm").join("state"), "SUSPENDED\n").unwrap();
+        watch.round(root.path(), &zfs, 1);
+        assert_eq!(watch.problems_after(Duration::ZERO).len(), 1);
     }
 
     #[test]
