@@ -326,6 +326,7 @@ fn downgrades() {
         opened.stateid = before.stateid;
         assert_eq!(s.c.downgrade(&mut opened, 0, 0), Err(Status::Inval));
         assert_eq!(s.c.downgrade(&mut opened, 3, 1), Err(Status::Inval));
+        assert_eq!(s.c.downgrade(&mut opened, 0x8000_0001, 0), Err(Status::Inval), "no such bit");
         s.c.downgrade(&mut opened, 1, 0).unwrap();
         assert_eq!(opened.stateid.seqid, before.stateid.seqid + 1);
         assert_eq!(s.c.write(&s.file, opened.stateid, 0, b"x"), Err(Status::Openmode));

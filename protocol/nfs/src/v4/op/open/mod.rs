@@ -123,8 +123,11 @@ impl State {
     }
 }
 
-/// Legal share bits (RFC 8881 §18.16.3).
-fn check_bits(minor: u8, access: u32, deny: u32) -> Result<(), Status> {
+/// Checks the share bits of OPEN and OPEN_DOWNGRADE (RFC 8881 §18.16.4, §18.18.3).
+///
+/// # Errors
+/// [`Status::Inval`].
+pub(super) fn check_bits(minor: u8, access: u32, deny: u32) -> Result<(), Status> {
     let known = if minor == 0 { 3 } else { KNOWN_ACCESS_BITS };
     if access & 3 == 0 || access & !known != 0 || deny > 3 {
         return Err(Status::Inval);
