@@ -64,6 +64,14 @@ impl State {
         if write { state.opens.only_by(holder) } else { state.opens.written_only_by(holder) }
     }
 
+    /// Returns whether the delegation that the client has of the file is one for writing; `None`
+    /// if it has none.
+    pub(crate) fn own_delegation_writes(&self, file: &FileKey, client: ClientId) -> Option<bool> {
+        let tables = self.lock();
+        let key = tables.files.get(&file.id)?.delegations.get(&FileClient::of(client, file))?;
+        tables.delegations.get(key).map(|held| held.write)
+    }
+
     /// Grants a delegation.
     pub(crate) fn enter_delegation(
         &self,

@@ -2,7 +2,9 @@
 
 use super::delegations::{Fixture, knows};
 use zgate_memory::{FileOp, When};
-use zgate_nfs_wire::v4::op::open::{Delegated, How};
+use zgate_nfs_wire::v4::op::open::{
+    CONTENTION, Claim, Delegated, How, NOT_SUPP_DOWNGRADE, NOT_SUPP_UPGRADE, WANT_READ, WANT_WRITE,
+};
 use zgate_nfs_wire::v4::op::{Getattr, Open, Sequence};
 use zgate_nfs_wire::v4::{Stateid, Status};
 use zgate_test_harness::nfs::{CallbackBehavior, OpenRequest, Ops, Reply, mode};
@@ -113,5 +115,30 @@ fn the_maker_of_a_file_that_another_client_uses_is_told_what_that_has_written() 
         assert!(matches!(reply.get::<Open>().delegated, Delegated::None));
         let size = u64::from_be_bytes(reply.get::<Getattr>().values.0.try_into().unwrap());
         assert_eq!(size, 3, "minor version {minor}");
+    }
+}
+
+/// RFC 8881 §18.16.3: who asks for a delegation and gets none is told why, whatever the claim.
+#[test]
+fn a_delegation_that_the_client_has_is_a_reason_for_no_other() {
+    for minor in 1..=2 {
+        let s = Fixture::new(minor);
+        let wish = |access, owner| s.wish().access(access).owner(owner);
+        let told = |wish: &OpenRequest| s.holder.open(wish).unwrap().delegated;
+        let read = s.holder.open(&wish(1 | WANT_READ, "one")).unwrap();
+        assert_eq!(told(&wish(1 | WANT_READ, "two")), Delegated::NoneBecause(CONTENTION));
+        assert_eq!(told(&wish(1 | WANT_WRITE, "two")), Delegated::NoneBecause(NOT_SUPP_UPGRADE));
+        let under_it = |access| {
+            let claim = Claim::DelegateCurrentFh(read.delegation());
+            OpenRequest { fh: read.fh.clone(), ..wish(access, "three").claim(claim) }
+        };
+        assert_eq!(told(&under_it(1)), Delegated::None, "it did not ask");
+        for (want, why) in [(WANT_READ, CONTENTION), (WANT_WRITE, NOT_SUPP_UPGRADE)] {
+            assert_eq!(told(&under_it(1 | want)), Delegated::NoneBecause(why), "{want:x}");
+        }
+        s.holder.delegreturn(&read.fh, read.delegation()).unwrap();
+        assert!(matches!(told(&wish(3 | WANT_WRITE, "four")), Delegated::Write { .. }));
+        assert_eq!(told(&wish(1 | WANT_READ, "five")), Delegated::NoneBecause(NOT_SUPP_DOWNGRADE));
+        assert_eq!(told(&wish(1 | WANT_WRITE, "six")), Delegated::NoneBecause(CONTENTION));
     }
 }
