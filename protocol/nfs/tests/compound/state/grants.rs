@@ -142,3 +142,19 @@ fn a_delegation_that_the_client_has_is_a_reason_for_no_other() {
         assert_eq!(told(&wish(1 | WANT_WRITE, "six")), Delegated::NoneBecause(CONTENTION));
     }
 }
+
+/// RFC 8881 §18.16.4.
+#[test]
+fn who_denies_writing_alone_recalls_no_read_delegation() {
+    for minor in 0..=2 {
+        let s = Fixture::new(minor);
+        let held = s.take(1);
+        let denier = s.other.open(&s.wish().access(1).deny(2)).unwrap();
+        assert_eq!(s.recalled(), 0, "minor version {minor}");
+        s.other.close(&denier).unwrap();
+        s.holder.close(&held).unwrap();
+        let wish = s.wish().access(1).deny(1).owner("alone");
+        assert_eq!(s.other.open(&wish).unwrap_err(), Status::Delay, "it may read by itself");
+        assert_eq!(s.recalled(), 1);
+    }
+}

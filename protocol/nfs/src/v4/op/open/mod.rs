@@ -11,7 +11,7 @@ use crate::v4::request::Cx;
 use crate::v4::request::sequenced::SeqOwner;
 use crate::v4::state::State;
 use crate::v4::state::open::{Entered, NewOpen};
-use crate::v4::state::shares::ACCESS_WRITE;
+use crate::v4::state::shares::{ACCESS_READ, ACCESS_WRITE};
 use crate::v4::tables::owner::{FileClient, OpenOwner, OwnerName};
 use crate::v4::tables::quota::Quota;
 use std::sync::Arc;
@@ -252,9 +252,10 @@ fn room_to_create(cx: &Cx<'_>, client: ClientId) -> Result<(), Status> {
 }
 
 /// True if an OPEN also conflicts with read delegations of others, not only
-/// write delegations.
+/// write delegations. To deny writing alone does not: their holders open the file by
+/// themselves for reading only (RFC 8881 §18.16.4, §10.4).
 fn takes_from_others(args: &Args, target: &Target) -> bool {
-    args.access & 2 != 0 || args.deny != 0 || target.truncate
+    args.access & ACCESS_WRITE != 0 || args.deny & ACCESS_READ != 0 || target.truncate
 }
 
 /// Opens the file as the caller, with the requested access; a file just created
