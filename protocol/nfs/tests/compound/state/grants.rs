@@ -1,13 +1,16 @@
 //! Grants of delegations, and what the holder is told of the file (RFC 8881 §10.4).
 
 use super::delegations::{Fixture, knows};
+use super::grace::{come_back, reclaim};
 use zgate_memory::{FileOp, When};
 use zgate_nfs_wire::v4::op::open::{
     CONTENTION, Claim, Delegated, How, NOT_SUPP_DOWNGRADE, NOT_SUPP_UPGRADE, WANT_READ, WANT_WRITE,
 };
 use zgate_nfs_wire::v4::op::{Getattr, Open, Sequence};
 use zgate_nfs_wire::v4::{Stateid, Status};
-use zgate_test_harness::nfs::{CallbackBehavior, OpenRequest, Ops, Reply, mode};
+use zgate_test_harness::nfs::{
+    CallbackBehavior, GRACE, Harness, LEASE, OpenRequest, Ops, Reply, mode,
+};
 
 #[test]
 fn a_new_file_may_be_delegated_to_its_maker() {
@@ -156,5 +159,39 @@ fn who_denies_writing_alone_recalls_no_read_delegation() {
         let wish = s.wish().access(1).deny(1).owner("alone");
         assert_eq!(s.other.open(&wish).unwrap_err(), Status::Delay, "it may read by itself");
         assert_eq!(s.recalled(), 1);
+    }
+}
+
+/// Before it returns a delegation, a client opens and locks at the server what it has under it. In
+/// grace it cannot.
+#[test]
+fn who_could_not_be_called_at_the_reclaim_has_a_lease_after_grace_to_return_it() {
+    for minor in 0..=2 {
+        let harness = Harness::new();
+        // Grace does not end before its time: the maker does not come back.
+        let (holder, maker) = (harness.reachable("holder", minor), harness.client("maker", minor));
+        let root = holder.export();
+        let fh = maker.file(&root, "f", b"x");
+        holder.open(&OpenRequest::name(&root, "f")).unwrap();
+        harness.restart();
+        come_back(&holder);
+        let back = holder.open(&reclaim(&fh, 2)).unwrap();
+        assert!(matches!(back.delegated, Delegated::Write { recall: true, .. }));
+        if minor > 0 {
+            holder.reclaim_complete().unwrap();
+        }
+        let stay = |seconds: u64| {
+            for _ in 0..seconds {
+                harness.pass_seconds(1);
+                holder.read(&fh, back.stateid, 0, 1).unwrap();
+            }
+        };
+        let claim = Claim::DelegateCurrent(back.delegation(), b"f".as_slice().into());
+        let under_it = OpenRequest::name(&root, "f").owner("local").claim(claim);
+        assert_eq!(holder.open(&under_it).unwrap_err(), Status::Grace, "minor version {minor}");
+        stay(GRACE + 5);
+        assert!(holder.open(&under_it).is_ok(), "minor version {minor}");
+        stay(LEASE);
+        assert!(holder.delegreturn(&fh, back.delegation()).is_err(), "minor version {minor}");
     }
 }

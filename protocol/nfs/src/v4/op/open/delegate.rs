@@ -160,10 +160,16 @@ fn grant(
     let key = state.enter_delegation(&mut tables, new).ok_or(RESOURCE)?;
     // Its client may have cached what was there before, or cannot be called. It returns it as one
     // that is recalled: what it has written under it, and its opens and locks, are not lost.
-    let is_replaced = || tables.replaced_in_grace.contains(&new.object.export.id);
-    let recall = is_reclaimed && (!may_stay || is_replaced());
+    let is_replaced = is_reclaimed && tables.replaced_in_grace.contains(&new.object.export.id);
+    let recall = is_replaced || is_reclaimed && !may_stay;
     if recall {
         state.begin_recall(&mut tables, key, now);
+    }
+    if recall
+        && !is_replaced
+        && let Some(delegation) = tables.delegations.get_mut(&key)
+    {
+        delegation.returns_after_grace = true;
     }
     Ok((key, recall))
 }
