@@ -22,6 +22,10 @@ pub const NOT_WANTED: u32 = 0;
 pub const CONTENTION: u32 = 1;
 /// WND4_RESOURCE, whose reply carries a further word.
 pub const RESOURCE: u32 = 2;
+/// WND4_NOT_SUPP_UPGRADE.
+pub const NOT_SUPP_UPGRADE: u32 = 5;
+/// WND4_NOT_SUPP_DOWNGRADE.
+pub const NOT_SUPP_DOWNGRADE: u32 = 6;
 /// WND4_CANCELLED.
 pub const CANCELLED: u32 = 7;
 /// OPEN4_RESULT_CONFIRM.

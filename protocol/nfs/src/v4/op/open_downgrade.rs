@@ -1,6 +1,7 @@
 //! OPEN_DOWNGRADE (RFC 8881 §18.18).
 
 use super::Rule;
+use super::open::check_bits;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
 use crate::v4::request::sequenced::sequenced;
@@ -14,11 +15,9 @@ impl Rule for OpenDowngrade {
         cx.current()?;
         let stateid = cx.resolve_stateid(args.stateid)?;
         let result = sequenced(cx, stateid, args.seqid, async |cx: &mut Cx<'_>| {
-            // WANT bits may be present and are ignored (RFC 8881 §18.18.3).
-            let access = if cx.minor > 0 { args.access & 3 } else { args.access };
-            if access == 0 || access > 3 || args.deny > 3 {
-                return Err(Status::Inval.into());
-            }
+            // WANT bits may be present and are ignored; others may not (RFC 8881 §18.18.3).
+            check_bits(cx.minor, args.access, args.deny)?;
+            let access = args.access & 3;
             let file = cx.object(Status::BadStateid)?.file_key();
             let state = &cx.server.state;
             let mut tables = state.lock();

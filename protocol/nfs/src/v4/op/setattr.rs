@@ -19,9 +19,9 @@ use zgate_store::{Attr, Caller, FileKind, SetAttr};
 
 impl Rule for Setattr {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Bitmap, Failure> {
-        let set = set(cx, &args).await;
-        let (applied, attr) =
-            set.map_err(|status| Failure::with_body(status, &Bitmap::default()))?;
+        let mut done = Bitmap::default();
+        let set = set(cx, &args, &mut done).await;
+        let (applied, attr) = set.map_err(|status| Failure::with_body(status, &done))?;
         cx.looked_up = attr;
         Ok(applied)
     }
@@ -73,7 +73,12 @@ fn only_times(settable: &Settable) -> bool {
 }
 
 /// Returns the attributes that were set, and those of the object afterwards, if they are known.
-async fn set(cx: &Cx<'_>, args: &Args) -> Result<(Bitmap, Option<Attr>), Status> {
+/// After an error, those in `done` were set nevertheless (RFC 8881 §18.30.3).
+async fn set(
+    cx: &Cx<'_>,
+    args: &Args,
+    done: &mut Bitmap,
+) -> Result<(Bitmap, Option<Attr>), Status> {
     let object = cx.writable_object()?;
     let store = &object.export.store;
     let kind = if args.attrs.mask.contains(ACL) || args.attrs.mask.contains(SIZE) {
@@ -132,6 +137,8 @@ async fn set(cx: &Cx<'_>, args: &Args) -> Result<(Bitmap, Option<Attr>), Status>
         // Nothing to set: the object must exist nevertheless.
         attr = Some(store.getattr(&object.node).await?);
     }
+    *done = settable.applied.clone();
+    done.clear(ACL);
     change.in_store(settable::apply_acl(&object, &settable)).await?;
     // An ACL changes the mode.
     Ok((settable.applied, attr.filter(|_| settable.acl.is_none())))

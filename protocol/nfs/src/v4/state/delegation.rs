@@ -64,6 +64,14 @@ impl State {
         if write { state.opens.only_by(holder) } else { state.opens.written_only_by(holder) }
     }
 
+    /// Returns whether the delegation that the client has of the file is one for writing; `None`
+    /// if it has none.
+    pub(crate) fn own_delegation_writes(&self, file: &FileKey, client: ClientId) -> Option<bool> {
+        let tables = self.lock();
+        let key = tables.files.get(&file.id)?.delegations.get(&FileClient::of(client, file))?;
+        tables.delegations.get(key).map(|held| held.write)
+    }
+
     /// Grants a delegation.
     pub(crate) fn enter_delegation(
         &self,
@@ -105,6 +113,7 @@ impl State {
             change: new.change,
             told_changes: None,
             recalled_seconds: None,
+            returns_after_grace: false,
             recall: Arc::default(),
             core,
             fh: FileHandle::Node(file.export, new.object.node).to_fh(),
@@ -281,6 +290,12 @@ impl State {
         let held: BTreeSet<StateKey> =
             held.filter(|held| exports.contains(&held.file.export)).map(|held| held.key).collect();
         for key in held {
+            if let Some(delegation) = tables.delegations.get_mut(&key)
+                && std::mem::take(&mut delegation.returns_after_grace)
+            {
+                // What its client has in its cache may be wrong by now.
+                delegation.recalled_seconds = Some(now_seconds);
+            }
             self.begin_recall(&mut tables, key, now_seconds);
         }
     }

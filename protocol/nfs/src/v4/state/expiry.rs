@@ -274,6 +274,7 @@ impl State {
     /// expired lease loses all state: the server does not know the locks it took under
     /// the delegation, and it must not continue with the opens of those locks.
     fn revoke_unreturned(&self, tables: &mut Tables, now_seconds: u64) {
+        self.excuse_in_grace(tables, now_seconds);
         let lease = u64::from(self.lease_seconds);
         let overdue: Vec<_> = tables
             .recalled
@@ -289,6 +290,21 @@ impl State {
         for (key, holder) in overdue {
             if !self.give_up_if_expired(tables, holder, now_seconds) {
                 self.revoke_delegation(tables, key, now_seconds);
+            }
+        }
+    }
+
+    /// Has the lease of delegations that were recalled when their clients took them back begin
+    /// with the end of grace: a client opens and locks at the server what it has under one
+    /// before it returns it, and that is NFS4ERR_GRACE until then (RFC 8881 §8.4.2, §10.2.1).
+    fn excuse_in_grace(&self, tables: &mut Tables, now_seconds: u64) {
+        let in_grace = self.grace.active();
+        for key in &tables.recalled {
+            if let Some(delegation) = tables.delegations.get_mut(key)
+                && delegation.returns_after_grace
+            {
+                delegation.recalled_seconds = Some(now_seconds);
+                delegation.returns_after_grace = in_grace;
             }
         }
     }

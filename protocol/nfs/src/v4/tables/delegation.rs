@@ -39,6 +39,9 @@ pub struct Delegation {
     pub told_changes: Option<u64>,
     /// Start of its recall, in seconds.
     pub recalled_seconds: Option<u64>,
+    /// It was recalled when it was taken back in grace, because its client could not be called:
+    /// the lease in which it has to be returned begins with the end of grace.
+    pub returns_after_grace: bool,
     /// State of its recall.
     pub recall: Arc<Recall>,
     /// Its open files.

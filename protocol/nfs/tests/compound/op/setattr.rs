@@ -1,5 +1,7 @@
 //! SETATTR (RFC 8881 §18.30) and ACLs (§6).
 
+use zgate_memory::FileOp;
+use zgate_store::StoreError;
 use zgate_test_harness::nfs::{Ops, Fixture, OpenRequest, attrs, each, every_minor, mode};
 use zgate_nfs_wire::v4::Fh;
 use zgate_nfs::v4::attrs::acl::Ace;
@@ -214,6 +216,27 @@ fn the_attributes_set_are_told_with_every_failure() {
     each([0, 1, 2], |s| {
         let reply = s.c.run(Ops::new().at(&s.file).raw(34, &[0; 4]));
         assert_eq!(reply.status, Status::Badxdr);
+        assert_eq!(reply.failure::<Bitmap>(), Bitmap::default());
+    });
+}
+
+/// RFC 8881 §18.30.3: a SETATTR that fails may have set something.
+#[test]
+fn what_was_set_before_a_failure_is_told() {
+    every_minor(|s| {
+        let everyone = ace(0, 0, 0x1, b"EVERYONE@");
+        let acl_and_mode = attrs(&[12, 33], |e| {
+            e.u32(1);
+            everyone.encode(e);
+            e.u32(0o604);
+        });
+        s.harness.store.faults().fail_next(FileOp::SetAcl, StoreError::NoSpace);
+        let reply = s.c.run(set(Ops::new().at(&s.file), ANY, acl_and_mode));
+        assert_eq!(reply.status, Status::Nospc);
+        assert_eq!(reply.failure::<Bitmap>(), Bitmap::of(&[33]));
+        assert_eq!(s.c.number(&s.file, 33), 0o604);
+        s.harness.store.faults().fail_next(FileOp::SetAttr, StoreError::NoSpace);
+        let reply = s.c.run(set(Ops::new().at(&s.file), ANY, mode(0o600)));
         assert_eq!(reply.failure::<Bitmap>(), Bitmap::default());
     });
 }

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zgate_nfs_wire::v4::ClientId;
 use zgate_nfs_wire::v4::op::open::{
-    Args, CANCELLED, CONTENTION, Claim, Delegated, NOT_WANTED, RESOURCE, WANT_CANCEL, WANT_MASK,
-    WANT_NO_DELEGATION, WANT_READ, WANT_TIMESTAMPS, WANT_WRITE,
+    Args, CANCELLED, CONTENTION, Claim, Delegated, NOT_SUPP_DOWNGRADE, NOT_SUPP_UPGRADE,
+    NOT_WANTED, RESOURCE, WANT_CANCEL, WANT_MASK, WANT_NO_DELEGATION, WANT_READ, WANT_TIMESTAMPS,
+    WANT_WRITE,
 };
 use zgate_store::Attr;
 use zgate_store::file_store::{OpenAccess, OpenFile};
@@ -35,6 +36,7 @@ pub(super) async fn decide(
     known: &mut Option<Attr>,
 ) -> Delegated {
     let want = args.access & WANT_MASK;
+    // Who asks is told why there is none, whatever the claim (RFC 8881 §18.16.3).
     let none = |why: u32| {
         if cx.minor > 0 && want != 0 { Delegated::NoneBecause(why) } else { Delegated::None }
     };
@@ -46,10 +48,12 @@ pub(super) async fn decide(
     let reclaimed = match args.claim {
         Claim::Previous(kind) => Some(kind),
         Claim::Null(_) | Claim::Fh => None,
-        _ => return Delegated::None,
+        // It opens under one that it has.
+        _ => return none(why_used(cx, &file, client, want)),
     };
     let write = match (reclaimed, want) {
-        (Some(0 | 3), _) => return Delegated::None,
+        // It claims none.
+        (Some(0 | 3), _) => return none(RESOURCE),
         (Some(kind), _) => matches!(kind, 2 | 5),
         (None, WANT_READ) => false,
         (None, WANT_WRITE) => true,
@@ -68,7 +72,7 @@ pub(super) async fn decide(
     let changes = &cx.server.state.changes;
     let begun = changes.begun(&file.id);
     if !cx.server.state.may_delegate(&cx.server.state.lock(), &file, client, write, now) {
-        return none(CONTENTION);
+        return none(why_used(cx, &file, client, want));
     }
     let object = &target.object;
     if write && !object.entry.writable {
@@ -125,6 +129,16 @@ pub(super) async fn decide(
     }
 }
 
+/// The reason for no delegation of a file that is used already: by others, or under a delegation
+/// of the client itself, whose kind does not change (RFC 8881 §18.16.3).
+fn why_used(cx: &Cx<'_>, file: &FileKey, client: ClientId, want: u32) -> u32 {
+    match (cx.server.state.own_delegation_writes(file, client), want) {
+        (Some(false), WANT_WRITE) => NOT_SUPP_UPGRADE,
+        (Some(true), WANT_READ) => NOT_SUPP_DOWNGRADE,
+        _ => CONTENTION,
+    }
+}
+
 /// Grants the delegation, unless the file is used or has been changed since `begun` was read.
 /// `may_stay`: its client can be called. Returns its key, and whether it is recalled at once; or
 /// why there is none.
@@ -146,10 +160,16 @@ fn grant(
     let key = state.enter_delegation(&mut tables, new).ok_or(RESOURCE)?;
     // Its client may have cached what was there before, or cannot be called. It returns it as one
     // that is recalled: what it has written under it, and its opens and locks, are not lost.
-    let is_replaced = || tables.replaced_in_grace.contains(&new.object.export.id);
-    let recall = is_reclaimed && (!may_stay || is_replaced());
+    let is_replaced = is_reclaimed && tables.replaced_in_grace.contains(&new.object.export.id);
+    let recall = is_replaced || is_reclaimed && !may_stay;
     if recall {
         state.begin_recall(&mut tables, key, now);
+    }
+    if recall
+        && !is_replaced
+        && let Some(delegation) = tables.delegations.get_mut(&key)
+    {
+        delegation.returns_after_grace = true;
     }
     Ok((key, recall))
 }

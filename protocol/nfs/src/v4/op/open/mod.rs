@@ -11,7 +11,7 @@ use crate::v4::request::Cx;
 use crate::v4::request::sequenced::SeqOwner;
 use crate::v4::state::State;
 use crate::v4::state::open::{Entered, NewOpen};
-use crate::v4::state::shares::ACCESS_WRITE;
+use crate::v4::state::shares::{ACCESS_READ, ACCESS_WRITE};
 use crate::v4::tables::owner::{FileClient, OpenOwner, OwnerName};
 use crate::v4::tables::quota::Quota;
 use std::sync::Arc;
@@ -123,8 +123,11 @@ impl State {
     }
 }
 
-/// Legal share bits (RFC 8881 §18.16.3).
-fn check_bits(minor: u8, access: u32, deny: u32) -> Result<(), Status> {
+/// Checks the share bits of OPEN and OPEN_DOWNGRADE (RFC 8881 §18.16.4, §18.18.3).
+///
+/// # Errors
+/// [`Status::Inval`].
+pub(super) fn check_bits(minor: u8, access: u32, deny: u32) -> Result<(), Status> {
     let known = if minor == 0 { 3 } else { KNOWN_ACCESS_BITS };
     if access & 3 == 0 || access & !known != 0 || deny > 3 {
         return Err(Status::Inval);
@@ -249,9 +252,10 @@ fn room_to_create(cx: &Cx<'_>, client: ClientId) -> Result<(), Status> {
 }
 
 /// True if an OPEN also conflicts with read delegations of others, not only
-/// write delegations.
+/// write delegations. To deny writing alone does not: their holders open the file by
+/// themselves for reading only (RFC 8881 §18.16.4, §10.4).
 fn takes_from_others(args: &Args, target: &Target) -> bool {
-    args.access & 2 != 0 || args.deny != 0 || target.truncate
+    args.access & ACCESS_WRITE != 0 || args.deny & ACCESS_READ != 0 || target.truncate
 }
 
 /// Opens the file as the caller, with the requested access; a file just created

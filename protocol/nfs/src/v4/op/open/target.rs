@@ -116,10 +116,10 @@ async fn named(cx: &Cx<'_>, args: &Args, name: &[u8]) -> Result<Target, Failure>
         How::Exclusive(verifier) => Some((CreateMode::Exclusive(*verifier), Settable::default())),
         How::ExclusiveWithAttrs(verifier, attrs) if cx.minor > 0 => {
             let settable = read_new(cx, &dir, attrs).await?;
-            // The verifier is kept in the time stamps, so these cannot be set
-            // here (suppattr_exclcreat, RFC 8881 §5.8.1.14).
+            // The verifier is kept in the time stamps, so these cannot be set here: they are not
+            // in suppattr_exclcreat (RFC 8881 §5.8.1.14, §18.16.3).
             if settable.set.atime.is_some() || settable.set.mtime.is_some() {
-                return Err(Status::Attrnotsupp.into());
+                return Err(Status::Inval.into());
             }
             Some((CreateMode::Exclusive(*verifier), settable))
         }
