@@ -150,7 +150,7 @@ impl UnitHome {
                 return Err(named(reason.to_owned()));
             }
         };
-        if volume.kind() == BackingKind::File && !self.groups.standby {
+        if self.notes_file_of(&volume) {
             self.state_dir.note_file(&naa.to_string(), &lun.path)?;
         }
         let config = self.disk_config(target, lun, &serial, naa);
@@ -193,6 +193,22 @@ impl UnitHome {
             ),
             closed: watch::Sender::new(false),
         }))
+    }
+
+    /// Returns whether the file of a volume is noted: that of a disk in standby holds nothing.
+    fn notes_file_of(&self, volume: &BlockVolume) -> bool {
+        volume.kind() == BackingKind::File && !self.groups.standby
+    }
+
+    /// Notes the file of a unit that is in effect as the one that it is served from.
+    pub(in crate::iscsi) fn settle_file(&self, unit: &Unit) {
+        if !self.notes_file_of(&unit.volume) {
+            return;
+        }
+        let settled = self.state_dir.settle_file(&unit.naa.to_string(), &unit.config.path);
+        if let Err(error) = settled {
+            tracing::warn!(%error, "the note of a LUN's file still has the one before");
+        }
     }
 
     /// Names the file in the error of a unit whose reservations cannot be used: the
