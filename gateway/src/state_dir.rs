@@ -9,7 +9,8 @@
 //! clients/NAME   one file per client that may reclaim; NAME is a digest
 //! reservations/NAA  persistent reservations of one logical unit
 //! luns/NAME      numbers of the zvols of one target; NAME is a digest
-//! files/NAA      path of the file that one logical unit was served from
+//! files/NAA      path of the file that one logical unit was served from; while a change of it
+//!                is not in effect, both, separated by a NUL
 //! geometries/NAA  size and shape that one logical unit had when it was served last
 //! connections    TCP connections, which the next start resets if they ended without a word
 //! ```
@@ -26,6 +27,7 @@ use crate::missing_mount;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -52,6 +54,8 @@ const PARTS: [&str; 4] = ["clients", "reservations", "luns", "files"];
 const LOCK: &str = "lock";
 /// Next step for a directory that another gateway uses.
 const OTHER_DIR: &str = "stop it, or give this gateway its own state_dir";
+/// Most files in the note of a logical unit: that many changes of it may be refused one after the other.
+const MAX_NOTED_FILES: usize = 16;
 /// Longest server owner, in bytes (RFC 8881 §3.3.10: NFS4_OPAQUE_LIMIT).
 const MAX_OWNER_BYTES: usize = 1024;
 
@@ -306,12 +310,28 @@ impl StateDir {
         self.path.join(format!("standby-{name}"))
     }
 
-    /// Writes a note that a logical unit is served from the file at `path`.
+    /// Writes a note that a logical unit may be served from the file at `path`, or still from one
+    /// that was noted before: the change may be refused.
     ///
     /// # Errors
     /// The path and the reason.
     pub(crate) fn note_file(&self, name: &str, path: &Path) -> io::Result<()> {
-        use std::os::unix::ffi::OsStrExt;
+        let (note, path) = (self.file_note(name), path.as_os_str().as_bytes());
+        let noted = fs::read(&note).unwrap_or_default();
+        if files_of(&noted).any(|one| one == path) {
+            return Ok(());
+        }
+        let all: Vec<&[u8]> =
+            std::iter::once(path).chain(files_of(&noted)).take(MAX_NOTED_FILES).collect();
+        self.replace(&note, &all.join(&0_u8))
+    }
+
+    /// Writes a note that a logical unit is served from the file at `path`, and no longer from
+    /// another one.
+    ///
+    /// # Errors
+    /// The path and the reason.
+    pub(crate) fn settle_file(&self, name: &str, path: &Path) -> io::Result<()> {
         let (note, content) = (self.file_note(name), path.as_os_str().as_bytes());
         if fs::read(&note).is_ok_and(|noted| noted == content) {
             return Ok(());
@@ -329,8 +349,8 @@ impl StateDir {
 
     /// Returns whether the unit was served from the file at `path` before.
     pub(crate) fn knows_file(&self, name: &str, path: &Path) -> bool {
-        use std::os::unix::ffi::OsStrExt;
-        fs::read(self.file_note(name)).is_ok_and(|noted| noted == path.as_os_str().as_bytes())
+        let noted = fs::read(self.file_note(name)).unwrap_or_default();
+        files_of(&noted).any(|one| one == path.as_os_str().as_bytes())
     }
 
     fn replace(&self, path: &Path, content: &[u8]) -> io::Result<()> {
@@ -340,6 +360,11 @@ impl StateDir {
         };
         write().map_err(|error| named(path, "write", &error))
     }
+}
+
+/// Returns the paths in the note of a logical unit, the latest one first.
+fn files_of(note: &[u8]) -> impl Iterator<Item = &[u8]> {
+    note.split(|byte| *byte == 0).filter(|path| !path.is_empty())
 }
 
 /// Replaces a file atomically with content on stable storage; its directory is
@@ -443,6 +468,31 @@ mod tests {
         assert_ne!(open(&other).server_owner(|| machine("a")).unwrap(), first);
         // Two servers of one machine are not one server.
         assert!(first.starts_with("zgate-") && first.len() == 38, "{first}");
+    }
+
+    #[test]
+    fn a_file_stays_known_until_another_one_has_taken_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        let all = ["/a/disk", "/b/disk", "/c/disk"].map(Path::new);
+        let known = || all.map(|path| state.knows_file("naa", path));
+        assert_eq!(known(), [false; 3]);
+        for path in [all[0], all[1], all[0], all[1]] {
+            state.note_file("naa", path).unwrap();
+        }
+        assert_eq!(known(), [true, true, false]);
+        assert_eq!(fs::read(state.file_note("naa")).unwrap(), b"/b/disk\0/a/disk");
+        assert!(!state.knows_file("naa", Path::new("")), "an empty path is none");
+        state.settle_file("naa", all[1]).unwrap();
+        assert_eq!(known(), [false, true, false]);
+        assert_eq!(fs::read(state.file_note("naa")).unwrap(), b"/b/disk", "as earlier versions");
+        let many = |number: usize| PathBuf::from(format!("/{number}"));
+        for number in 0..=MAX_NOTED_FILES {
+            state.note_file("naa", &many(number)).unwrap();
+        }
+        assert!(state.knows_file("naa", &many(1)) && !state.knows_file("naa", &many(0)));
+        state.forget_file("naa").unwrap();
+        assert_eq!(known(), [false; 3]);
     }
 
     #[test]

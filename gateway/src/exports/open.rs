@@ -17,6 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use zgate_config::Rates;
 use zgate_nfs::namespace::{AbsentExport, Export, ExportId, Namespace, StableNames};
 use zgate_posix::PosixOptions;
 use zgate_store::FileStore;
@@ -192,7 +193,8 @@ impl Opener {
     }
 
     /// Puts the limits of an export before its store. They outlive a reload: what was
-    /// taken stays taken.
+    /// taken stays taken. Other limits than before hold from [`Self::in_effect`] on: the exports
+    /// may still be refused.
     fn limited(&self, export: &ExportSettings, store: Arc<dyn FileStore>) -> Arc<dyn FileStore> {
         if export.rates.is_unlimited() {
             return store;
@@ -200,7 +202,6 @@ impl Opener {
         let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
         let limiter = limiters.entry(export.number().0);
         let limiter = limiter.or_insert_with(|| Arc::new(Limiter::new(export.rates)));
-        limiter.set(export.rates);
         limited_files(store, Arc::clone(limiter))
     }
 
@@ -212,12 +213,20 @@ impl Opener {
         self.stores.retry(jobs).and(self.hosts.retry(&hosts::names(exports)))
     }
 
-    /// Forgets host names and limits that these exports do not have.
+    /// Puts the limits of these exports into effect, and forgets host names and limits that they
+    /// do not have.
     pub(crate) fn in_effect(&self, exports: &ExportSet) {
         let limited = exports.iter().filter(|export| !export.rates.is_unlimited());
-        let limited: BTreeSet<u32> = limited.map(|export| export.number().0).collect();
+        let limited: BTreeMap<u32, Rates> =
+            limited.map(|export| (export.number().0, export.rates)).collect();
         let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
-        limiters.retain(|number, _| limited.contains(number));
+        limiters.retain(|number, limiter| match limited.get(number) {
+            Some(rates) => {
+                limiter.set(*rates);
+                true
+            }
+            None => false,
+        });
         drop(limiters);
         self.hosts.keep(&hosts::names(exports));
     }
@@ -359,6 +368,32 @@ mod tests {
             Some(crate::exports::settings::DatasetRef { name, guid: 7, away: false });
         let opened = opener.open(&exports, 1, &OpenStores::default(), Opening::Start).unwrap();
         assert_eq!((opened.namespace.exports().count(), opened.absent.len()), (0, 1));
+    }
+
+    #[test]
+    fn the_limits_of_a_reload_that_may_be_refused_do_not_hold_yet() {
+        let dir = tempfile::tempdir().unwrap();
+        let limited = |iops: u64| {
+            let path = dir.path();
+            exports(&format!("[[export]]\npath = {path:?}\npseudo = \"/a\"\niops_max = {iops}\n"))
+        };
+        let opener = opener(Path::new("/no-such-pool/state"));
+        let open = |exports: &ExportSet, how| {
+            drop(opener.open(exports, 1, &OpenStores::default(), how).unwrap());
+        };
+        let in_force = || -> Vec<Option<u64>> {
+            let limiters = opener.limiters.lock().unwrap();
+            limiters.values().map(|limiter| limiter.rates().iops_max).collect()
+        };
+        open(&limited(1000), Opening::Start);
+        assert_eq!(in_force(), [Some(1000)]);
+        let other = limited(10);
+        open(&other, Opening::Reload);
+        assert_eq!(in_force(), [Some(1000)], "the reload may be refused");
+        opener.in_effect(&other);
+        assert_eq!(in_force(), [Some(10)]);
+        opener.in_effect(&ExportSet::default());
+        assert!(in_force().is_empty());
     }
 
     #[test]

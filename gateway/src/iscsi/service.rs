@@ -141,6 +141,7 @@ impl IscsiService {
     /// later units.
     pub(crate) fn set_background(&self, background: mpsc::UnboundedSender<Arc<Unit>>) {
         for unit in self.rules().catalog.units() {
+            self.home.settle_file(unit);
             let _ = background.send(Arc::clone(unit));
         }
         let _ = self.background.set(background);
@@ -175,6 +176,7 @@ impl IscsiService {
         };
         let (before, now) = (all(&old.catalog), all(&new.catalog));
         for unit in new.catalog.units().filter(|unit| !before.contains(&Arc::as_ptr(unit))) {
+            self.home.settle_file(unit);
             if let Some(background) = self.background.get() {
                 let _ = background.send(Arc::clone(unit));
             }

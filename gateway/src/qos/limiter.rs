@@ -60,6 +60,12 @@ impl Limiter {
         };
     }
 
+    /// Returns the limits.
+    #[cfg(test)]
+    pub(crate) fn rates(&self) -> Rates {
+        self.lock().rates
+    }
+
     /// Waits until a request may go on; `bytes`: those that it moves.
     pub(super) async fn admit(&self, bytes: u64) {
         let wait = self.take(bytes);

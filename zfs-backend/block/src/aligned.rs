@@ -7,7 +7,6 @@ use crate::span::Span;
 use bytes::Bytes;
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::io::{self, IoSlice, IoSliceMut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use zgate_io::WriteSync;
 use zgate_store::buffer::BUFFER_ALIGNMENT_BYTES;
 
@@ -35,34 +34,8 @@ impl Alignment {
     }
 }
 
-/// Number of locks for partially written blocks.
-const EDGE_LOCKS: usize = 64;
-
-/// Locks for partially written blocks: two writers of different bytes of one
-/// block must not both read it before either has written it.
-pub(crate) struct EdgeLocks {
-    locks: [Mutex<()>; EDGE_LOCKS],
-}
-
-impl Default for EdgeLocks {
-    fn default() -> Self {
-        Self { locks: std::array::from_fn(|_| Mutex::new(())) }
-    }
-}
-
-impl EdgeLocks {
-    /// Locks two blocks by number, always in the same order.
-    fn lock(&self, one: u64, other: u64) -> (MutexGuard<'_, ()>, Option<MutexGuard<'_, ()>>) {
-        let place = |block: u64| (block % EDGE_LOCKS as u64) as usize;
-        let (low, high) = (place(one).min(place(other)), place(one).max(place(other)));
-        let take = |at: usize| self.locks[at].lock().unwrap_or_else(PoisonError::into_inner);
-        let first = take(low);
-        (first, (high != low).then(|| take(high)))
-    }
-}
-
-/// Writes `data`, whose ends may lie inside blocks. Blocks the thread, and once
-/// begun runs to the end: a request abandoned half way must not leave an old
+/// Writes `data`, whose ends may lie inside blocks; the caller has the lock on them. Blocks the
+/// thread, and once begun runs to the end: a request abandoned half way must not leave an old
 /// copy of neighbouring bytes to be written to the disk.
 pub(crate) fn write_parts_of_blocks(
     backing: &Backing,
@@ -75,7 +48,6 @@ pub(crate) fn write_parts_of_blocks(
     let block_len = alignment.offset_bytes as usize;
     let wide = Span { offset, len: data.len() as u64 }.widened(block);
     let last_block = wide.end() - block;
-    let _held = backing.edges.lock(wide.offset / block, last_block / block);
     let wide_len = usize::try_from(wide.len).map_err(|_| Errno::INVAL)?;
     let mut buf = backing.pool.take(wide_len);
     let before = (offset - wide.offset) as usize;
@@ -143,13 +115,5 @@ mod tests {
         assert!(Alignment::new(512, 0).is_none());
         assert!(Alignment::new(4096, 8192).is_none());
         assert!(Alignment::new(1000, 4).is_none());
-    }
-
-    #[test]
-    fn one_block_is_locked_once() {
-        let locks = EdgeLocks::default();
-        assert!(locks.lock(5, 5).1.is_none());
-        assert!(locks.lock(5, 5 + EDGE_LOCKS as u64).1.is_none());
-        assert!(locks.lock(6, 5).1.is_some());
     }
 }

@@ -1,6 +1,8 @@
 //! The device or file that backs a volume, examined once when it is opened.
 
-use crate::aligned::{Alignment, EdgeLocks};
+use crate::aligned::Alignment;
+use crate::block_locks::{BlockGuard, BlockLocks};
+use crate::span::Span;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -65,7 +67,8 @@ pub(crate) struct Backing {
     pub(crate) direct: Option<Alignment>,
     pub(crate) read_only: bool,
     pub(crate) pool: BufferPool,
-    pub(crate) edges: EdgeLocks,
+    /// Locks on blocks that are written.
+    pub(crate) locks: Arc<BlockLocks>,
     capacity_bytes: AtomicU64,
 }
 
@@ -86,7 +89,7 @@ impl Backing {
             direct,
             read_only,
             pool,
-            edges: EdgeLocks::default(),
+            locks: Arc::default(),
             capacity_bytes: AtomicU64::new(0),
         }
     }
@@ -118,6 +121,16 @@ impl Backing {
     pub(crate) fn unit_bytes(&self) -> u64 {
         let direct = self.direct.map_or(1, |alignment| alignment.offset_bytes);
         u64::from(direct.max(self.shape.logical_block_bytes))
+    }
+
+    /// Locks a span that is written or cleared in whole blocks, if a block is larger than what
+    /// hosts write at least: nobody else may be about to write parts of it.
+    pub(crate) async fn lock_whole(&self, span: Span) -> Option<BlockGuard> {
+        let block = u64::from(self.direct?.offset_bytes);
+        if block <= SECTOR_BYTES {
+            return None;
+        }
+        Some(self.locks.take(span, false).await)
     }
 
     /// Asks the operating system for the size in bytes.

@@ -135,6 +135,7 @@ impl BlockVolume {
         if span.is_empty() {
             return Ok(());
         }
+        let _whole = self.backing.lock_whole(span).await;
         let backing = Arc::clone(&self.backing);
         self.engine
             .run_long(move || uninterrupted(|| method.clear(&backing, span)))

@@ -200,6 +200,7 @@ impl BlockVolume {
             Some(alignment) => {
                 let block = u64::from(alignment.offset_bytes);
                 if span.is_aligned(block) {
+                    let _whole = self.backing.lock_whole(span).await;
                     let data = in_suitable_memory(&self.backing, alignment, data);
                     self.store(span, data, sync, block).await
                 } else {
@@ -216,9 +217,16 @@ impl BlockVolume {
         data: Bytes,
         sync: WriteSync,
     ) -> StoreResult<()> {
+        let wide = span.widened(u64::from(alignment.offset_bytes));
+        let alone = self.backing.locks.take(wide, true).await;
         let backing = Arc::clone(&self.backing);
+        let write = move || {
+            // To the end, also if nobody waits for it any more.
+            let _alone = alone;
+            write_parts_of_blocks(&backing, alignment, span.offset, &data, sync)
+        };
         self.engine
-            .run_long(move || write_parts_of_blocks(&backing, alignment, span.offset, &data, sync))
+            .run_long(write)
             .await
             .and_then(|outcome| outcome)
             .map_err(|error| self.fault("write", span, &error))
@@ -416,12 +424,47 @@ impl BlockStore for BlockVolume {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backing::Shape;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::{Context, Poll, Waker};
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Metadata, Subscriber};
     use zgate_io::EngineChoice;
     use zgate_store::BufferPool;
+
+    /// A file with blocks of 4096 bytes, as O_DIRECT may have them.
+    fn with_large_blocks() -> BlockVolume {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 20).unwrap();
+        let shape = Shape {
+            kind: BackingKind::File,
+            logical_block_bytes: 1,
+            physical_block_bytes: 4096,
+            optimal_io_bytes: 4096,
+            discard_granularity_bytes: Some(4096),
+            write_cache: true,
+        };
+        let (direct, pool) = (Alignment::new(4096, 512), BufferPool::new(0));
+        let backing = Backing::new(file.into(), "disk".into(), shape, direct, false, pool);
+        backing.set_capacity(1 << 20);
+        BlockVolume {
+            backing: Arc::new(backing),
+            engine: IoEngine::new(EngineChoice::Threads, 2).unwrap(),
+            size_gate: RwLock::new(()),
+            writes_lost: Mutex::new(None),
+            freed: Freed::default(),
+            faults: Throttle::new(),
+        }
+    }
+
+    /// Returns whether a change has not ended after it has had time for it.
+    fn waits(change: &mut StoreFuture<'_, ()>) -> bool {
+        let mut poll = || change.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        poll().is_pending() && {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            poll().is_pending()
+        }
+    }
 
     /// Opens a file of 1 MiB as a volume.
     fn volume(dir: &tempfile::TempDir) -> BlockVolume {
@@ -455,6 +498,31 @@ mod tests {
         fn enter(&self, _: &Id) {}
 
         fn exit(&self, _: &Id) {}
+    }
+
+    /// A part of a block is written together with the rest, as that was before.
+    #[tokio::test]
+    async fn a_whole_block_is_not_changed_while_a_part_of_it_is_written() {
+        let volume = with_large_blocks();
+        let block = Span { offset: 4096, len: 4096 };
+        let data = || Bytes::from(vec![7; 4096]);
+        let part = volume.backing.locks.take(block, true).await;
+        volume.write(0, data(), false).await.unwrap();
+        let mut write = volume.write(4096, data(), false);
+        let mut zeroes = volume.write_zeroes(4096, 8192, true);
+        assert!(waits(&mut write) && waits(&mut zeroes));
+        drop(part);
+        write.await.unwrap();
+        zeroes.await.unwrap();
+        // Parts wait for whole blocks, too.
+        let whole = volume.backing.lock_whole(block).await;
+        assert!(whole.is_some());
+        let mut write = volume.write(4096 + 512, Bytes::from(vec![8; 512]), false);
+        assert!(waits(&mut write));
+        drop(whole);
+        write.await.unwrap();
+        let Payload::Bytes(read) = volume.read(4096, 1024).await.unwrap() else { panic!("a span") };
+        assert!(read[..512] == [0; 512] && read[512..] == [8; 512]);
     }
 
     /// As a thin disk on a full file system does, whose host goes on writing.

@@ -81,6 +81,7 @@ impl DatasetFile {
         // Another request may have been faster. To close this file may take long, and serving
         // threads take the lock.
         drop(file);
+        self.home.close_unless_current(self, store);
         Ok(kept)
     }
 }

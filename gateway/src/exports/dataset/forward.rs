@@ -104,7 +104,9 @@ impl FileStore for DatasetStore {
             let mut made = visit.store.create_file(who, dir, name, mode, attrs).await?;
             let access =
                 OpenAccess { read: true, write: true, stateless: false, read_by_execute: false };
-            made.open = made.open.map(|file| self.0.adopt(who, made.node.handle, access, file));
+            let node = made.node.handle;
+            let adopted = |file| self.0.adopt(who, node, access, (&*visit.store, file));
+            made.open = made.open.map(adopted);
             Ok(made)
         })
     }
@@ -118,7 +120,7 @@ impl FileStore for DatasetStore {
         Box::pin(async move {
             let visit = self.0.enter().await?;
             let file = visit.store.open(who, node, access).await?;
-            Ok(self.0.adopt(who, *node, access, file))
+            Ok(self.0.adopt(who, *node, access, (&*visit.store, file)))
         })
     }
 

@@ -358,6 +358,19 @@ impl DatasetTree {
         taken
     }
 
+    /// Closes a file that a request has opened in a store that was put away meanwhile, and that
+    /// would keep the dataset busy. It is opened again when it is used.
+    pub(super) fn close_unless_current(&self, file: &DatasetFile, store: &PosixStore) {
+        let is_current = match &*self.place.read().unwrap_or_else(PoisonError::into_inner) {
+            Mount::Open(open, _) => std::ptr::eq(Arc::as_ptr(open), store),
+            Mount::Closed(_) | Mount::Away => false,
+        };
+        if !is_current && let Some(file) = file.take() {
+            self.some_closed.store(true, Ordering::Release);
+            self.close(Mount::Away, vec![file]);
+        }
+    }
+
     fn closed_files(&self) -> Vec<Arc<DatasetFile>> {
         if !self.some_closed.load(Ordering::Acquire) {
             return Vec::new();
@@ -458,17 +471,18 @@ impl DatasetTree {
         self.identities.of(node)
     }
 
-    /// Registers a file opened for a client.
+    /// Registers a file that a request has opened for a client in `store`.
     pub(super) fn adopt(
         self: &Arc<Self>,
         who: &Caller,
         node: NodeHandle,
         access: OpenAccess,
-        file: OpenFile,
+        (store, file): (&PosixStore, OpenFile),
     ) -> OpenFile {
         let id = self.next_file.fetch_add(1, Ordering::Relaxed);
         let file = Arc::new(DatasetFile::new(self, id, who, node, access, file));
         self.files().insert(id, Arc::downgrade(&file));
+        self.close_unless_current(&file, store);
         file
     }
 

@@ -1,5 +1,6 @@
 //! Closing and reopening, on a directory of this machine.
 
+use super::file::opened;
 use super::forward::DatasetStore;
 use super::store::DatasetTree;
 use bytes::Bytes;
@@ -215,6 +216,35 @@ fn a_tree_that_its_last_request_leaves_is_in_use_until_a_worker_has_closed_it() 
     drop(hangs);
     assert!(fixture.home.is_free(Duration::from_secs(10)));
     assert_eq!(fixture.kept(), 0);
+}
+
+#[test]
+fn a_file_that_is_opened_while_its_tree_is_put_away_does_not_keep_it() {
+    let Some(fixture) = Fixture::new() else { return };
+    let (node, file) = fixture.create("x");
+    fixture.write(&file, "here").unwrap();
+    fixture.grow_idle();
+    let path = fixture.dir.path().join("a");
+    let put_away: [fn(&DatasetTree) -> bool; 2] =
+        [|home| home.hold(Duration::ZERO), |home| home.let_go(Duration::ZERO)];
+    for put_away in put_away {
+        let request = run(fixture.home.enter()).unwrap();
+        assert!(!put_away(&fixture.home), "a request runs");
+        // It goes on, and uses a file that was closed, and opens another one.
+        drop(run(opened(&file, &request.store)).unwrap());
+        let (who, store) = (Caller::root(), &*request.store);
+        let access =
+            OpenAccess { read: true, write: false, stateless: false, read_by_execute: false };
+        let made = run(store.open(&who, &node, access)).unwrap();
+        let other = fixture.home.adopt(&who, node, access, (store, made));
+        drop(request);
+        assert!(fixture.home.settled(Duration::from_secs(10)));
+        assert_eq!(fixture.kept(), 0, "its dataset cannot be unmounted");
+        fixture.home.found_at(&path);
+        assert_eq!(fixture.read(&file).unwrap(), b"here");
+        assert_eq!(fixture.read(&other).unwrap(), b"here");
+        fixture.grow_idle();
+    }
 }
 
 #[test]

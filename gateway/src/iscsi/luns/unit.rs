@@ -150,7 +150,7 @@ impl UnitHome {
                 return Err(named(reason.to_owned()));
             }
         };
-        if volume.kind() == BackingKind::File && !self.groups.standby {
+        if self.notes_file_of(&volume) {
             self.state_dir.note_file(&naa.to_string(), &lun.path)?;
         }
         let config = self.disk_config(target, lun, &serial, naa);
@@ -193,6 +193,22 @@ impl UnitHome {
             ),
             closed: watch::Sender::new(false),
         }))
+    }
+
+    /// Returns whether the file of a volume is noted: that of a disk in standby holds nothing.
+    fn notes_file_of(&self, volume: &BlockVolume) -> bool {
+        volume.kind() == BackingKind::File && !self.groups.standby
+    }
+
+    /// Notes the file of a unit that is in effect as the one that it is served from.
+    pub(in crate::iscsi) fn settle_file(&self, unit: &Unit) {
+        if !self.notes_file_of(&unit.volume) {
+            return;
+        }
+        let settled = self.state_dir.settle_file(&unit.naa.to_string(), &unit.config.path);
+        if let Err(error) = settled {
+            tracing::warn!(%error, "the note of a LUN's file still has the one before");
+        }
     }
 
     /// Names the file in the error of a unit whose reservations cannot be used: the
@@ -406,6 +422,8 @@ pub(super) fn fault(error: &OpenError) -> Fault {
              links"
         }
         OpenError::InUse { .. } => "end the other use of it",
+        // A file system after an error, a zvol that is a copy: it may be writable again.
+        OpenError::NotWritable { .. } => "or make it writable",
         OpenError::Unexaminable { .. } => "check its pool or device",
         OpenError::TooLarge { .. } => "lower size, or put it on a file system with larger files",
         _ => return Fault::wrong(error.to_string()),
@@ -530,5 +548,27 @@ impl Pacer for Paced<'_> {
         let rate = (capacity / BACKGROUND_SECONDS).clamp(1, BACKGROUND_BYTES_PER_SECOND);
         let nanos = bytes.saturating_mul(1_000_000_000) / rate;
         Box::pin(tokio::time::sleep(Duration::from_nanos(nanos)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    #[test]
+    fn a_disk_that_cannot_be_written_now_keeps_no_gateway_from_starting() {
+        let path = PathBuf::from("/tank/disk");
+        let read_only =
+            OpenError::NotWritable { path: path.clone(), why: "its file system is read-only" };
+        let found = fault(&read_only);
+        assert!(found.absent, "{found}");
+        assert_eq!(
+            found.to_string(),
+            "/tank/disk cannot be written: its file system is read-only; set it read-only; or make \
+             it writable"
+        );
+        let wrong = OpenError::WrongType { path, what: "a directory" };
+        assert!(!fault(&wrong).absent, "nothing but the configuration changes that");
     }
 }

@@ -75,6 +75,32 @@ fn a_refused_reload_leaves_zvols_their_numbers() {
 }
 
 #[test]
+fn a_refused_reload_leaves_disks_the_notes_of_their_files() {
+    let fixture = Fixture::start();
+    let gateway = &fixture.gateway;
+    let state = &gateway.shared.iscsi.home.state_dir;
+    let (block, path) = (settings(&fixture), path_of(&fixture, 0));
+    let naa = target(&fixture).units[&0].naa.to_string();
+    assert!(state.knows_file(&naa, &path));
+    // LUN 0 is to be another file, and LUN 4 something that cannot be opened.
+    let other = fixture._dir.path().join("other.img");
+    std::fs::File::create(&other).unwrap().set_len(1 << 20).unwrap();
+    let mut moved = block.clone();
+    moved.targets[0].luns[0].path = other.clone();
+    let mut wrong = moved.clone();
+    let first = wrong.targets[0].luns[0].clone();
+    let directory = fixture._dir.path().to_owned();
+    wrong.targets[0].luns.push(LunConfig { number: 4, path: directory, ..first });
+    let refused = gateway.replace(&ExportSet::default(), &wrong, (&[], &[]), true);
+    assert!(refused.err().unwrap().to_string().contains("lun 4"));
+    assert_eq!(path_of(&fixture, 0), path);
+    assert!(state.knows_file(&naa, &path), "without it an empty one may take its place");
+    drop(gateway.replace(&ExportSet::default(), &moved, (&[], &[]), true).unwrap());
+    assert_eq!(path_of(&fixture, 0), other);
+    assert!(state.knows_file(&naa, &other) && !state.knows_file(&naa, &path));
+}
+
+#[test]
 fn damaged_reservations_of_one_disk_keep_no_other_one_from_being_served() {
     let dir = tempfile::tempdir().unwrap();
     let gateway = crate::nfs::tcp::tests::gateway_with(dir.path(), "");

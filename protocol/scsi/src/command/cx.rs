@@ -45,6 +45,12 @@ impl Cx<'_> {
         Failure::Check(store_error::sense(error, Access::Write))
     }
 
+    /// Checks before each further step of a long command that it is not aborted: whoever aborts it
+    /// waits for one step of it.
+    pub(crate) fn check_abort(&self) -> Result<(), Failure> {
+        if self.task.is_aborted() { Err(Failure::Aborted) } else { Ok(()) }
+    }
+
     /// Returns the blocks that the CDB names.
     pub(crate) fn range(&self) -> BlockRange {
         self.cdb().range(self.row.shape)

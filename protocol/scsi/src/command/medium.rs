@@ -145,10 +145,16 @@ impl Cx<'_> {
         self.disk.sync_store(Some(&self.command.nexus)).await.map_err(Self::write_failed)
     }
 
-    /// Fills the span with repetitions of `pattern`, whose length divides the
-    /// span's.
+    /// Works as [`Disk::write_pattern`], and stops where the command is aborted.
     pub(crate) async fn write_pattern(&self, span: Span, pattern: &[u8]) -> Result<(), Failure> {
-        self.disk.write_pattern(span, pattern).await.map_err(Self::write_failed)
+        let stride = repeated(pattern, span);
+        for piece in pieces(span, &stride) {
+            self.check_abort()?;
+            let data = stride.slice(..piece.size());
+            let written = self.disk.store.write(piece.offset, data, false).await;
+            written.map_err(Self::write_failed)?;
+        }
+        Ok(())
     }
 
     /// Unmaps a span, see [`Disk::deallocate`].
@@ -161,12 +167,8 @@ impl Disk {
     /// Fills the span with repetitions of `pattern`, whose length divides the
     /// span's.
     pub(crate) async fn write_pattern(&self, span: Span, pattern: &[u8]) -> StoreResult<()> {
-        if pattern.is_empty() {
-            return Ok(());
-        }
-        let repeats = usize::try_from(STRIDE_BYTES.min(span.len)).unwrap_or(0) / pattern.len();
-        let stride = Bytes::from(pattern.repeat(repeats.max(1)));
-        for piece in span.strides(stride.len() as u64) {
+        let stride = repeated(pattern, span);
+        for piece in pieces(span, &stride) {
             self.store.write(piece.offset, stride.slice(..piece.size()), false).await?;
         }
         Ok(())
@@ -202,6 +204,19 @@ impl Disk {
         }
         Ok(())
     }
+}
+
+/// Returns repetitions of `pattern` for one stride of the span at most.
+fn repeated(pattern: &[u8], span: Span) -> Bytes {
+    let bytes = usize::try_from(STRIDE_BYTES.min(span.len)).unwrap_or(0);
+    let repeats = bytes.checked_div(pattern.len()).unwrap_or(0);
+    Bytes::from(pattern.repeat(repeats.max(1)))
+}
+
+/// Splits the span into pieces that this data fills; none without data.
+fn pieces(span: Span, data: &[u8]) -> impl Iterator<Item = Span> {
+    let span = if data.is_empty() { Span { len: 0, ..span } } else { span };
+    span.strides(data.len() as u64)
 }
 
 /// Returns the first position at which two buffers of equal length differ.

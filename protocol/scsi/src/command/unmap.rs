@@ -39,6 +39,7 @@ pub(crate) async fn unmap(cx: &Cx<'_>) -> Outcome {
     for range in ranges {
         let span = cx.span(range)?;
         let _shared = cx.disk.shared.ranges.share(range).await;
+        cx.check_abort()?;
         cx.disk.blocks_change(range);
         cx.deallocate(span).await?;
     }
@@ -89,6 +90,18 @@ mod tests {
         let list = list(&[(0, 8), (bench.blocks(), 1)]);
         bench.refused(&cdb(list.len()), &list, Asc::LBA_OUT_OF_RANGE);
         assert_eq!(bench.content(0, 8), vec![9; 8 * 512]);
+    }
+
+    #[test]
+    fn an_aborted_one_unmaps_no_further_range() {
+        let bench = Bench::new();
+        bench.fill(0, 32, 9);
+        let list = list(&[(0, 8), (16, 8)]);
+        let is_aborted = || bench.content(0, 1)[0] == 0;
+        let response = bench.run_until(is_aborted, &cdb(list.len()), &list);
+        assert_eq!(response.status, ScsiStatus::TaskAborted);
+        assert_eq!(bench.content(0, 8), vec![0; 8 * 512]);
+        assert_eq!(bench.content(16, 8), vec![9; 8 * 512]);
     }
 
     #[test]

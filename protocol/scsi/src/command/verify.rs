@@ -34,6 +34,7 @@ pub(crate) async fn verify(cx: &Cx<'_>) -> Outcome {
     match check {
         ByteCheck::Medium => {
             for piece in span.strides(STRIDE_BYTES) {
+                cx.check_abort()?;
                 cx.read_bytes(piece).await?;
             }
         }
@@ -57,6 +58,7 @@ pub(crate) async fn verify(cx: &Cx<'_>) -> Outcome {
 async fn compare(cx: &Cx<'_>, span: Span, data: &[u8]) -> Result<(), Failure> {
     let mut rest = data;
     for piece in span.strides(STRIDE_BYTES) {
+        cx.check_abort()?;
         let stored = cx.read_bytes(piece).await?;
         let (expected, tail) = rest.split_at_checked(stored.len()).unwrap_or((rest, &[]));
         rest = tail;
@@ -69,6 +71,7 @@ async fn compare(cx: &Cx<'_>, span: Span, data: &[u8]) -> Result<(), Failure> {
 
 async fn compare_repeated(cx: &Cx<'_>, span: Span, block: &[u8]) -> Result<(), Failure> {
     for piece in span.strides(STRIDE_BYTES) {
+        cx.check_abort()?;
         let stored = cx.read_bytes(piece).await?;
         for (number, stored) in stored.chunks(block.len()).enumerate() {
             if let Some(at) = first_difference(stored, block) {
@@ -95,6 +98,7 @@ pub(crate) async fn write_and_verify(cx: &Cx<'_>) -> Outcome {
         ByteCheck::Compare => compare(cx, written, &cx.command.data_out).await?,
         _ => {
             for piece in written.strides(STRIDE_BYTES) {
+                cx.check_abort()?;
                 cx.read_bytes(piece).await?;
             }
         }

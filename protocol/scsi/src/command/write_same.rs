@@ -42,6 +42,7 @@ pub(crate) async fn write_same(cx: &Cx<'_>) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use crate::limits::STRIDE_BYTES;
     use crate::sense::{Asc, ScsiStatus};
     use crate::testing::Bench;
 
@@ -63,6 +64,21 @@ mod tests {
         let expected: Vec<u8> = block.repeat(100);
         assert_eq!(bench.content(3, 100), expected);
         assert_eq!(bench.content(2, 1), vec![0; 512]);
+    }
+
+    #[test]
+    fn an_aborted_one_writes_no_further_stride() {
+        let bench = Bench::new();
+        let mut cdb = cdb16(0, 0, 0);
+        cdb[10..14].copy_from_slice(&u32::try_from(bench.blocks()).unwrap().to_be_bytes());
+        let last = bench.blocks() - 1;
+        assert!(bench.blocks() * 512 > STRIDE_BYTES);
+        let is_aborted = || bench.content(0, 1)[0] == 7;
+        let response = bench.run_until(is_aborted, &cdb, &[7; 512]);
+        assert_eq!(response.status, ScsiStatus::TaskAborted);
+        assert_eq!(bench.content(last, 1), vec![0; 512]);
+        assert_eq!(bench.run(&cdb, &[7; 512]).status, ScsiStatus::Good);
+        assert_eq!(bench.content(last, 1), vec![7; 512]);
     }
 
     #[test]

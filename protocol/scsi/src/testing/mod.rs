@@ -10,8 +10,9 @@ pub(crate) use reservations::PausingReservations;
 pub(crate) use store::MemoryStore;
 
 use crate::{
-    AccessState, Asc, Cdb, Command, Disk, DiskConfig, LogicalUnits, Lun, Naa, Nexus, NexusId,
-    PortGroup, Response, ScsiStatus, SenseKey, TargetPort, TaskAttribute, TransportId,
+    AccessState, Asc, Cdb, Command, Disk, DiskConfig, Finished, LogicalUnits, Lun, Naa, Nexus,
+    NexusId, PortGroup, Response, ScsiStatus, SenseKey, TargetPort, Task, TaskAttribute,
+    TransportId, Work,
 };
 use bytes::Bytes;
 use std::pin::Pin;
@@ -64,6 +65,24 @@ pub(crate) fn nexus(id: u64) -> Arc<Nexus> {
         initiator: TransportId::iscsi_port("iqn.2026-01.test:initiator", isid),
         relative_port: 1,
     })
+}
+
+/// A command that is aborted when this says so.
+pub(crate) struct AbortedWhen<F>(pub(crate) F);
+
+impl<F: Fn() -> bool> Task for AbortedWhen<F> {
+    fn is_aborted(&self) -> bool {
+        (self.0)()
+    }
+
+    fn abort_others(&self, _which: &dyn Fn(&Nexus) -> bool) {}
+
+    fn in_time<'a>(&'a self, work: Work<'a>) -> Finished<'a> {
+        Box::pin(async move {
+            work.await;
+            true
+        })
+    }
 }
 
 /// Polls a command that cannot end yet until it has done something.
@@ -174,6 +193,17 @@ impl Bench {
 
     pub(crate) fn run(&self, cdb: &[u8], data_out: &[u8]) -> Response {
         self.run_as(&self.nexus, cdb, data_out)
+    }
+
+    /// Runs a command that is aborted when `is_aborted` says so.
+    pub(crate) fn run_until(
+        &self,
+        is_aborted: impl Fn() -> bool,
+        cdb: &[u8],
+        data_out: &[u8],
+    ) -> Response {
+        let (command, task) = (self.command(&self.nexus, cdb, data_out), AbortedWhen(is_aborted));
+        executor::block_on(self.disk.execute_among(None, command, &task))
     }
 
     /// Runs two commands concurrently, on a store that pauses in every call.

@@ -118,9 +118,7 @@ impl Cx<'_> {
     /// Checks that this command may still copy from `source` to `target`: it is not
     /// aborted, and neither unit refuses its initiator.
     pub(crate) fn may_copy(&self, source: &Disk, target: &Disk) -> Result<(), Failure> {
-        if self.task.is_aborted() {
-            return Err(Failure::Aborted);
-        }
+        self.check_abort()?;
         source.check_third_party(self, false)?;
         target.check_third_party(self, true)
     }
@@ -182,10 +180,10 @@ impl Disk {
 #[cfg(test)]
 mod tests {
     use super::parameters::tests::{list, own_cscd};
+    use crate::LogicalUnits;
     use crate::sense::{Asc, ScsiStatus, SenseKey};
-    use crate::testing::{Bench, poll_until};
+    use crate::testing::{AbortedWhen, Bench, poll_until};
     use crate::wire::{be16, be32};
-    use crate::{Finished, LogicalUnits, Nexus, Task, Work};
     use std::cell::Cell;
     use std::pin::{Pin, pin};
     use std::task::{Context, Waker};
@@ -241,24 +239,6 @@ mod tests {
         assert_eq!(run(0).status, ScsiStatus::ReservationConflict);
     }
 
-    /// A command that is aborted once the cell says so.
-    struct Abortable(Cell<bool>);
-
-    impl Task for Abortable {
-        fn is_aborted(&self) -> bool {
-            self.0.get()
-        }
-
-        fn abort_others(&self, _which: &dyn Fn(&Nexus) -> bool) {}
-
-        fn in_time<'a>(&'a self, work: Work<'a>) -> Finished<'a> {
-            Box::pin(async move {
-                work.await;
-                true
-            })
-        }
-    }
-
     /// Blocks of a copy that takes two strides.
     const LONG: u16 = 3000;
 
@@ -284,11 +264,12 @@ mod tests {
     fn an_aborted_copy_writes_no_further_stride() {
         let (source, target, luns, list) = long_copy();
         source.store.pause_calls(true);
-        let task = Abortable(Cell::new(false));
+        let is_aborted = Cell::new(false);
+        let task = AbortedWhen(|| is_aborted.get());
         let command = source.command(&source.nexus, &cdb(list.len()), &list);
         let mut copy = pin!(luns.execute_task([0; 8], command, &task));
         copy_one_stride(copy.as_mut(), &target);
-        task.0.set(true);
+        is_aborted.set(true);
         assert_eq!(source.block_on(copy).status, ScsiStatus::TaskAborted);
         assert!(!is_copied(&target));
     }
