@@ -44,6 +44,21 @@ fn the_driver_knows_the_variables_of_a_node() {
     }
 }
 
+/// Where SELinux is enforced, a container of the usual type may not connect to the socket of a
+/// privileged one: the node would not register.
+#[test]
+fn the_registrar_may_connect_to_the_driver() {
+    for file in ["base/node.yaml", "chart/templates/node.yaml"] {
+        let text = read(file);
+        let registrars: Vec<&str> = text.split("- name: registrar\n").skip(1).collect();
+        assert_eq!(registrars.len(), 2, "{file}: with and without RDMA");
+        for registrar in registrars {
+            let own = registrar.split("volumeMounts:").next().unwrap();
+            assert!(own.contains("\n            seLinuxOptions: {type: spc_t}\n"), "{file}: {own}");
+        }
+    }
+}
+
 /// Returns the arguments of the snapshotter, which a manifest has in one line or one by one.
 fn snapshotter_arguments(file: &str) -> Vec<String> {
     let text = read(file);
