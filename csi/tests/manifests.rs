@@ -44,6 +44,18 @@ fn the_driver_knows_the_variables_of_a_node() {
     }
 }
 
+/// udev tells `multipath` by a semaphore of SysV that a device is there: one in the container's own
+/// name space is not known to it, and `multipath` would wait until the driver kills it.
+#[test]
+fn programs_of_the_node_share_its_mounts_and_its_semaphores() {
+    for file in ["base/node.yaml", "chart/templates/node.yaml"] {
+        let text = read(file);
+        let commands: Vec<&str> =
+            text.lines().filter_map(|line| line.trim().strip_prefix("- --host-command=")).collect();
+        assert_eq!(commands, ["nsenter --target 1 --mount --ipc --"; 2], "{file}");
+    }
+}
+
 /// Where SELinux is enforced, a container of the usual type may not connect to the socket of a
 /// privileged one: the node would not register.
 #[test]
