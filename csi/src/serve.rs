@@ -88,7 +88,7 @@ pub struct CsiArgs {
     )]
     pub state_dir: PathBuf,
     /// Program that runs the commands of a node, such as
-    /// "nsenter --target 1 --mount --"
+    /// "nsenter --target 1 --mount --ipc --"
     #[arg(long, value_name = "COMMAND", default_value = "")]
     pub host_command: String,
 }

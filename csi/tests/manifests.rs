@@ -44,6 +44,33 @@ fn the_driver_knows_the_variables_of_a_node() {
     }
 }
 
+/// udev tells `multipath` by a semaphore of SysV that a device is there: one in the container's own
+/// name space is not known to it, and `multipath` would wait until the driver kills it.
+#[test]
+fn programs_of_the_node_share_its_mounts_and_its_semaphores() {
+    for file in ["base/node.yaml", "chart/templates/node.yaml"] {
+        let text = read(file);
+        let commands: Vec<&str> =
+            text.lines().filter_map(|line| line.trim().strip_prefix("- --host-command=")).collect();
+        assert_eq!(commands, ["nsenter --target 1 --mount --ipc --"; 2], "{file}");
+    }
+}
+
+/// Where SELinux is enforced, a container of the usual type may not connect to the socket of a
+/// privileged one: the node would not register.
+#[test]
+fn the_registrar_may_connect_to_the_driver() {
+    for file in ["base/node.yaml", "chart/templates/node.yaml"] {
+        let text = read(file);
+        let registrars: Vec<&str> = text.split("- name: registrar\n").skip(1).collect();
+        assert_eq!(registrars.len(), 2, "{file}: with and without RDMA");
+        for registrar in registrars {
+            let own = registrar.split("volumeMounts:").next().unwrap();
+            assert!(own.contains("\n            seLinuxOptions: {type: spc_t}\n"), "{file}: {own}");
+        }
+    }
+}
+
 /// Returns the arguments of the snapshotter, which a manifest has in one line or one by one.
 fn snapshotter_arguments(file: &str) -> Vec<String> {
     let text = read(file);

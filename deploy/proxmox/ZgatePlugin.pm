@@ -243,6 +243,15 @@ sub no_snapshot {
 
 # Reaching a disk
 
+# Name with which this node logs in. Debian's file begins with comments.
+sub initiator {
+    open(my $file, '<', $INITIATOR_FILE) or die "name of the initiator $INITIATOR_FILE: $!\n";
+    while (my $line = <$file>) {
+        return $1 if $line =~ m/^\s*InitiatorName\s*=\s*([\w.:-]+)/;
+    }
+    die "zgate: $INITIATOR_FILE has no InitiatorName; iscsid makes one when it starts\n";
+}
+
 sub reach {
     my ($class, $scfg, $storeid, $volname) = @_;
     my $disk = $class->disk($scfg, $storeid, $volname);
@@ -273,6 +282,8 @@ sub qemu_blockdev_options {
         portal => $portal,
         target => $target,
         lun => LUN,
+        # The name in `-iscsi`, which Proxmox VE gives QEMU, is for disks that have a path.
+        'initiator-name' => initiator(),
     };
 }
 
@@ -284,8 +295,7 @@ sub access_path {
 sub activate_volume {
     my ($class, $storeid, $scfg, $volname, $snapname, $cache, $hints) = @_;
     no_snapshot($snapname);
-    my $initiator = first_line($INITIATOR_FILE, 'name of the initiator') =~ s/^InitiatorName=//r;
-    my $access = { owner => owner($scfg), initiator => $initiator };
+    my $access = { owner => owner($scfg), initiator => initiator() };
     request($scfg, $storeid, 'PUT', $class->access_path($scfg, $volname), $access);
     return 1;
 }

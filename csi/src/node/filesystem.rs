@@ -18,7 +18,8 @@ use zgate_io::mountinfo::MountLine;
 pub(super) struct Kind {
     pub(super) name: &'static str,
     make: &'static [&'static str],
-    /// Options of each mount. A clone has the UUID of its origin, which XFS refuses.
+    /// Options of each mount. A clone has the UUID of its origin, which XFS refuses. `_netdev`: see
+    /// [`super::mount::OF_NETWORK`].
     options: &'static str,
     /// Options of a mount of a disk that cannot be written: no journal is replayed.
     read_only: &'static str,
@@ -30,15 +31,15 @@ const KINDS: [Kind; 2] = [
     Kind {
         name: "ext4",
         make: &["mkfs.ext4", "-F", "-q", "-m", "0"],
-        options: "noatime",
-        read_only: "ro,noload",
+        options: "noatime,_netdev",
+        read_only: "ro,noload,_netdev",
         grow: ("resize2fs", false),
     },
     Kind {
         name: "xfs",
         make: &["mkfs.xfs", "-q"],
-        options: "noatime,nouuid",
-        read_only: "ro,norecovery,nouuid",
+        options: "noatime,nouuid,_netdev",
+        read_only: "ro,norecovery,nouuid,_netdev",
         grow: ("xfs_growfs", true),
     },
 ];

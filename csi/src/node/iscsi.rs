@@ -23,6 +23,9 @@ use zgate_api::Transport;
 /// Exit statuses of `iscsiadm`: the session exists, and there is none.
 const SESSION_EXISTS: i32 = 15;
 const NO_OBJECTS: i32 = 21;
+/// More of them: the node's iscsid, which asks portals for it, went meanwhile, and is not there.
+const DAEMON_WENT: i32 = 18;
+const NO_DAEMON: i32 = 20;
 
 /// Settings of a node record. `manual`: the driver logs in, not the boot. The
 /// time after which commands fail while the gateway is away is that of open-iscsi,
@@ -189,12 +192,15 @@ async fn login(node: &Node, target: &str, portal: &NodePortal) -> Result<(), NoL
     }
 }
 
-/// Returns whether a login that has failed has asked its portal: it has run, and has read its
-/// record.
+/// Returns whether a login that has failed has asked its portal: it has run, has read its record,
+/// and has found iscsid.
 async fn has_asked(host: &dyn Host, error: &HostError) -> bool {
     match error {
         HostError::TimedOut { .. } => !has_kept_login(host).await,
-        HostError::Failed { status: DATABASE_FAILURE | NO_OBJECTS, .. } => false,
+        HostError::Failed {
+            status: DATABASE_FAILURE | NO_OBJECTS | DAEMON_WENT | NO_DAEMON,
+            ..
+        } => false,
         error => error.has_run(),
     }
 }

@@ -53,6 +53,12 @@ pub(super) fn is_bind(
     Ok(is_same && mount.read_only == (read_only || of.read_only))
 }
 
+/// Option by which systemd ends a mount before the network when the machine shuts down. It knows
+/// only the types of network file systems by themselves, and takes a disk for a local one: what was
+/// not written yet would be lost. A bind has an entry of its own (`/run/mount/utab`), without the
+/// options of what it binds.
+pub(super) const OF_NETWORK: &str = "_netdev";
+
 pub(super) fn text(path: &Path) -> Result<&str, Status> {
     path.to_str().ok_or_else(|| crate::status::invalid("a path is not UTF-8"))
 }
@@ -66,9 +72,10 @@ pub(super) async fn bind(
 ) -> Result<(), Status> {
     let failed = |error: HostError| ours("bind mount", &error);
     let (from, to) = (text(from)?, text(to)?);
-    host.run("mount", &["--bind", from, to], COMMAND_SECONDS).await.map_err(failed)?;
+    let arguments = ["--bind", "-o", OF_NETWORK, from, to];
+    host.run("mount", &arguments, COMMAND_SECONDS).await.map_err(failed)?;
     if read_only {
-        let options = ["-o", "remount,bind,ro", to];
+        let options = ["-o", "remount,bind,ro,_netdev", to];
         if let Err(error) = host.run("mount", &options, COMMAND_SECONDS).await {
             unmount(host, Path::new(to)).await?;
             return Err(failed(error));

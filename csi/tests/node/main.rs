@@ -157,11 +157,11 @@ impl Told {
         let lazy = words.contains(&"-l");
         let done = Some(Ok(String::new()));
         match (program, words) {
-            ("mount", [.., path]) if words.contains(&"remount,bind,ro") => {
+            ("mount", [.., path]) if words.contains(&"remount,bind,ro,_netdev") => {
                 machine.read_only.insert((*path).to_owned());
                 done
             }
-            ("mount", ["--bind", from, path]) => {
+            ("mount", ["--bind", "-o", "_netdev", from, path]) => {
                 // What is bound is the mount that is there.
                 let found = machine.mounts.iter().rev().find(|(_, point)| point == from);
                 let source = found.map_or(*from, |(source, _)| source.as_str()).to_owned();

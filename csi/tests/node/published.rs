@@ -27,6 +27,19 @@ async fn a_repeated_publish_finds_its_own_mount() {
     }
 }
 
+/// Otherwise systemd takes the network of a node that shuts down before its disks.
+#[tokio::test(start_paused = true)]
+async fn each_mount_of_a_disk_is_one_that_needs_the_network() {
+    for reads in [false, true] {
+        let mut fixture = Fixture::new();
+        fixture.tell(|machine| machine.formatted = true);
+        fixture.reads = reads;
+        fixture.stage("iscsi").await.unwrap();
+        fixture.publish("target", true).await.unwrap();
+        assert_eq!((fixture.count("mount -"), fixture.count("_netdev")), (3, 3), "{reads}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_mount_at_the_target_that_is_not_the_volumes_is_not_taken_for_published() {
     for protocol in ["nfs", "iscsi"] {

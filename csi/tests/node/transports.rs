@@ -48,6 +48,28 @@ async fn a_record_that_iscsiadm_refuses_moves_no_disk_to_another_transport() {
     }
 }
 
+/// iscsid is what asks a portal. An update of open-iscsi restarts it.
+#[tokio::test(start_paused = true)]
+async fn a_login_without_iscsid_moves_no_disk_to_another_transport() {
+    let refusals: [fn() -> HostError; 2] = [|| failed("iscsiadm", 18), || failed("iscsiadm", 20)];
+    for refusal in refusals {
+        let fixture = Fixture::new();
+        fixture.tell(|machine| machine.record_work = Duration::from_secs(2));
+        let (staged, ()) = tokio::join!(fixture.stage("iscsi"), async {
+            // The second command for its record, the last one, runs.
+            sleep(Duration::from_secs(3)).await;
+            fixture.tell(|machine| {
+                machine.withheld.insert("iscsiadm", refusal);
+            });
+        });
+        assert_eq!(staged.unwrap_err().code(), Code::Unavailable);
+        assert_eq!((fixture.count("-I iser --login"), fixture.count("-I default")), (3, 0));
+        fixture.tell(|machine| machine.withheld.clear());
+        fixture.stage("iscsi").await.unwrap();
+        assert_eq!(fixture.count("-I default"), 0);
+    }
+}
+
 /// It reads its record at its start, and waits for longer than it may take.
 #[tokio::test(start_paused = true)]
 async fn a_login_behind_a_lock_moves_no_disk_to_another_transport() {

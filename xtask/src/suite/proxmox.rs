@@ -103,7 +103,8 @@ impl Site {
         fs::write(at("token"), TOKEN)?;
         fs::set_permissions(at("token"), fs::Permissions::from_mode(0o600))?;
         fs::write(at("wrong"), TOKEN.replace("suite", "enemy"))?;
-        fs::write(at("initiatorname.iscsi"), format!("InitiatorName={INITIATOR}\n"))?;
+        let name = format!("## Debian begins the file with comments.\nInitiatorName={INITIATOR}\n");
+        fs::write(at("initiatorname.iscsi"), name)?;
         let ports = [free_port()?, free_port()?, free_port()?];
         let site = Self { scratch, binary: binary.to_owned(), pool, ports, server: None };
         site.write_files()?;
@@ -236,23 +237,23 @@ impl Site {
         Ok(names)
     }
 
-    /// Options of QEMU for a disk.
-    fn image(&self, disk: &str, initiator: &str) -> Checked<String> {
+    /// Options of QEMU for a disk: those that the plug-in names, and no others.
+    fn image(&self, disk: &str) -> Checked<String> {
         let arguments = ["CONFIG", "STORAGE", disk, "UNDEF", "CONFIG"];
         let options = self.call("qemu_blockdev_options", &arguments)?[0].clone();
         let text = |key: &str| match &options[key] {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        let keys = ["driver", "transport", "portal", "target", "lun"];
+        let keys = ["driver", "transport", "portal", "target", "lun", "initiator-name"];
         let file = keys.map(|key| format!("file.{key}={}", text(key))).join(",");
-        Ok(format!("driver=raw,discard=unmap,{file},file.initiator-name={initiator}"))
+        Ok(format!("driver=raw,discard=unmap,{file}"))
     }
 
     /// Runs commands of qemu-io on a disk.
     fn io(&self, disk: &str, commands: &[&str]) -> Checked<String> {
         let mut command = Command::new("qemu-io");
-        command.arg("--image-opts").arg(self.image(disk, INITIATOR)?);
+        command.arg("--image-opts").arg(self.image(disk)?);
         command.args(commands.iter().flat_map(|one| ["-c", one]));
         let output = said(command.output())?;
         let text = [output.stdout, output.stderr].concat();
@@ -311,7 +312,8 @@ impl Site {
         self.read_only(disk)?;
         self.activate(disk)?;
         let mut stranger = Command::new("qemu-io");
-        stranger.arg("--image-opts").arg(self.image(disk, "iqn.2026-11.test:stranger")?);
+        let image = self.image(disk)?.replace(INITIATOR, "iqn.2026-11.test:stranger");
+        stranger.arg("--image-opts").arg(image);
         let stranger = said(stranger.args(["-c", "read 0 4k"]).output())?;
         ensure(!stranger.status.success(), "another initiator can read it")?;
         // Live migration: both nodes have it for a while.
@@ -334,7 +336,7 @@ impl Site {
         said(succeed(api.arg(self.at("api.sock"))))?;
         ensure(self.io(disk, &["write -P 0x77 0 4k"]).is_err(), "written with a read-only grant")?;
         let mut reader = Command::new("qemu-io");
-        reader.args(["-r", "--image-opts"]).arg(self.image(disk, INITIATOR)?);
+        reader.args(["-r", "--image-opts"]).arg(self.image(disk)?);
         let text = said(succeed(reader.args(["-c", "read -P 0x11 0 1M"])))?;
         ensure(!text.contains("failed"), text)
     }
@@ -354,7 +356,7 @@ impl Site {
 
     fn open(&self, disk: &str) -> Checked<OpenDisk> {
         let mut command = Command::new("qemu-io");
-        command.arg("--image-opts").arg(self.image(disk, INITIATOR)?);
+        command.arg("--image-opts").arg(self.image(disk)?);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut open = OpenDisk(said(child.spawn())?);
         // It has answered: it is logged in.
