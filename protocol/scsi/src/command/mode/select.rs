@@ -32,7 +32,7 @@ pub(crate) async fn mode_select(cx: &Cx<'_>) -> Outcome {
         // Cached data must not be lost (SBC-4 §6.5.6), nor that of a write which began with the
         // cache on: once it is off, no host flushes any more.
         let _alone = cx.disk.shared.ranges.exclude(WHOLE).await;
-        cx.sync().await?;
+        cx.sync_aside().await?;
         adopt(cx, list, start, true)?;
     }
     Ok(Reply::GOOD)
