@@ -182,6 +182,7 @@ impl Disk {
 #[cfg(test)]
 mod tests {
     use super::parameters::tests::{list, own_cscd};
+    use crate::disk::range_lock::BlockRange;
     use crate::sense::{Asc, ScsiStatus, SenseKey};
     use crate::testing::{Bench, poll_until};
     use crate::wire::{be16, be32};
@@ -239,6 +240,22 @@ mod tests {
         let stranger = target.another_nexus(9);
         target.run_as(&stranger, &[0x16, 0, 0, 0, 0, 0], b"");
         assert_eq!(run(0).status, ScsiStatus::ReservationConflict);
+    }
+
+    #[test]
+    fn a_copy_waits_for_an_atomic_write_to_its_source() {
+        let bench = Bench::new();
+        let list = list(1, &[own_cscd(&bench)], &[segment((0, 0), 8, 0, 100)]);
+        let range = BlockRange { lba: 4, blocks: 1 };
+        let atomic = bench.block_on(bench.disk.shared.ranges.exclude(range));
+        let command = bench.command(&bench.nexus, &cdb(list.len()), &list);
+        let mut copy = pin!(bench.disk.execute(command));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(copy.as_mut().poll(&mut context).is_pending());
+        bench.fill(0, 8, 0x43);
+        drop(atomic);
+        assert_eq!(bench.block_on(copy).status, ScsiStatus::Good);
+        assert_eq!(bench.content(100, 8), vec![0x43; 8 * 512]);
     }
 
     /// A command that is aborted once the cell says so.
