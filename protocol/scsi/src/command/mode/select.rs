@@ -96,6 +96,10 @@ fn parse(
     while at < list.len() {
         let field = |offset: usize| u16::try_from(at + offset).unwrap_or(u16::MAX);
         let code = byte(list, at) & 0x3F;
+        // The list cuts the header of the page (SPC-4 §6.11).
+        if list.len() - at < 2 {
+            return Err(Asc::PARAMETER_LIST_LENGTH.into());
+        }
         if let Some(length) = unchanged_provisioning(cx, state, list, at)? {
             at += length;
             continue;
@@ -149,6 +153,7 @@ fn unchanged_provisioning(
 
 #[cfg(test)]
 mod tests {
+    use crate::disk::ThinSpace;
     use crate::sense::{Asc, ScsiStatus};
     use crate::testing::Bench;
     use std::pin::pin;
@@ -309,6 +314,24 @@ mod tests {
         assert_eq!(select(&bench, list).status, ScsiStatus::Good);
         let sense = bench.run(&[0xFF], b"").sense.unwrap();
         assert_eq!(sense.encode()[0], 0x72);
+    }
+
+    #[test]
+    fn a_page_that_the_list_cuts_anywhere_is_an_error_of_the_length() {
+        let bench = Bench::new();
+        bench.disk.set_thin_space(Some(ThinSpace {
+            available_bytes: 1 << 40,
+            used_bytes: 1 << 30,
+            threshold_bytes: 0,
+        }));
+        for cdb in [[0x1A, 0x08, 0x0A, 0, 255, 0], [0x1A, 0x08, 0x1C, 2, 255, 0]] {
+            let whole = bench.data(&bench.run(&cdb, b""));
+            for length in 5..whole.len() {
+                let cut = select(&bench, whole[..length].to_vec()).sense.unwrap();
+                assert_eq!(cut.asc, Asc::PARAMETER_LIST_LENGTH, "{length} of {}", whole.len());
+            }
+            assert_eq!(select(&bench, whole).status, ScsiStatus::Good);
+        }
     }
 
     #[test]
