@@ -166,6 +166,11 @@ impl Task for OwnTask<'_> {
         self.takes_spans
     }
 
+    fn has_query_functions(&self) -> bool {
+        // They belong to level 2 of iSCSIProtocolLevel (RFC 7144 §7.1.1).
+        self.live.with_engine(|session| session.params().protocol_level >= 2)
+    }
+
     fn in_time<'a>(&'a self, work: Work<'a>) -> Finished<'a> {
         let limit = self.block.timeouts.function;
         Box::pin(async move { tokio::time::timeout(limit, work).await.is_ok() })

@@ -24,6 +24,13 @@ pub trait Task {
         false
     }
 
+    /// Returns whether the transport carries QUERY TASK, QUERY TASK SET, QUERY
+    /// ASYNCHRONOUS EVENT and I_T NEXUS RESET, in addition to functions that abort, clear
+    /// and reset.
+    fn has_query_functions(&self) -> bool {
+        false
+    }
+
     /// Runs `work` for at most the time that one command may delay others.
     fn in_time<'a>(&'a self, work: Work<'a>) -> Finished<'a>;
 }

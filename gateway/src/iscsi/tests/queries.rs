@@ -1,4 +1,5 @@
-//! QUERY ASYNCHRONOUS EVENT (RFC 7144, SAM-5): an initiator asks for unit attentions.
+//! QUERY ASYNCHRONOUS EVENT (RFC 7144, SAM-5): an initiator asks for unit attentions, and which
+//! functions there are.
 
 use super::{Fixture, TARGET};
 use bytes::Bytes;
@@ -25,4 +26,18 @@ fn a_pending_unit_attention_is_told_when_asked_for() {
     rules.catalog.units().for_each(|unit| unit.disk.capacity_changed());
     assert_eq!(query(&mut session), TaskResult::SUCCEEDED);
     assert_eq!(query(&mut session), TaskResult::SUCCEEDED, "the question does not withdraw it");
+}
+
+#[test]
+fn the_functions_of_the_negotiated_level_are_told() {
+    const REPORT: [u8; 12] = [0xA3, 0x0D, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0];
+    let fixture = Fixture::start();
+    let script = || LoginScript::normal("iqn.2026-11.test.zgate:one", TARGET);
+    let told = |script: &LoginScript| {
+        let mut session = Session::login(fixture.tcp, script).unwrap();
+        session.run(LUN, &REPORT, 4, &Bytes::new()).unwrap()
+    };
+    assert_eq!(told(&script()), &[0xDA, 0, 0, 0][..]);
+    let queries = script().with("iSCSIProtocolLevel", "2");
+    assert_eq!(told(&queries), &[0xDE, 0x07, 0, 0][..]);
 }

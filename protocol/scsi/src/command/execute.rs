@@ -4,10 +4,10 @@
 use super::cdb::Cdb;
 use super::table::{Conflict, Family, Lookup, Row, lookup};
 use super::{
-    Command, Cx, Failure, Outcome, Response, alua, capacity, compare_write, copy_results, defects,
-    diagnostic, extended_copy, inquiry, lba_status, log, mode, opcodes, orwrite, persistent,
-    prefetch, read, report_luns, request_sense, reserve6, sanitize, start_stop, sync_cache, token,
-    unmap, verify, write, write_same,
+    Command, Cx, Failure, Outcome, Response, TaskAttribute, alua, capacity, compare_write,
+    copy_results, defects, diagnostic, extended_copy, inquiry, lba_status, log, mode, opcodes,
+    orwrite, persistent, prefetch, read, report_luns, request_sense, reserve6, sanitize,
+    start_stop, sync_cache, token, unmap, verify, write, write_same,
 };
 use crate::disk::attention::unit_attention;
 use crate::disk::background::Progress;
@@ -102,6 +102,10 @@ impl Disk {
                 luns.attention_reported(command.nexus.id, asc);
             }
             return Err(unit_attention(asc).into());
+        }
+        if command.attribute == TaskAttribute::Aca {
+            // SAM-5 §8.6: there is no ACA condition, because NACA=1 is refused.
+            return Err(Asc::INVALID_MESSAGE.into());
         }
         let row = match found {
             Lookup::Row(row) if row.exists(self) => row,
@@ -297,5 +301,39 @@ async fn run(cx: &Cx<'_>) -> Outcome {
         Family::ReportTokens => token::report_all(cx),
         Family::Sanitize => sanitize::sanitize(cx).await,
         Family::SendDiagnostic => diagnostic::send_diagnostic(cx),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::TaskAttribute;
+    use crate::sense::{Asc, ScsiStatus, SenseKey};
+    use crate::testing::{Bench, nexus};
+
+    #[test]
+    fn the_aca_attribute_is_refused() {
+        let bench = Bench::new();
+        let write = [0x2A, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+        let run = |attribute| {
+            let mut command = bench.command(&bench.nexus, &write, &[1; 512]);
+            command.attribute = attribute;
+            bench.block_on(bench.disk.execute(command))
+        };
+        let refused = run(TaskAttribute::Aca).sense.unwrap();
+        assert_eq!((refused.key, refused.asc.0), (SenseKey::IllegalRequest, 0x4900));
+        assert_eq!(bench.content(0, 1), vec![0; 512]);
+        for attribute in [
+            TaskAttribute::Untagged,
+            TaskAttribute::Simple,
+            TaskAttribute::Ordered,
+            TaskAttribute::HeadOfQueue,
+        ] {
+            assert_eq!(run(attribute).status, ScsiStatus::Good, "{attribute:?}");
+        }
+        // A unit attention comes first, as for any other wrong command.
+        let mut command = bench.command(&nexus(2), &write, &[1; 512]);
+        command.attribute = TaskAttribute::Aca;
+        let told = bench.block_on(bench.disk.execute(command)).sense.unwrap();
+        assert_eq!(told.asc, Asc::POWER_ON_OR_RESET);
     }
 }

@@ -145,6 +145,12 @@ impl Cx<'_> {
         self.disk.sync_store(Some(&self.command.nexus)).await.map_err(Self::write_failed)
     }
 
+    /// Works as [`Cx::sync`] for a command that no host takes for a flush: the report of a
+    /// lost write is left for the next one that is.
+    pub(crate) async fn sync_aside(&self) -> Result<(), Failure> {
+        self.disk.sync_store(None).await.map_err(Self::write_failed)
+    }
+
     /// Works as [`Disk::write_pattern`], and stops where the command is aborted.
     pub(crate) async fn write_pattern(&self, span: Span, pattern: &[u8]) -> Result<(), Failure> {
         let stride = repeated(pattern, span);

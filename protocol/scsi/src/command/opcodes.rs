@@ -100,10 +100,14 @@ pub(crate) fn report_task_management(cx: &Cx<'_>) -> Outcome {
     if allocation < 4 {
         return Err(Failure::from(Sense::invalid_cdb(6, None)));
     }
-    // ATS, ATSS, CTSS, LURS, TRS; CACAS, QTS and the like are not supported.
+    // ATS, ATSS, CTSS, LURS, TRS; CACAS is not supported.
     let abort_clear_reset = 0x80 | 0x40 | 0x10 | 0x08;
     let mut data = vec![abort_clear_reset | 0x02, 0, 0, 0];
-    // I_T NEXUS RESET is a session logout in iSCSI.
+    if cx.task.has_query_functions() {
+        // QTS; QAES, QTSS, ITNRS.
+        data[0] |= 0x04;
+        data[1] |= 0x04 | 0x02 | 0x01;
+    }
     if cx.cdb().byte(2) & 0x80 != 0 {
         data[3] = 12;
         data.resize(16, 0);
@@ -122,6 +126,7 @@ mod tests {
     use crate::sense::{Asc, ScsiStatus};
     use crate::testing::Bench;
     use crate::wire::be32;
+    use crate::{Finished, Nexus, Task, Work};
 
     fn cdb(options: u8, opcode: u8, action: u8) -> [u8; 12] {
         [0xA3, 0x0C, options, opcode, 0, action, 0, 0, 0xFF, 0xFF, 0, 0]
@@ -166,6 +171,37 @@ mod tests {
         assert_eq!((be32(&data, 8), be32(&data, 12)), (600, 300));
         cdb[9] = 3;
         bench.refused(&cdb, b"", Asc::INVALID_FIELD_IN_CDB);
+    }
+
+    /// A task of a transport that carries the functions of RFC 7144.
+    struct WithQueries;
+
+    impl Task for WithQueries {
+        fn is_aborted(&self) -> bool {
+            false
+        }
+
+        fn abort_others(&self, _which: &dyn Fn(&Nexus) -> bool) {}
+
+        fn has_query_functions(&self) -> bool {
+            true
+        }
+
+        fn in_time<'a>(&'a self, work: Work<'a>) -> Finished<'a> {
+            Box::pin(async move {
+                work.await;
+                true
+            })
+        }
+    }
+
+    #[test]
+    fn the_functions_of_the_transport_are_told() {
+        let bench = Bench::new();
+        let cdb = [0xA3, 0x0D, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0];
+        let command = bench.command(&bench.nexus, &cdb, b"");
+        let told = bench.block_on(bench.disk.execute_among(None, command, &WithQueries));
+        assert_eq!(bench.data(&told), [0xDE, 0x07, 0, 0]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub(crate) async fn read(cx: &Cx<'_>) -> Outcome {
     let fua = cx.row.length > 6 && cx.cdb().fua();
     if fua && cx.disk.state().mode.write_cache() {
         // SBC-3 §4.15: the data read must be on the medium.
-        cx.sync().await?;
+        cx.sync_aside().await?;
     }
     let _shared = cx.disk.shared.ranges.share(range).await;
     let store = &cx.disk.store;

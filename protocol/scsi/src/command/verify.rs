@@ -47,6 +47,7 @@ pub(crate) async fn verify(cx: &Cx<'_>) -> Outcome {
         ByteCheck::CompareOne => {
             if span.len > 0 {
                 let block = cx.exact_data_out(cx.block_bytes())?;
+                let _shared = cx.disk.shared.ranges.share(range).await;
                 compare_repeated(cx, span, block).await?;
             }
         }
@@ -110,10 +111,13 @@ pub(crate) async fn write_and_verify(cx: &Cx<'_>) -> Outcome {
 mod tests {
     use super::{Cx, Failure, verify};
     use crate::command::table::{Lookup, lookup};
+    use crate::disk::range_lock::BlockRange;
     use crate::limits::MAX_TRANSFER_BYTES;
     use crate::sense::{Asc, ScsiStatus, Sense, SenseKey};
     use crate::testing::Bench;
     use crate::transport::Alone;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
 
     #[test]
     fn differences_are_miscompares() {
@@ -140,6 +144,24 @@ mod tests {
         bench.fill(3, 1, 8);
         assert_eq!(bench.run(&cdb, &[7; 512]).sense.unwrap().information, Some(3 * 512));
         bench.refused(&[0x2F, 0x04, 0, 0, 0, 0, 0, 0, 1, 0], b"", Asc::INVALID_FIELD_IN_CDB);
+    }
+
+    #[test]
+    fn a_comparison_waits_for_an_atomic_write() {
+        let bench = Bench::new();
+        bench.fill(0, 4, 7);
+        // BYTCHK, and the blocks that it wants.
+        for (check, blocks) in [(0x02, 4), (0x06, 1)] {
+            let range = BlockRange { lba: 3, blocks: 1 };
+            let atomic = bench.block_on(bench.disk.shared.ranges.exclude(range));
+            let cdb = [0x2F, check, 0, 0, 0, 0, 0, 0, 4, 0];
+            let command = bench.command(&bench.nexus, &cdb, &vec![7; blocks * 512]);
+            let mut comparison = pin!(bench.disk.execute(command));
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(comparison.as_mut().poll(&mut context).is_pending(), "{check:02x}");
+            drop(atomic);
+            assert_eq!(bench.block_on(comparison).status, ScsiStatus::Good, "{check:02x}");
+        }
     }
 
     #[test]

@@ -110,6 +110,29 @@ mod tests {
     }
 
     #[test]
+    fn a_command_that_is_no_flush_of_the_host_does_not_use_the_report_up() {
+        // READ (10) with FUA, and MODE SELECT (6) that turns the cache off.
+        const READ_FUA: [u8; 10] = [0x28, 0x08, 0, 0, 0, 0, 0, 0, 1, 0];
+        let bench = Bench::new();
+        let (one, two) = (bench.nexus.clone(), bench.another_nexus(2));
+        let mut caching = bench.data(&bench.run(&[0x1A, 0x08, 0x08, 0, 255, 0], b""));
+        (caching[0], caching[2]) = (0, 0);
+        caching[6] &= !0x04;
+        let cache_off = [0x15, 0x10, 0, 0, u8::try_from(caching.len()).unwrap(), 0];
+        lose(&bench, &one);
+        assert!(!is_told(&bench, &two, &READ_FUA));
+        assert!(is_told(&bench, &two, &SYNC), "a lost write is not a failed read");
+        // Whose sync finds the loss fails, and the host is told by its next flush.
+        bench.store.fail_writes(Some(StoreError::Io));
+        assert!(is_told(&bench, &two, &READ_FUA));
+        bench.store.fail_writes(None);
+        assert!(is_told(&bench, &two, &SYNC));
+        lose(&bench, &one);
+        assert_eq!(bench.run_as(&two, &cache_off, &caching).status, ScsiStatus::Good);
+        assert!(is_told(&bench, &two, &WRITE), "now that each write is stable");
+    }
+
+    #[test]
     fn a_host_is_told_where_the_unit_is_opened_again() {
         let bench = Bench::new();
         let (one, two) = (bench.nexus.clone(), bench.another_nexus(2));

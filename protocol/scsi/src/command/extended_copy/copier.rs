@@ -5,6 +5,7 @@ use crate::command::medium::Span;
 use crate::disk::Disk;
 use crate::disk::range_lock::BlockRange;
 use crate::limits::STRIDE_BYTES;
+use bytes::Bytes;
 use zgate_store::{Payload, StoreError, StoreResult};
 
 /// A byte position in a logical unit.
@@ -63,19 +64,29 @@ async fn copy_piece(
     piece: Span,
     goes_on: GoesOn<'_>,
 ) -> Result<(), Stopped> {
-    let payload = from.disk.store.read(from.offset + piece.offset, piece.size()).await?;
-    let Payload::Bytes(data) = payload else {
-        debug_assert!(false, "a block store reads into memory");
-        return Err(StoreError::Io.into());
-    };
+    let data = read_piece(from, piece).await?;
     let at = Span { offset: to.offset + piece.offset, len: piece.len };
-    // Only the target is locked: holding two ranges could deadlock with an
-    // atomic command that waits for one of them.
+    // The source is not locked any more: holding two ranges could deadlock with
+    // an atomic command that waits for one of them.
     let _shared = to.disk.shared.ranges.share(blocks(to.disk, at)).await;
     // Under the lock, for which a SANITIZE waits that has begun meanwhile.
     goes_on().map_err(Stopped::Refused)?;
     to.disk.blocks_change(blocks(to.disk, at));
     to.disk.store.write(at.offset, data, false).await.map_err(Stopped::Store)
+}
+
+/// Reads a piece of the source, under its lock: of an atomic write within it, it has all or
+/// nothing.
+async fn read_piece(from: DiskOffset<'_>, piece: Span) -> StoreResult<Bytes> {
+    let at = Span { offset: from.offset + piece.offset, len: piece.len };
+    let _shared = from.disk.shared.ranges.share(blocks(from.disk, at)).await;
+    match from.disk.store.read(at.offset, at.size()).await? {
+        Payload::Bytes(data) => Ok(data),
+        Payload::Span(_) => {
+            debug_assert!(false, "a block store reads into memory");
+            Err(StoreError::Io)
+        }
+    }
 }
 
 /// Returns the blocks that contain a span of bytes.

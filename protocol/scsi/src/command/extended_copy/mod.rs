@@ -180,7 +180,11 @@ impl Disk {
 #[cfg(test)]
 mod tests {
     use super::parameters::tests::{list, own_cscd};
+<<<<<<< HEAD
     use crate::LogicalUnits;
+=======
+    use crate::disk::range_lock::BlockRange;
+>>>>>>> a-scsi
     use crate::sense::{Asc, ScsiStatus, SenseKey};
     use crate::testing::{AbortedWhen, Bench, poll_until};
     use crate::wire::{be16, be32};
@@ -239,6 +243,43 @@ mod tests {
         assert_eq!(run(0).status, ScsiStatus::ReservationConflict);
     }
 
+<<<<<<< HEAD
+=======
+    #[test]
+    fn a_copy_waits_for_an_atomic_write_to_its_source() {
+        let bench = Bench::new();
+        let list = list(1, &[own_cscd(&bench)], &[segment((0, 0), 8, 0, 100)]);
+        let range = BlockRange { lba: 4, blocks: 1 };
+        let atomic = bench.block_on(bench.disk.shared.ranges.exclude(range));
+        let command = bench.command(&bench.nexus, &cdb(list.len()), &list);
+        let mut copy = pin!(bench.disk.execute(command));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(copy.as_mut().poll(&mut context).is_pending());
+        bench.fill(0, 8, 0x43);
+        drop(atomic);
+        assert_eq!(bench.block_on(copy).status, ScsiStatus::Good);
+        assert_eq!(bench.content(100, 8), vec![0x43; 8 * 512]);
+    }
+
+    /// A command that is aborted once the cell says so.
+    struct Abortable(Cell<bool>);
+
+    impl Task for Abortable {
+        fn is_aborted(&self) -> bool {
+            self.0.get()
+        }
+
+        fn abort_others(&self, _which: &dyn Fn(&Nexus) -> bool) {}
+
+        fn in_time<'a>(&'a self, work: Work<'a>) -> Finished<'a> {
+            Box::pin(async move {
+                work.await;
+                true
+            })
+        }
+    }
+
+>>>>>>> a-scsi
     /// Blocks of a copy that takes two strides.
     const LONG: u16 = 3000;
 

@@ -3,8 +3,13 @@
 use super::pages::{Control, PAGE_CODES};
 use super::{Cx, Outcome, Reply, provisioning};
 use crate::command::Failure;
+use crate::disk::State;
+use crate::disk::range_lock::BlockRange;
 use crate::sense::{Asc, Sense};
 use crate::wire::{be16, be24, byte};
+
+/// All blocks.
+const WHOLE: BlockRange = BlockRange { lba: 0, blocks: u64::MAX };
 
 pub(crate) async fn mode_select(cx: &Cx<'_>) -> Outcome {
     let cdb = cx.cdb();
@@ -23,18 +28,29 @@ pub(crate) async fn mode_select(cx: &Cx<'_>) -> Outcome {
     }
     let list = cx.parameter_list(length)?;
     let start = check_descriptor(cx, list, long)?;
-    let cached_before = cx.disk.state().mode.write_cache();
-    let wanted = parse(cx, list, start)?;
-    if cached_before && !wanted.write_cache() {
-        // Cached data must not be lost (SBC-4 §6.5.6).
-        cx.sync().await?;
+    if !adopt(cx, list, start, false)? {
+        // Cached data must not be lost (SBC-4 §6.5.6), nor that of a write which began with the
+        // cache on: once it is off, no host flushes any more.
+        let _alone = cx.disk.shared.ranges.exclude(WHOLE).await;
+        cx.sync_aside().await?;
+        adopt(cx, list, start, true)?;
     }
+    Ok(Reply::GOOD)
+}
+
+/// Puts the pages of the list into effect, over what others have set by now. Returns false, and
+/// changes nothing, if they turn a cache off that is not `emptied`.
+fn adopt(cx: &Cx<'_>, list: &[u8], start: usize, emptied: bool) -> Result<bool, Failure> {
     let mut state = cx.disk.state();
+    let wanted = parse(cx, &state, list, start)?;
+    if state.mode.write_cache() && !wanted.write_cache() && !emptied {
+        return Ok(false);
+    }
     if state.mode != wanted {
         state.mode = wanted;
         state.raise_for_others(cx.command.nexus.id, Asc::MODE_PARAMETERS_CHANGED);
     }
-    Ok(Reply::GOOD)
+    Ok(true)
 }
 
 /// Checks header and block descriptor; returns the position of the first page.
@@ -69,13 +85,22 @@ fn check_descriptor(cx: &Cx<'_>, list: &[u8], long: bool) -> Result<usize, Failu
 
 /// Applies all pages to a copy of the current ones, so that either all take
 /// effect or none.
-fn parse(cx: &Cx<'_>, list: &[u8], start: usize) -> Result<super::ModePages, Failure> {
-    let mut wanted = cx.disk.state().mode;
+fn parse(
+    cx: &Cx<'_>,
+    state: &State,
+    list: &[u8],
+    start: usize,
+) -> Result<super::ModePages, Failure> {
+    let mut wanted = state.mode;
     let mut at = start;
     while at < list.len() {
         let field = |offset: usize| u16::try_from(at + offset).unwrap_or(u16::MAX);
         let code = byte(list, at) & 0x3F;
-        if let Some(length) = unchanged_provisioning(cx, list, at)? {
+        // The list cuts the header of the page (SPC-4 §6.11).
+        if list.len() - at < 2 {
+            return Err(Asc::PARAMETER_LIST_LENGTH.into());
+        }
+        if let Some(length) = unchanged_provisioning(cx, state, list, at)? {
             at += length;
             continue;
         }
@@ -102,13 +127,18 @@ fn parse(cx: &Cx<'_>, list: &[u8], start: usize) -> Result<super::ModePages, Fai
 
 /// Returns the length of the provisioning page if it is the one at `at`; it is
 /// only accepted unchanged.
-fn unchanged_provisioning(cx: &Cx<'_>, list: &[u8], at: usize) -> Result<Option<usize>, Failure> {
+fn unchanged_provisioning(
+    cx: &Cx<'_>,
+    state: &State,
+    list: &[u8],
+    at: usize,
+) -> Result<Option<usize>, Failure> {
     let (code, subpage) = (byte(list, at), byte(list, at + 1));
     if (code, subpage) != (provisioning::SPF | provisioning::CODE, provisioning::SUBPAGE) {
         return Ok(None);
     }
     let field = |offset: usize| u16::try_from(at + offset).unwrap_or(u16::MAX);
-    let Some(space) = cx.disk.provisioned(&cx.geometry) else {
+    let Some(space) = state.thin_space.filter(|_| cx.disk.is_thin(&cx.geometry)) else {
         return Err(Sense::invalid_parameter(field(0)).into());
     };
     let current = provisioning::page(&space, Control::Current);
@@ -123,8 +153,11 @@ fn unchanged_provisioning(cx: &Cx<'_>, list: &[u8], at: usize) -> Result<Option<
 
 #[cfg(test)]
 mod tests {
+    use crate::disk::ThinSpace;
     use crate::sense::{Asc, ScsiStatus};
     use crate::testing::Bench;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
 
     fn current(bench: &Bench, page: u8) -> Vec<u8> {
         bench.data(&bench.run(&[0x1A, 0x08, page, 0, 255, 0], b""))
@@ -190,6 +223,55 @@ mod tests {
         assert_eq!(bench.store.stable_writes(), 1);
     }
 
+    /// Returns MODE SELECT (6) that turns the cache off, and its list.
+    fn cache_off(bench: &Bench) -> ([u8; 6], Vec<u8>) {
+        let mut list = current(bench, 0x08);
+        (list[0], list[2]) = (0, 0);
+        list[6] &= !0x04;
+        ([0x15, 0x10, 0, 0, u8::try_from(list.len()).unwrap(), 0], list)
+    }
+
+    #[test]
+    fn the_cache_is_off_once_the_writes_that_it_served_have_ended() {
+        let bench = Bench::new();
+        let (cdb, list) = cache_off(&bench);
+        bench.store.pause_calls(true);
+        let write = [0x2A, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+        let write = bench.command(&bench.nexus, &write, &[1; 512]);
+        let mut write = pin!(bench.disk.execute(write));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(write.as_mut().poll(&mut context).is_pending());
+        let mut off = pin!(bench.disk.execute(bench.command(&bench.nexus, &cdb, &list)));
+        for _ in 0..4 {
+            assert!(off.as_mut().poll(&mut context).is_pending(), "the write goes on");
+        }
+        assert_eq!(bench.store.syncs(), 0);
+        assert_eq!(bench.block_on(write).status, ScsiStatus::Good);
+        assert_eq!(bench.block_on(off).status, ScsiStatus::Good);
+        assert_eq!((bench.store.stable_writes(), bench.store.syncs()), (0, 1));
+        assert_eq!(current(&bench, 0x08)[6] & 0x04, 0);
+    }
+
+    #[test]
+    fn what_another_host_sets_while_the_cache_is_emptied_stays() {
+        let bench = Bench::new();
+        let other = bench.another_nexus(2);
+        let (cdb, list) = cache_off(&bench);
+        let mut control = current(&bench, 0x0A);
+        (control[0], control[2]) = (0, 0);
+        control[8] |= 0x08;
+        bench.store.pause_calls(true);
+        let mut off = pin!(bench.disk.execute(bench.command(&bench.nexus, &cdb, &list)));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(off.as_mut().poll(&mut context).is_pending(), "it waits for the flush");
+        let protect = [0x15, 0x10, 0, 0, u8::try_from(control.len()).unwrap(), 0];
+        assert_eq!(bench.run_as(&other, &protect, &control).status, ScsiStatus::Good);
+        assert_eq!(bench.block_on(off).status, ScsiStatus::Good);
+        bench.settle(&bench.nexus);
+        assert_eq!(current(&bench, 0x08)[6] & 0x04, 0);
+        assert_eq!(current(&bench, 0x0A)[8] & 0x08, 0x08, "write protection");
+    }
+
     /// Returns WCE of the changeable values.
     fn changeable_cache(bench: &Bench) -> u8 {
         bench.data(&bench.run(&[0x1A, 0x08, 0x48, 0, 255, 0], b""))[6] & 0x04
@@ -232,6 +314,24 @@ mod tests {
         assert_eq!(select(&bench, list).status, ScsiStatus::Good);
         let sense = bench.run(&[0xFF], b"").sense.unwrap();
         assert_eq!(sense.encode()[0], 0x72);
+    }
+
+    #[test]
+    fn a_page_that_the_list_cuts_anywhere_is_an_error_of_the_length() {
+        let bench = Bench::new();
+        bench.disk.set_thin_space(Some(ThinSpace {
+            available_bytes: 1 << 40,
+            used_bytes: 1 << 30,
+            threshold_bytes: 0,
+        }));
+        for cdb in [[0x1A, 0x08, 0x0A, 0, 255, 0], [0x1A, 0x08, 0x1C, 2, 255, 0]] {
+            let whole = bench.data(&bench.run(&cdb, b""));
+            for length in 5..whole.len() {
+                let cut = select(&bench, whole[..length].to_vec()).sense.unwrap();
+                assert_eq!(cut.asc, Asc::PARAMETER_LIST_LENGTH, "{length} of {}", whole.len());
+            }
+            assert_eq!(select(&bench, whole).status, ScsiStatus::Good);
+        }
     }
 
     #[test]
