@@ -180,11 +180,8 @@ impl Disk {
 #[cfg(test)]
 mod tests {
     use super::parameters::tests::{list, own_cscd};
-<<<<<<< HEAD
     use crate::LogicalUnits;
-=======
     use crate::disk::range_lock::BlockRange;
->>>>>>> a-scsi
     use crate::sense::{Asc, ScsiStatus, SenseKey};
     use crate::testing::{AbortedWhen, Bench, poll_until};
     use crate::wire::{be16, be32};
@@ -243,8 +240,6 @@ mod tests {
         assert_eq!(run(0).status, ScsiStatus::ReservationConflict);
     }
 
-<<<<<<< HEAD
-=======
     #[test]
     fn a_copy_waits_for_an_atomic_write_to_its_source() {
         let bench = Bench::new();
@@ -261,25 +256,6 @@ mod tests {
         assert_eq!(bench.content(100, 8), vec![0x43; 8 * 512]);
     }
 
-    /// A command that is aborted once the cell says so.
-    struct Abortable(Cell<bool>);
-
-    impl Task for Abortable {
-        fn is_aborted(&self) -> bool {
-            self.0.get()
-        }
-
-        fn abort_others(&self, _which: &dyn Fn(&Nexus) -> bool) {}
-
-        fn in_time<'a>(&'a self, work: Work<'a>) -> Finished<'a> {
-            Box::pin(async move {
-                work.await;
-                true
-            })
-        }
-    }
-
->>>>>>> a-scsi
     /// Blocks of a copy that takes two strides.
     const LONG: u16 = 3000;
 
