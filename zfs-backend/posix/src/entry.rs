@@ -39,6 +39,8 @@ pub(crate) struct Entry {
     /// Number of modifications of a directory's entries.
     pub(crate) generation: AtomicU64,
     seen: Mutex<Seen>,
+    /// Time at which the directory was last known to lie below the root of the store.
+    place_seen_at: Mutex<Option<Instant>>,
     /// Set if it took less space than its size at the last stat.
     lacks_blocks: AtomicBool,
     modified: AtomicBool,
@@ -155,6 +157,7 @@ impl Entry {
             opens: AtomicUsize::new(0),
             generation: AtomicU64::new(0),
             seen: Mutex::new(seen),
+            place_seen_at: Mutex::default(),
             lacks_blocks: AtomicBool::new(attr.used_bytes < attr.size),
             modified: AtomicBool::new(false),
             modifications: Arc::clone(modifications),
@@ -181,6 +184,16 @@ impl Entry {
     /// Returns whether the file was created for this user, as far as this is still known.
     pub(crate) fn is_created_by(&self, uid: u32) -> bool {
         self.creator.get() == Some(&uid)
+    }
+
+    /// Returns the time at which the directory was last known to lie below the root of the store.
+    pub(crate) fn place_seen_at(&self) -> Option<Instant> {
+        *self.place_seen_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records that the directory lay below the root of the store at this time, if it did.
+    pub(crate) fn note_place(&self, seen_at: Option<Instant>) {
+        *self.place_seen_at.lock().unwrap_or_else(PoisonError::into_inner) = seen_at;
     }
 
     /// Reads the current attributes.

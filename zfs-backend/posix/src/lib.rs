@@ -44,6 +44,7 @@ mod names;
 mod open;
 mod open_file;
 mod options;
+mod place;
 mod ranges;
 mod readdir;
 mod reports;
