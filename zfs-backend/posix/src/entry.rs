@@ -66,6 +66,9 @@ pub(crate) struct Entry {
     pub(crate) listing: Listing,
     /// User for whom the file was created here, if it was.
     creator: OnceLock<u32>,
+    /// Stands for an inode that its file system has given up.
+    #[cfg(test)]
+    pub(crate) is_given_up: AtomicBool,
 }
 
 /// Attributes at the last stat of an object.
@@ -173,6 +176,8 @@ impl Entry {
             zero_search: ZeroSearch::default(),
             listing: Listing::default(),
             creator: OnceLock::new(),
+            #[cfg(test)]
+            is_given_up: AtomicBool::new(false),
         }
     }
 
@@ -210,7 +215,7 @@ impl Entry {
         seen.recent = None;
         let now = Instant::now();
         let modified = self.modified.swap(false, Ordering::AcqRel);
-        let stat = match syscall::stat(&self.fd) {
+        let stat = match self.stat() {
             Ok(stat) => stat,
             Err(error) => {
                 self.modified.fetch_or(modified, Ordering::AcqRel);
@@ -226,6 +231,14 @@ impl Entry {
             self.lacks_blocks.store(lacks_blocks, Ordering::Relaxed);
         }
         Ok((stat, attr))
+    }
+
+    fn stat(&self) -> StoreResult<Statx> {
+        #[cfg(test)]
+        if self.is_given_up.load(Ordering::Relaxed) {
+            return Err(zgate_store::StoreError::Io);
+        }
+        syscall::stat(&self.fd)
     }
 
     /// Returns whether the file took less space than its size at the last stat: it has holes,

@@ -119,6 +119,21 @@ impl EntryCache {
         Some(kept)
     }
 
+    /// Stops finding an entry, also while it is in use: its object is gone, or has another inode.
+    /// Returns it if it was kept.
+    pub(crate) fn give_up(&self, entry: &Entry) -> Option<Arc<Entry>> {
+        let mut shard = self.shard(&entry.handle);
+        let slot = shard.slots.get_mut(&entry.handle)?;
+        // Another one may have its handle by now.
+        if !std::ptr::eq(slot.entry.as_ptr(), entry) {
+            return None;
+        }
+        slot.entry = Weak::new();
+        let kept = slot.kept.take()?;
+        shard.kept -= 1;
+        Some(kept)
+    }
+
     /// Stops keeping the entries of one file system.
     pub(crate) fn let_go_of(&self, mount: &Arc<Mount>) {
         for shard in &self.shards {

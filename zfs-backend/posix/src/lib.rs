@@ -30,6 +30,7 @@ mod entry;
 mod entry_cache;
 mod errno;
 mod file_systems;
+mod given_up;
 mod group_sync;
 mod handle;
 mod identities;

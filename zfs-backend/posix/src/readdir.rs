@@ -305,7 +305,7 @@ impl Tree {
         {
             let (attr, at) = match entry.recent_attr_and_time(now) {
                 Some(recent) if !entry.mount.is_remote() => recent,
-                _ => (entry.attr()?, now),
+                _ => (self.live_attr(&entry)?, now),
             };
             return Ok((Node { handle, attr }, at));
         }

@@ -110,7 +110,12 @@ impl Tree {
     /// Reads the attributes, unless the object has lost its last name and is
     /// not open.
     pub(crate) fn live_attr(&self, entry: &Entry) -> StoreResult<Attr> {
-        let attr = entry.attr()?;
+        let attr = match entry.attr() {
+            Err(StoreError::Io) if self.drops_given_up(entry) => {
+                return self.entry(&entry.handle)?.attr();
+            }
+            attr => attr?,
+        };
         if attr.nlink == 0 && entry.opens.load(Ordering::Acquire) == 0 {
             self.orphan(entry);
             self.known_names.forget(&entry.handle);
@@ -312,8 +317,11 @@ impl Tree {
     ) -> StoreResult<(Arc<Entry>, Attr)> {
         let handle = place.and_then(|(dir, _)| self.handle_nearby(dir, &fd, c""));
         if let Some(entry) = handle.and_then(|handle| self.cached(&handle)) {
-            let attr = entry.attr()?;
-            return Ok((entry, attr));
+            match entry.attr() {
+                // The name leads to another inode.
+                Err(StoreError::Io) if self.drops_given_up(&entry) => {}
+                attr => return attr.map(|attr| (entry, attr)),
+            }
         }
         self.adopt_known(fd, place, Known { looked, handle, claim: None })
     }
@@ -509,7 +517,7 @@ impl Drop for Freeing {
 
 /// Closes objects of a mount: directly on a worker that serves the mount
 /// (`near`), else on a worker of its storage, which may take long.
-fn close(mount: &Mount, near: bool, work: impl FnOnce() + Send + 'static) {
+pub(crate) fn close(mount: &Mount, near: bool, work: impl FnOnce() + Send + 'static) {
     if near && on_a_worker() {
         work();
     } else {
