@@ -48,6 +48,7 @@ mod options;
 mod place;
 mod ranges;
 mod readdir;
+mod removed;
 mod reports;
 mod rights;
 mod setattr;

@@ -8,6 +8,7 @@ use crate::identities::Identities;
 use crate::mounts::{self, Mount, MountPolicy, MountTable};
 use crate::name_table::NameTable;
 use crate::options::{HandleMode, OpenError, PosixOptions};
+use crate::removed;
 use crate::snapshot_mounts;
 use crate::store::PosixStore;
 use crate::syscall::{self, PATH_FLAGS};
@@ -113,6 +114,7 @@ impl PosixStore {
             switches_identity: credentials::can_switch(),
         };
         let tree = Arc::new(tree);
+        removed::search(&tree.cache, &tree.freeing);
         if tree.snapshots_visible {
             snapshot_mounts::look_after(&tree);
         }

@@ -60,7 +60,8 @@ pub struct PosixOptions {
     pub devices: MountedDevices,
     /// Number of files and trees that a worker is closing: removed files, after the reply or when
     /// the last client has closed the file, those that no client has open any more where a close
-    /// may wait, and trees that are dropped. A reopened tree keeps the same one.
+    /// may wait, and trees that are dropped; a search for removed files counts as well. A reopened
+    /// tree keeps the same one.
     pub freeing: Arc<AtomicUsize>,
     /// Stands for other file systems: the waits of their calls, by mount point.
     #[cfg(test)]

@@ -214,8 +214,7 @@ impl Tree {
 
     /// Counts a file or tree that is being closed, until the returned value is dropped.
     pub(crate) fn begin_freeing(&self) -> Freeing {
-        self.freeing.fetch_add(1, Ordering::AcqRel);
-        Freeing(Arc::clone(&self.freeing))
+        Freeing::new(&self.freeing)
     }
 
     /// Returns whether `name` in `dir` is a snapshot directory that is hidden.
@@ -508,6 +507,13 @@ impl Tree {
 
 /// Counts a file or tree that is being closed.
 pub(crate) struct Freeing(Arc<AtomicUsize>);
+
+impl Freeing {
+    pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(count))
+    }
+}
 
 impl Drop for Freeing {
     fn drop(&mut self) {
