@@ -19,6 +19,7 @@
 
 mod acl;
 mod acl_codec;
+mod asleep;
 mod attributes;
 mod change;
 mod create;
@@ -62,6 +63,7 @@ mod unsynced;
 mod xattr;
 mod zero_search;
 
+pub use asleep::Asleep;
 pub use descriptors::DescriptorBudget;
 pub use direct::DirectIo;
 pub use identities::{Identities, MountedDevices};

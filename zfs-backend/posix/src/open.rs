@@ -72,6 +72,7 @@ impl PosixStore {
             kernel_handles: options.handle_mode == HandleMode::Auto,
             root_fsid: options.fsid_override,
             devices: options.devices.clone(),
+            asleep: options.asleep.clone(),
             #[cfg(test)]
             waits_for: options.waits_for,
         };
