@@ -18,7 +18,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use zgate_io::mountinfo::MountLine;
 use zgate_nfs::namespace::ExportId;
-use zgate_posix::{DirectIo, Losses, MountedDevices, OpenError, PosixOptions, PosixStore};
+use zgate_posix::{Asleep, DirectIo, Losses, MountedDevices, OpenError, PosixOptions, PosixStore};
 use zgate_store::{FileStore, StoreError};
 
 /// Identity of a store: exports with the same tree, number and settings share
@@ -199,6 +199,7 @@ pub(crate) fn open_store(
         dataset: export.dataset.as_ref().map(|dataset| dataset.name.to_string()),
         losses: Losses::default(),
         devices: MountedDevices::default(),
+        asleep: Asleep::default(),
         freeing: Arc::default(),
         handle_secret: options.handle_secret.map(|secret| secret_of(secret, id)),
         fd_cache_entries: options

@@ -7,7 +7,7 @@ use crate::open_file::PosixFile;
 use crate::setattr::complete_new;
 use crate::syscall;
 use crate::tree::{Tree, node};
-use rustix::fs::{AtFlags, FileType, OFlags};
+use rustix::fs::{AtFlags, Dev, FileType, OFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -27,6 +27,10 @@ pub(crate) type Created = Result<CreatedFile, IoEngine>;
 /// Default mode of a file: access for the owner only.
 const DEFAULT_FILE_MODE: u32 = 0o600;
 const DEFAULT_DIR_MODE: u32 = 0o700;
+
+/// Largest numbers of a device: mknod(2) takes 32 bits for both, and drops others.
+const MAX_MAJOR: u32 = (1 << 12) - 1;
+const MAX_MINOR: u32 = (1 << 20) - 1;
 
 impl Tree {
     /// Creates or finds a regular file; may wait for the disk of `dir`, but for no other
@@ -251,15 +255,23 @@ fn make(dir: &OwnedFd, name: &Name, what: &NewNode, attrs: &SetAttr) -> StoreRes
             rustix::fs::symlinkat(&target[..], dir, name)
         }
         NewNode::BlockDevice(major, minor) => {
-            special(FileType::BlockDevice, rustix::fs::makedev(*major, *minor))
+            special(FileType::BlockDevice, device(*major, *minor)?)
         }
         NewNode::CharDevice(major, minor) => {
-            special(FileType::CharacterDevice, rustix::fs::makedev(*major, *minor))
+            special(FileType::CharacterDevice, device(*major, *minor)?)
         }
         NewNode::Fifo => special(FileType::Fifo, 0),
         NewNode::Socket => special(FileType::Socket, 0),
     }
     .or_store()
+}
+
+/// Returns the device with these numbers, which Linux must have.
+fn device(major: u32, minor: u32) -> StoreResult<Dev> {
+    if major > MAX_MAJOR || minor > MAX_MINOR {
+        return Err(StoreError::Invalid);
+    }
+    Ok(rustix::fs::makedev(major, minor))
 }
 
 /// Times that encode a verifier: 31 bits each, which every file system can
@@ -339,6 +351,22 @@ mod tests {
         let again = exclusive(&alice, b"x");
         assert!(again.created && again.open.is_some());
         assert!(exclusive(&bob, b"x").open.is_none());
+    }
+
+    /// Others would become another device: 4097 is 1 in the 12 bits that there are.
+    #[test]
+    fn a_device_that_linux_does_not_have_is_not_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store_without_root(dir.path());
+        let (tree, root) = (&store.tree, store.tree.root.handle);
+        let (me, attrs) = (credentials::process_identity(), SetAttr::default());
+        for (major, minor) in [(4097, 1), (1, 1 << 20), (u32::MAX, 0)] {
+            for what in [NewNode::BlockDevice(major, minor), NewNode::CharDevice(major, minor)] {
+                let made = tree.create_node(me, &root, b"device", &what, &attrs);
+                assert_eq!(made.err(), Some(StoreError::Invalid), "{what:?}");
+            }
+        }
+        assert_eq!(device(MAX_MAJOR, MAX_MINOR), Ok(u64::from(u32::MAX)));
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub(crate) struct Entry {
     /// Number of modifications of a directory's entries.
     pub(crate) generation: AtomicU64,
     seen: Mutex<Seen>,
+    /// Time at which the directory was last known to lie below the root of the store.
+    place_seen_at: Mutex<Option<Instant>>,
     /// Set if it took less space than its size at the last stat.
     lacks_blocks: AtomicBool,
     modified: AtomicBool,
@@ -64,6 +66,9 @@ pub(crate) struct Entry {
     pub(crate) listing: Listing,
     /// User for whom the file was created here, if it was.
     creator: OnceLock<u32>,
+    /// Stands for an inode that its file system has given up.
+    #[cfg(test)]
+    pub(crate) is_given_up: AtomicBool,
 }
 
 /// Attributes at the last stat of an object.
@@ -155,6 +160,7 @@ impl Entry {
             opens: AtomicUsize::new(0),
             generation: AtomicU64::new(0),
             seen: Mutex::new(seen),
+            place_seen_at: Mutex::default(),
             lacks_blocks: AtomicBool::new(attr.used_bytes < attr.size),
             modified: AtomicBool::new(false),
             modifications: Arc::clone(modifications),
@@ -170,6 +176,8 @@ impl Entry {
             zero_search: ZeroSearch::default(),
             listing: Listing::default(),
             creator: OnceLock::new(),
+            #[cfg(test)]
+            is_given_up: AtomicBool::new(false),
         }
     }
 
@@ -181,6 +189,16 @@ impl Entry {
     /// Returns whether the file was created for this user, as far as this is still known.
     pub(crate) fn is_created_by(&self, uid: u32) -> bool {
         self.creator.get() == Some(&uid)
+    }
+
+    /// Returns the time at which the directory was last known to lie below the root of the store.
+    pub(crate) fn place_seen_at(&self) -> Option<Instant> {
+        *self.place_seen_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records that the directory lay below the root of the store at this time, if it did.
+    pub(crate) fn note_place(&self, seen_at: Option<Instant>) {
+        *self.place_seen_at.lock().unwrap_or_else(PoisonError::into_inner) = seen_at;
     }
 
     /// Reads the current attributes.
@@ -197,7 +215,7 @@ impl Entry {
         seen.recent = None;
         let now = Instant::now();
         let modified = self.modified.swap(false, Ordering::AcqRel);
-        let stat = match syscall::stat(&self.fd) {
+        let stat = match self.stat() {
             Ok(stat) => stat,
             Err(error) => {
                 self.modified.fetch_or(modified, Ordering::AcqRel);
@@ -213,6 +231,14 @@ impl Entry {
             self.lacks_blocks.store(lacks_blocks, Ordering::Relaxed);
         }
         Ok((stat, attr))
+    }
+
+    fn stat(&self) -> StoreResult<Statx> {
+        #[cfg(test)]
+        if self.is_given_up.load(Ordering::Relaxed) {
+            return Err(zgate_store::StoreError::Io);
+        }
+        syscall::stat(&self.fd)
     }
 
     /// Returns whether the file took less space than its size at the last stat: it has holes,

@@ -50,6 +50,9 @@ pub(crate) struct EntryCache {
 }
 
 impl EntryCache {
+    /// Number of parts of the cache.
+    pub(crate) const PARTS: usize = SHARDS;
+
     /// Creates a cache that keeps about `capacity` entries.
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
@@ -117,6 +120,28 @@ impl EntryCache {
         let kept = slot.kept.take()?;
         shard.kept -= 1;
         Some(kept)
+    }
+
+    /// Stops finding an entry, also while it is in use: its object is gone, or has another inode.
+    /// Returns it if it was kept.
+    pub(crate) fn give_up(&self, entry: &Entry) -> Option<Arc<Entry>> {
+        let mut shard = self.shard(&entry.handle);
+        let slot = shard.slots.get_mut(&entry.handle)?;
+        // Another one may have its handle by now.
+        if !std::ptr::eq(slot.entry.as_ptr(), entry) {
+            return None;
+        }
+        slot.entry = Weak::new();
+        let kept = slot.kept.take()?;
+        shard.kept -= 1;
+        Some(kept)
+    }
+
+    /// Shows the kept entries of a part, one of [`Self::PARTS`], that nobody uses.
+    pub(crate) fn look_at_idle(&self, part: usize, look: impl FnMut(&Arc<Entry>)) {
+        let shard = self.shards[part % SHARDS].lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = shard.slots.values().filter_map(|slot| slot.kept.as_ref());
+        kept.filter(|entry| Arc::strong_count(entry) == 1).for_each(look);
     }
 
     /// Stops keeping the entries of one file system.

@@ -19,6 +19,7 @@
 
 mod acl;
 mod acl_codec;
+mod asleep;
 mod attributes;
 mod change;
 mod create;
@@ -30,6 +31,7 @@ mod entry;
 mod entry_cache;
 mod errno;
 mod file_systems;
+mod given_up;
 mod group_sync;
 mod handle;
 mod identities;
@@ -44,8 +46,10 @@ mod names;
 mod open;
 mod open_file;
 mod options;
+mod place;
 mod ranges;
 mod readdir;
+mod removed;
 mod reports;
 mod rights;
 mod setattr;
@@ -59,6 +63,7 @@ mod unsynced;
 mod xattr;
 mod zero_search;
 
+pub use asleep::Asleep;
 pub use descriptors::DescriptorBudget;
 pub use direct::DirectIo;
 pub use identities::{Identities, MountedDevices};

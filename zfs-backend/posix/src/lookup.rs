@@ -2,7 +2,6 @@
 
 use crate::entry::Entry;
 use crate::errno::{OrStoreError, store_error};
-use crate::mounts::is_below;
 use crate::name::Name;
 use crate::syscall::{self, PATH_FLAGS};
 use crate::tree::{Known, Looked, Tree, node};
@@ -110,6 +109,8 @@ impl Tree {
         let may_ask =
             |dir: &Arc<Entry>| dir.kind == FileKind::Directory && dir.mount.answers_at_once();
         let dir = self.cached(dir).filter(may_ask)?;
+        // A worker tells that it has been moved away.
+        self.check_place(&dir).ok()?;
         let name = match Name::parse(name) {
             Ok(name) => name,
             Err(error) => return Some(Err(error)),
@@ -208,7 +209,7 @@ impl Tree {
     fn parent_at(&self, fd: OwnedFd) -> StoreResult<Node> {
         let (entry, attr) = self.adopt(fd, None)?;
         // The directory may have been moved out of the tree.
-        if !entry.mount.whole && !is_below(&syscall::path_of(&entry.fd)?, &self.root_path) {
+        if !entry.mount.whole && !self.lies_below_root(&entry.fd) {
             return Err(StoreError::Stale);
         }
         Ok(node(&entry, attr))

@@ -1,5 +1,6 @@
 //! Mounted file systems below the exported root.
 
+use crate::asleep::Asleep;
 use crate::errno::OrStoreError;
 use crate::file_systems::{FileSystemTraits, WaitsFor, traits_of};
 use crate::handle::MAX_WRAPPED_BYTES;
@@ -23,9 +24,6 @@ use zgate_store::{StoreError, StoreResult};
 /// Least interval between two refreshes of the table caused by handles of
 /// unknown file systems: a peer can send any number of them.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(250);
-
-/// Most released snapshots that are remembered.
-const MAX_ASLEEP: usize = 4096;
 
 /// One mounted file system.
 #[derive(Debug)]
@@ -122,6 +120,8 @@ pub(crate) struct MountPolicy {
     pub(crate) root_fsid: Option<FsId>,
     /// Takes the devices of all mounts.
     pub(crate) devices: MountedDevices,
+    /// Snapshots that were released.
+    pub(crate) asleep: Asleep,
     /// See [`PosixOptions`](crate::PosixOptions).
     #[cfg(test)]
     pub(crate) waits_for: Option<fn(&[u8]) -> WaitsFor>,
@@ -169,9 +169,6 @@ pub(crate) struct MountTable {
     gaps: AtomicU64,
     /// Value of `gaps` before the last refresh that took up all of them.
     filled: AtomicU64,
-    /// Released snapshots, by key: ZFS unmounts them after a while, and they
-    /// are mounted again when clients return to them.
-    asleep: Mutex<HashMap<u64, Vec<u8>>>,
 }
 
 impl MountTable {
@@ -196,7 +193,6 @@ impl MountTable {
             refreshed: Mutex::new(None),
             gaps: AtomicU64::new(1),
             filled: AtomicU64::new(0),
-            asleep: Mutex::default(),
         };
         table.refresh(None);
         Ok(table)
@@ -238,7 +234,7 @@ impl MountTable {
         if let Some(mount) = self.find(|mount| mount.key == key) {
             return Ok(mount);
         }
-        self.wake(key);
+        self.wake(key)?;
         self.refresh_if_due()?;
         self.find(|mount| mount.key == key).ok_or(StoreError::Stale)
     }
@@ -290,14 +286,16 @@ impl MountTable {
     }
 
     /// Mounts a released snapshot again.
-    fn wake(&self, key: u64) {
-        let point = self.asleep.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
-        let Some(point) = point else { return };
+    fn wake(&self, key: u64) -> StoreResult<()> {
+        let Some(waking) = self.policy.asleep.begin(key)? else { return Ok(()) };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match rustix::fs::open(point, flags, Mode::empty()) {
+        match rustix::fs::open(waking.point(), flags, Mode::empty()).or_store() {
             Ok(_) => self.refresh(None),
+            Err(StoreError::OutOfResources) => return Err(StoreError::OutOfResources),
             Err(error) => tracing::debug!(%error, "a snapshot no longer exists"),
         }
+        waking.end();
+        Ok(())
     }
 
     /// Returns the snapshots that are kept mounted.
@@ -313,13 +311,14 @@ impl MountTable {
         if Arc::strong_count(&mount) > 2 {
             return;
         }
+        self.remember(&mount);
         children.retain(|child| !Arc::ptr_eq(child, &mount));
-        drop(children);
-        let mut asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(snapshot) = &mount.snapshot
-            && asleep.len() < MAX_ASLEEP
-        {
-            asleep.insert(mount.key, snapshot.point.clone());
+    }
+
+    /// Remembers a snapshot before it leaves the table, so that it is in one of both.
+    fn remember(&self, mount: &Mount) {
+        if let Some(snapshot) = &mount.snapshot {
+            self.policy.asleep.remember(mount.key, snapshot.point.clone());
         }
     }
 
@@ -389,6 +388,7 @@ impl MountTable {
         let mut children = self.children.write().unwrap_or_else(PoisonError::into_inner);
         // A refresh that is under way may have added them before.
         self.gaps.fetch_add(1, Ordering::AcqRel);
+        children.iter().for_each(|child| self.remember(child));
         let released = std::mem::take(&mut *children);
         // Closing their descriptors may take long, and serving threads take the lock.
         drop(children);

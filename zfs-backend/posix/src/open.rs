@@ -8,6 +8,7 @@ use crate::identities::Identities;
 use crate::mounts::{self, Mount, MountPolicy, MountTable};
 use crate::name_table::NameTable;
 use crate::options::{HandleMode, OpenError, PosixOptions};
+use crate::removed;
 use crate::snapshot_mounts;
 use crate::store::PosixStore;
 use crate::syscall::{self, PATH_FLAGS};
@@ -71,6 +72,7 @@ impl PosixStore {
             kernel_handles: options.handle_mode == HandleMode::Auto,
             root_fsid: options.fsid_override,
             devices: options.devices.clone(),
+            asleep: options.asleep.clone(),
             #[cfg(test)]
             waits_for: options.waits_for,
         };
@@ -113,6 +115,7 @@ impl PosixStore {
             switches_identity: credentials::can_switch(),
         };
         let tree = Arc::new(tree);
+        removed::search(&tree.cache, &tree.freeing);
         if tree.snapshots_visible {
             snapshot_mounts::look_after(&tree);
         }

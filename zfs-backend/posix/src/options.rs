@@ -1,5 +1,6 @@
 //! Options for opening a store, and the errors of opening one.
 
+use crate::asleep::Asleep;
 use crate::descriptors::DescriptorBudget;
 use crate::direct::DirectIo;
 #[cfg(test)]
@@ -58,9 +59,12 @@ pub struct PosixOptions {
     /// Devices of its file systems; a reopened tree keeps the same ones, and two trees
     /// never share them.
     pub devices: MountedDevices,
+    /// Released snapshots; a reopened tree keeps the same ones, and two trees never share them.
+    pub asleep: Asleep,
     /// Number of files and trees that a worker is closing: removed files, after the reply or when
     /// the last client has closed the file, those that no client has open any more where a close
-    /// may wait, and trees that are dropped. A reopened tree keeps the same one.
+    /// may wait, and trees that are dropped; a search for removed files counts as well. A reopened
+    /// tree keeps the same one.
     pub freeing: Arc<AtomicUsize>,
     /// Stands for other file systems: the waits of their calls, by mount point.
     #[cfg(test)]
@@ -84,6 +88,7 @@ impl PosixOptions {
             dataset: None,
             losses: Losses::default(),
             devices: MountedDevices::default(),
+            asleep: Asleep::default(),
             freeing: Arc::default(),
             #[cfg(test)]
             waits_for: None,

@@ -106,6 +106,8 @@ impl Tree {
         let may_ask =
             |dir: &Arc<Entry>| dir.kind == FileKind::Directory && dir.mount.answers_at_once();
         let dir = self.cached(dir).filter(may_ask)?;
+        // A worker tells that it has been moved away.
+        self.check_place(&dir).ok()?;
         dir.listing.window.read().unwrap_or_else(PoisonError::into_inner).as_ref()?;
         let nodes = match self.inline_as(who, || self.may_list(who, &dir, with_nodes))? {
             Ok(nodes) => nodes,
@@ -303,7 +305,7 @@ impl Tree {
         {
             let (attr, at) = match entry.recent_attr_and_time(now) {
                 Some(recent) if !entry.mount.is_remote() => recent,
-                _ => (entry.attr()?, now),
+                _ => (self.live_attr(&entry)?, now),
             };
             return Ok((Node { handle, attr }, at));
         }

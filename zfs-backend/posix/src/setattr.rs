@@ -205,17 +205,17 @@ fn timespec(time: Option<SetTime>) -> StoreResult<Timespec> {
 }
 
 /// Completes a new object with the attributes that the creating call could not
-/// set. The mode is set again if it has bits that creation or the change of
-/// owner clears.
+/// set. Set-id bits, which creation or the change of owner clears, are set again.
 pub(crate) fn complete_new(fd: &OwnedFd, kind: FileKind, attrs: &SetAttr) -> StoreResult<()> {
     set_owner(fd, attrs)?;
     if let Some(mode) = attrs.mode.filter(|mode| mode & SET_ID_BITS != 0)
         && kind != FileKind::Symlink
     {
-        // A set-group-id directory passes its bit on to new directories.
-        let inherited = u32::from(syscall::stat(fd)?.stx_mode) & 0o2000;
-        let inherited = if kind == FileKind::Directory { inherited } else { 0 };
-        chmod(fd, mode | inherited)?;
+        // The others are as creation has left them, by the mode and the default ACL of the
+        // directory. A set-group-id directory passes its bit on to new directories.
+        let kept = if kind == FileKind::Directory { 0o3777 } else { 0o1777 };
+        let made = u32::from(syscall::stat(fd)?.stx_mode) & kept;
+        chmod(fd, made | (mode & SET_ID_BITS))?;
     }
     set_times(fd, attrs)
 }

@@ -116,7 +116,8 @@ impl Tree {
     }
 
     fn sync_node(&self, mount: &Mount, node: &NodeHandle) -> StoreResult<()> {
-        match self.entry(node) {
+        // What has been moved away since it was changed is synced, too.
+        match self.entry_anywhere(node) {
             // A disk takes a sync from anybody. The server of a network file system is told that
             // the process asks; where the object lies is known for sure once it is found.
             Ok(entry) if entry.mount.is_remote() => {

@@ -1,6 +1,6 @@
 //! The exported tree: conversion between handles and objects.
 
-use crate::attributes::{birth_of, device_of, kind_of};
+use crate::attributes::{birth_of, device_of};
 use crate::descriptors::{Claim, DescriptorBudget};
 use crate::entry::Entry;
 use crate::entry_cache::EntryCache;
@@ -9,7 +9,7 @@ use crate::handle::{HandleCodec, InTreeHandle, Parsed};
 use crate::identities::Identities;
 use crate::listing::Budget;
 use crate::losses::Losses;
-use crate::mounts::{Mount, MountTable, is_below};
+use crate::mounts::{Mount, MountTable};
 use crate::name::Name;
 use crate::name_table::NameTable;
 use crate::syscall;
@@ -87,8 +87,15 @@ impl Tree {
         Some(entry)
     }
 
-    /// Returns the object; may wait for a disk.
+    /// Returns the object, which lies below the root; may wait for a disk.
     pub(crate) fn entry(&self, node: &NodeHandle) -> StoreResult<Arc<Entry>> {
+        let entry = self.entry_anywhere(node)?;
+        self.check_place(&entry)?;
+        Ok(entry)
+    }
+
+    /// Returns the object, also if it has been moved out of the tree since it was used.
+    pub(crate) fn entry_anywhere(&self, node: &NodeHandle) -> StoreResult<Arc<Entry>> {
         match self.cached(node) {
             Some(entry) => Ok(entry),
             None => credentials::as_process(|| self.find(node)),
@@ -103,7 +110,12 @@ impl Tree {
     /// Reads the attributes, unless the object has lost its last name and is
     /// not open.
     pub(crate) fn live_attr(&self, entry: &Entry) -> StoreResult<Attr> {
-        let attr = entry.attr()?;
+        let attr = match entry.attr() {
+            Err(StoreError::Io) if self.drops_given_up(entry) => {
+                return self.entry(&entry.handle)?.attr();
+            }
+            attr => attr?,
+        };
         if attr.nlink == 0 && entry.opens.load(Ordering::Acquire) == 0 {
             self.orphan(entry);
             self.known_names.forget(&entry.handle);
@@ -202,8 +214,7 @@ impl Tree {
 
     /// Counts a file or tree that is being closed, until the returned value is dropped.
     pub(crate) fn begin_freeing(&self) -> Freeing {
-        self.freeing.fetch_add(1, Ordering::AcqRel);
-        Freeing(Arc::clone(&self.freeing))
+        Freeing::new(&self.freeing)
     }
 
     /// Returns whether `name` in `dir` is a snapshot directory that is hidden.
@@ -243,46 +254,8 @@ impl Tree {
             return Err(StoreError::Stale);
         }
         let entry = Entry::new(*node, fd, mount, (&stat, now), &self.modifications, claim);
+        entry.note_place(Some(now));
         Ok(self.keep(entry).0)
-    }
-
-    /// Opens an object through a mount in which it lies below the root.
-    fn open_below_root(
-        &self,
-        key: u64,
-        handle: &KernelHandle,
-        proven: bool,
-    ) -> StoreResult<(OwnedFd, Arc<Mount>)> {
-        let mount = self.mounts.by_key(key)?;
-        let fd = open_kernel_handle(&mount.root, handle)?;
-        // A signature may be older than the place of the export: through a
-        // directory outside, everything below it would be reached. The kernel
-        // knows the path of every directory, but not of every file.
-        let is_directory =
-            || -> StoreResult<bool> { Ok(kind_of(&syscall::stat(&fd)?) == FileKind::Directory) };
-        if mount.whole || (proven && !is_directory()?) || self.lies_below_root(&fd) {
-            return Ok((fd, mount));
-        }
-        // A directory of the same file system may be mounted below the root.
-        let through = |other: &Arc<Mount>| {
-            let fd = open_kernel_handle(&other.root, handle).ok()?;
-            self.lies_below_root(&fd).then(|| (fd, Arc::clone(other)))
-        };
-        let known = self.mounts.others_of(&mount);
-        if let Some(found) = known.iter().find_map(through) {
-            return Ok(found);
-        }
-        // Only now: to take up the others may wait for one that hangs.
-        let more = self.mounts.more_of(&mount, &known)?;
-        more.iter().find_map(through).ok_or(StoreError::Stale)
-    }
-
-    /// Returns whether the kernel's path of the object leads through the root,
-    /// which may have been moved since it was opened.
-    fn lies_below_root(&self, fd: &OwnedFd) -> bool {
-        let Ok(path) = syscall::path_of(fd) else { return false };
-        let root_now = || syscall::path_of(&self.root.fd);
-        is_below(&path, &self.root_path) || root_now().is_ok_and(|root| is_below(&path, &root))
     }
 
     fn find_by_place(&self, node: &NodeHandle, object: InTreeHandle) -> StoreResult<Arc<Entry>> {
@@ -343,8 +316,11 @@ impl Tree {
     ) -> StoreResult<(Arc<Entry>, Attr)> {
         let handle = place.and_then(|(dir, _)| self.handle_nearby(dir, &fd, c""));
         if let Some(entry) = handle.and_then(|handle| self.cached(&handle)) {
-            let attr = entry.attr()?;
-            return Ok((entry, attr));
+            match entry.attr() {
+                // The name leads to another inode.
+                Err(StoreError::Io) if self.drops_given_up(&entry) => {}
+                attr => return attr.map(|attr| (entry, attr)),
+            }
         }
         self.adopt_known(fd, place, Known { looked, handle, claim: None })
     }
@@ -414,6 +390,8 @@ impl Tree {
         let seen = (&stat, now);
         let claim = known.claim.map_or_else(|| self.descriptors.claim(), Ok)?;
         let entry = Entry::new(handle, Arc::clone(fd), mount, seen, &self.modifications, claim);
+        // It lies where the directory does in which it was found.
+        entry.note_place(place.and_then(|(dir, _)| dir.place_seen_at()));
         Ok(self.keep(entry))
     }
 
@@ -530,6 +508,13 @@ impl Tree {
 /// Counts a file or tree that is being closed.
 pub(crate) struct Freeing(Arc<AtomicUsize>);
 
+impl Freeing {
+    pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(count))
+    }
+}
+
 impl Drop for Freeing {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
@@ -538,7 +523,7 @@ impl Drop for Freeing {
 
 /// Closes objects of a mount: directly on a worker that serves the mount
 /// (`near`), else on a worker of its storage, which may take long.
-fn close(mount: &Mount, near: bool, work: impl FnOnce() + Send + 'static) {
+pub(crate) fn close(mount: &Mount, near: bool, work: impl FnOnce() + Send + 'static) {
     if near && on_a_worker() {
         work();
     } else {
@@ -554,7 +539,7 @@ const OPEN_PAUSE: Duration = Duration::from_millis(1);
 /// Opens a kernel handle. Right after the last name of a file is removed, ext4
 /// of Linux 6.18 was seen to return ENOMEM now and then, presumably while the
 /// inode is being freed; a moment later it returns ESTALE.
-fn open_kernel_handle(mount: &OwnedFd, handle: &KernelHandle) -> StoreResult<OwnedFd> {
+pub(crate) fn open_kernel_handle(mount: &OwnedFd, handle: &KernelHandle) -> StoreResult<OwnedFd> {
     let mut attempt = 1;
     loop {
         match open_by_handle(mount, handle).or_store() {

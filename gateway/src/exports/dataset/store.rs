@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, W
 use std::time::{Duration, Instant};
 use zgate_control::DatasetName;
 use zgate_io::IoEngine;
-use zgate_posix::{Identities, Losses, MountedDevices, OpenError, PosixOptions, PosixStore};
+use zgate_posix::{
+    Asleep, Identities, Losses, MountedDevices, OpenError, PosixOptions, PosixStore,
+};
 use zgate_store::attr::FsId;
 use zgate_store::file_store::{OpenAccess, OpenFile, StoreTraits};
 use zgate_store::{Attr, Caller, FileStore, NodeHandle, StoreError, StoreResult};
@@ -124,7 +126,8 @@ impl DatasetTree {
     /// If it cannot be opened.
     pub(crate) fn open(path: &Path, options: PosixOptions) -> Result<Arc<Self>, OpenError> {
         let (losses, devices) = (Losses::default(), MountedDevices::default());
-        let options = PosixOptions { losses, devices, freeing: Arc::default(), ..options };
+        let (asleep, freeing) = (Asleep::default(), Arc::default());
+        let options = PosixOptions { losses, devices, asleep, freeing, ..options };
         let store = PosixStore::open(path, options.clone())?;
         Ok(Arc::new(Self {
             root: store.root(),

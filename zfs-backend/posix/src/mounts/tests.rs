@@ -3,7 +3,7 @@
 use super::*;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use zgate_io::EngineChoice;
 
 /// A mount, removed when dropped.
@@ -13,6 +13,18 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = unmount(&self.0, UnmountFlags::DETACH);
     }
+}
+
+/// A table of the mounts at and below a directory.
+fn table_at(path: &Path, asleep: &Asleep) -> MountTable {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(path, flags, Mode::empty()).unwrap();
+    let engine = IoEngine::new(EngineChoice::Threads, 1).unwrap();
+    let (devices, asleep) = (MountedDevices::default(), asleep.clone());
+    let (root_fsid, waits_for) = (None, None);
+    let policy =
+        MountPolicy { engine, kernel_handles: true, root_fsid, devices, asleep, waits_for };
+    MountTable::new(path.as_os_str().as_bytes().to_vec(), &root, policy).unwrap()
 }
 
 /// Needs the right to mount, and passes silently without it.
@@ -36,14 +48,7 @@ fn one_lookup_takes_up_all_mounts_that_wait_for_the_same_storage() {
         // Those that are mounted last are unmounted first.
         mounts.insert(0, Mounted(at(name)));
     }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(&root_path, flags, Mode::empty()).unwrap();
-    let engine = IoEngine::new(EngineChoice::Threads, 1).unwrap();
-    let devices = MountedDevices::default();
-    let (root_fsid, waits_for) = (None, None);
-    let policy = MountPolicy { engine, kernel_handles: true, root_fsid, devices, waits_for };
-    let table = MountTable::new(root_path.as_os_str().as_bytes().to_vec(), &root, policy);
-    let table = table.unwrap();
+    let table = table_at(&root_path, &Asleep::default());
     let lines = read_lines().unwrap();
     let ids = ["a", "b", "other", "other/c"].map(|name| {
         let point = at(name);
@@ -57,6 +62,43 @@ fn one_lookup_takes_up_all_mounts_that_wait_for_the_same_storage() {
     assert_eq!(known(), [true, true, false, false], "what lies in other storage may hang");
     table.by_id(ids[2]).unwrap();
     assert_eq!(known(), [true; 4], "both wait for these two");
+}
+
+#[test]
+fn who_asks_for_a_snapshot_that_another_thread_mounts_again_is_told_to_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, asleep) = (dir.path().canonicalize().unwrap(), Asleep::default());
+    let table = table_at(&path, &asleep);
+    let key = !table.root().key;
+    assert_eq!(table.by_key(key).err(), Some(StoreError::Stale));
+    asleep.remember(key, path.into_os_string().into_encoded_bytes());
+    let waking = asleep.begin(key).unwrap();
+    assert_eq!(table.by_key(key).err(), Some(StoreError::OutOfResources));
+    drop(waking);
+    // What is there now is another file system.
+    assert_eq!(table.by_key(key).err(), Some(StoreError::Stale));
+}
+
+#[test]
+fn a_snapshot_that_leaves_the_table_is_asleep_also_for_a_reopened_tree() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, asleep) = (dir.path().canonicalize().unwrap(), Asleep::default());
+    let table = table_at(&path, &asleep);
+    let lines = read_lines().unwrap();
+    let line = lines.iter().find(|line| line.id == table.root().id).unwrap();
+    let ways: [fn(&MountTable); 2] =
+        [MountTable::release, |table| table.let_go_of(table.snapshots().remove(0))];
+    for (key, leave) in (7..).zip(ways) {
+        let mut mount = take_up(line, &table.root_path, true, &table.policy).unwrap();
+        let asked_for = AtomicBool::new(true);
+        mount.snapshot = Some(SnapshotMount { point: b"/snapshot".to_vec(), asked_for });
+        mount.key = key;
+        table.children.write().unwrap().push(Arc::new(mount));
+        leave(&table);
+        let again = table_at(&path, &asleep);
+        let found = again.policy.asleep.begin(key).unwrap();
+        assert_eq!(found.unwrap().point(), b"/snapshot");
+    }
 }
 
 #[test]

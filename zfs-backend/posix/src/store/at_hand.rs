@@ -13,7 +13,10 @@ use zgate_store::{Attr, Caller, NodeHandle, StoreResult};
 impl PosixStore {
     /// Returns the cached object, if this thread may ask for its attributes and rights.
     pub(super) fn at_hand(&self, node: &NodeHandle) -> Option<Arc<Entry>> {
-        self.tree.cached(node).filter(|entry| entry.mount.answers_here())
+        let entry = self.tree.cached(node).filter(|entry| entry.mount.answers_here())?;
+        // A worker tells that it has been moved away.
+        self.tree.check_place(&entry).ok()?;
+        Some(entry)
     }
 
     /// Returns the attributes of a cached object as they were a moment ago, if this thread may

@@ -226,3 +226,26 @@ fn acls() {
         assert!(s.store.get_acl(&s.root()).await.unwrap().default.is_empty());
     });
 }
+
+/// The mode of a new object and the default ACL of its directory limit each other.
+#[test]
+fn a_new_object_with_set_id_bits_has_no_more_rights_than_the_default_acl() {
+    in_both_modes(|s| async move {
+        if !s.store.traits().acls {
+            return;
+        }
+        let entry = |tag, perms| PosixAclEntry { tag, perms };
+        let default = vec![
+            entry(PosixAclTag::UserObj, 7),
+            entry(PosixAclTag::GroupObj, 5),
+            entry(PosixAclTag::Other, 0),
+        ];
+        let access = s.store.get_acl(&s.root()).await.unwrap().access;
+        s.store.set_acl(&root(), &s.root(), &PosixAcl { access, default }).await.unwrap();
+        let file = s.create_as(&root(), &s.root(), "f", 0o4777).await.unwrap();
+        assert_eq!(file.node.attr.mode, 0o4750);
+        let (what, bits) = (NewNode::Directory, mode(0o2777));
+        let made = s.store.create_node(&root(), &s.root(), b"d", &what, &bits).await;
+        assert_eq!(made.unwrap().0.attr.mode, 0o2750);
+    });
+}

@@ -4,7 +4,7 @@ use crate::fixture::*;
 use std::path::Path;
 use std::sync::Arc;
 use zgate_posix::{HandleMode, PosixOptions, PosixStore};
-use zgate_store::{FileStore, NodeHandle, StoreError};
+use zgate_store::{FileKind, FileStore, NodeHandle, StoreError};
 
 #[test]
 fn kernel_handles_survive_a_restart_of_the_store() {
@@ -112,6 +112,46 @@ fn nothing_outside_the_export_is_reached() {
         std::fs::rename(outer.path().join("export/in"), outer.path().join("out")).unwrap();
         let above = narrow.lookup_parent(&root(), &moved.handle).await;
         assert_eq!(error_of(above), StoreError::Stale);
+    });
+}
+
+/// It is in the cache, where clients that use it keep it.
+#[test]
+fn a_directory_that_was_moved_out_of_the_export_is_left_within_a_second() {
+    for mode in [HandleMode::Auto, HandleMode::InTree] {
+        let outer = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(outer.path().join("export/dir/in")).unwrap();
+        let store = open_store(&outer.path().join("export"), mode);
+        block_on(async {
+            let dir = store.lookup(&root(), &store.root(), b"dir").await.unwrap().handle;
+            let inside = store.lookup(&root(), &dir, b"in").await.unwrap().handle;
+            std::fs::rename(outer.path().join("export/dir"), outer.path().join("out")).unwrap();
+            std::fs::write(outer.path().join("out/in/secret"), b"x").unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(1100));
+            for handle in [&dir, &inside] {
+                assert_eq!(error_of(store.getattr(handle).await), StoreError::Stale);
+                let listed = store.readdir(&root(), handle, 0, 10, true).await;
+                assert_eq!(error_of(listed), StoreError::Stale);
+            }
+            let found = store.lookup(&root(), &inside, b"secret").await;
+            assert_eq!(error_of(found), StoreError::Stale);
+        });
+    }
+}
+
+/// The kernel tells no path that is longer than a page.
+#[test]
+fn a_directory_is_found_however_deep_it_lies() {
+    in_both_modes(|s| async move {
+        let (mut dir, mut above) = (s.root(), s.root());
+        for _ in 0..20 {
+            above = dir;
+            dir = s.mkdir(&dir, &"d".repeat(250)).await.handle;
+        }
+        s.store.release();
+        assert_eq!(s.store.getattr(&dir).await.unwrap().kind, FileKind::Directory);
+        let parent = s.store.lookup_parent(&root(), &dir).await.unwrap();
+        assert_eq!(parent.handle, above);
     });
 }
 
