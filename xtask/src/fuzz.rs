@@ -18,9 +18,10 @@ pub(crate) struct FuzzArgs {
 /// Runs all targets and prints one line for each.
 ///
 /// # Errors
-/// If a target fails or does not build.
+/// If a target fails, does not build, or is not heard of.
 pub(crate) fn run(args: &FuzzArgs) -> io::Result<()> {
     let programs = programs(Path::new("tests/fuzz/tests"))?;
+    let least = programs.len();
     let each_milliseconds =
         args.seconds.saturating_mul(1000) / u64::try_from(programs.len()).unwrap_or(1).max(1);
     // Of the workspace, not of the package: what `cargo test --workspace` has built is
@@ -63,6 +64,11 @@ pub(crate) fn run(args: &FuzzArgs) -> io::Result<()> {
         return Err(io::Error::other(
             "a fuzz target failed; BOLERO_RANDOM_SEED above repeats its input",
         ));
+    }
+    // Each program has one at least: what a target prints is not understood otherwise.
+    if targets < least.max(1) {
+        let heard = format!("{targets} targets were heard of {least} programs");
+        return Err(io::Error::other(heard));
     }
     writeln!(io::stdout(), "{targets} targets, no failure")
 }

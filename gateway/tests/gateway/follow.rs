@@ -1,6 +1,7 @@
 //! Datasets that are created, moved and destroyed while a client uses them.
 //! `zfs` and `zpool` are scripts that print the test's data, a dataset is a
-//! tmpfs; the test needs the right to mount, and does nothing without it.
+//! tmpfs; the tests need the right to mount. Where everything is required they fail
+//! without it.
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use std::fs;
@@ -12,7 +13,7 @@ use zgate_loader::ClientError;
 use zgate_loader::compound::Ops;
 use zgate_nfs_wire::v4::Fh;
 use zgate_nfs_wire::v4::{OpNum, Status};
-use zgate_test_harness::{Client, Gateway};
+use zgate_test_harness::{Client, Gateway, not_run};
 
 /// File systems of the test; unmounted at its end in any case.
 struct Mounts(PathBuf);
@@ -66,6 +67,9 @@ impl Fixture {
             list(dir, &[("tank/m/a", 7, &at)]);
         });
         let mounts = Mounts(place.clone());
+        if !ready {
+            not_run("a test of datasets that come and go", "it needs the right to mount");
+        }
         ready.then_some(Self { gateway, _mounts: mounts, dir: place })
     }
 

@@ -1,9 +1,10 @@
 //! Malformed input: every stream gets an answer defined by an RFC or a closed
 //! connection, memory stays bounded, and the next client is served.
 
+use crate::screens::metrics;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zgate_test_harness::{Client, Gateway, Random};
 
 /// More memory than a gateway of two cores needs for all of this, in bytes.
@@ -168,6 +169,12 @@ fn garbage_is_one_line_in_the_log_and_a_count() {
     let log = std::fs::read_to_string(gateway.dir.path().join("zgate.log")).unwrap();
     let lines = log.lines().filter(|line| line.contains("closing the connection")).count();
     assert!((1..=3).contains(&lines), "{lines} lines for 60 connections");
+    let count = "zgate_closed_connections_total{fault=\"peer\",reason=\"protocol\"} 60\n";
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !metrics(&gateway).contains(count) {
+        assert!(Instant::now() < deadline, "{}", metrics(&gateway));
+        std::thread::sleep(Duration::from_millis(50));
+    }
     serves(&mut gateway);
 }
 

@@ -225,7 +225,7 @@ fn there_is_nothing_to_release_where_no_dataset_is() {
 }
 
 /// Returns the metrics of a gateway.
-fn metrics(gateway: &Gateway) -> String {
+pub(crate) fn metrics(gateway: &Gateway) -> String {
     let mut stream = TcpStream::connect(address(gateway)).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
     let mut page = String::new();

@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use zgate_nfs_wire::v4::Status;
 use zgate_test_harness::{Client, Gateway, free_port};
 use zgate_test_initiator::{LoginScript, Lun, Session};
 
@@ -87,7 +88,8 @@ fn damaged_client_records_mean_the_whole_grace_period() {
     let mut client = Client::connect(&gateway, "new").unwrap();
     client.session.reclaim_complete(&mut client.connection).unwrap();
     let root = client.root.clone();
-    assert!(client.create(&root, "f").is_err(), "nobody opens during grace");
+    let refused = client.create(&root, "f").unwrap_err();
+    assert_eq!(refused.status(), Some(Status::Grace), "nobody opens during grace");
     let log = fs::read_to_string(gateway.dir.path().join("zgate.log")).unwrap();
     assert!(log.contains("0123456789abcdef0123456789abcdef"), "{log}");
 }

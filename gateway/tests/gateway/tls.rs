@@ -2,7 +2,6 @@
 //! project's own client through a tunnel, and certificates that are replaced.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,7 +11,9 @@ use zgate_nfs_wire::v4::op::secinfo;
 use zgate_nfs_wire::v4::{Component, OpNum, Status};
 use zgate_test_harness::certificates::{Authority, client, server_files};
 use zgate_test_harness::tls_tunnel::{TlsTunnel, begin};
-use zgate_test_harness::{Client as Plain, Gateway, loader_options, noise, runtime, zgate_binary};
+use zgate_test_harness::{
+    Client as Plain, Gateway, loader_options, noise, not_run, runtime, zgate_binary,
+};
 
 const SUNRPC: &[&[u8]] = &[b"sunrpc"];
 const FILE_BYTES: usize = 3 << 20;
@@ -38,14 +39,13 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// Returns whether the machine has a Python with the module ssl; otherwise
-/// prints a note, past the harness that captures the output of passing tests.
+/// Returns whether the machine has a Python with the module ssl; otherwise the test
+/// does not run.
 fn has_judge(test: &str) -> bool {
     let asked = Command::new("python3").args(["-c", "import ssl"]).output();
     let found = asked.is_ok_and(|output| output.status.success());
     if !found {
-        let why = "it needs python3 with the module ssl";
-        let _ = writeln!(std::io::stderr(), "note: {test} not run: {why}");
+        not_run(test, "it needs python3 with the module ssl");
     }
     found
 }

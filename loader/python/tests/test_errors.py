@@ -34,19 +34,19 @@ def safetensors_file(header, data=b"", length=None):
 
 #: What is wrong with a file, and how it is said.
 BAD_FILES = {
-    "empty": (b"", "model.safetensors"),
-    "short": (b"\x01\x02\x03", "model.safetensors"),
-    "long-header": (safetensors_file("{}", length=1 << 40), "header"),
-    "header-beyond-the-end": (safetensors_file("{}", length=4096), "header"),
-    "no-json": (safetensors_file("not json at all"), "model.safetensors"),
-    "no-object": (safetensors_file("[1, 2]"), "model.safetensors"),
+    "empty": (b"", "shorter than eight bytes"),
+    "short": (b"\x01\x02\x03", "shorter than eight bytes"),
+    "long-header": (safetensors_file("{}", length=1 << 40), "longer than the format allows"),
+    "header-beyond-the-end": (safetensors_file("{}", length=4096), "the header is cut short"),
+    "no-json": (safetensors_file("not json at all"), "at line 1 column"),
+    "no-object": (safetensors_file("[1, 2]"), "sequence"),
     "no-such-type": (
         safetensors_file('{"a":{"dtype":"F31","shape":[2],"data_offsets":[0,8]}}', b"12345678"),
-        "F31",
+        "type F31 is unknown",
     ),
     "wrong-length": (
         safetensors_file('{"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}}', b"12345678"),
-        "a",
+        "tensor a has 8 bytes; its shape needs 12",
     ),
     "overlap": (
         safetensors_file(
@@ -54,11 +54,11 @@ BAD_FILES = {
             '"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}',
             b"123456781234",
         ),
-        "b",
+        "tensor b does not follow",
     ),
     "truncated": (
         safetensors_file('{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}', b"12345678"),
-        "model.safetensors",
+        "8 bytes of data; the header describes 16",
     ),
 }
 

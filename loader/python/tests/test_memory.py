@@ -144,25 +144,27 @@ class Memory(unittest.TestCase):
         for thread in threads:
             thread.join(120)
         self.assertEqual(errors, [])
+        self.assertEqual(sorted(results), list(range(6)), "not all have ended")
         for number, loaded in results.items():
+            self.assertEqual(sorted(loaded), sorted(self.arrays))
             for name, array in self.arrays.items():
                 wanted = array if number % 2 else array[: len(array) // 2]
                 self.assertEqual(loaded[name].tobytes(), wanted.tobytes())
 
     def test_threads_share_one_model(self):
-        wrong = []
+        right = []
         with zgate.safe_open(self.url) as model:
 
             def check(name):
-                if model.get_tensor(name).tobytes() != self.arrays[name].tobytes():
-                    wrong.append(name)
+                if model.get_tensor(name).tobytes() == self.arrays[name].tobytes():
+                    right.append(name)
 
             threads = [threading.Thread(target=check, args=(name,)) for name in self.arrays]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join(60)
-        self.assertEqual(wrong, [])
+        self.assertEqual(sorted(right), sorted(self.arrays))
 
     def test_opening_often_leaves_nothing_behind(self):
         # No sessions and no open files of clients that are gone.

@@ -112,7 +112,6 @@ fn a_damaged_other_pdu_is_discarded() {
 #[test]
 fn lost_data_in_and_status_come_again() {
     let mut harness = level("1");
-    lose_one(&mut harness, 1, Opcode::DATA_IN);
     let itt = harness.initiator().command(LUN, &[0x28], 20_000, Bytes::new());
     let task = harness.take_command().task;
     let sense = Bytes::from_static(&[0x70; 18]);
@@ -140,8 +139,9 @@ fn lost_data_in_and_status_come_again() {
     });
     assert_eq!(done, Some((2, pattern(20_000))));
     // After the acknowledgement the status is no longer retained.
-    snack(&mut harness, 0, SnackKind::Status, Itt::NONE, Ttt::NONE, 0, 0);
     harness.sent.clear();
+    snack(&mut harness, 0, SnackKind::Status, Itt::NONE, Ttt::NONE, 0, 0);
+    assert!(harness.sent.is_empty(), "{:?}", harness.sent);
     snack(&mut harness, 0, SnackKind::DataOrR2t, itt, Ttt::NONE, 0, 1);
     assert_eq!(rejected(&harness), [RejectReason::SNACK_REJECT]);
 }
@@ -152,13 +152,12 @@ fn snack_out_of_place_is_rejected() {
     snack(&mut harness, 0, SnackKind::Status, Itt::NONE, Ttt::NONE, 0, 0);
     assert_eq!(rejected(&harness), [RejectReason::PROTOCOL_ERROR]);
     let mut harness = level("1");
-    let itt = harness.initiator().command(LUN, &[0x28], 20_000, Bytes::new());
+    harness.initiator().command(LUN, &[0x28], 20_000, Bytes::new());
     let task = harness.take_command().task;
     harness.good(task, pattern(20_000));
     harness.sent.clear();
     snack(&mut harness, 0, SnackKind::DataOrR2t, Itt(999), Ttt::NONE, 0, 0);
     assert_eq!(rejected(&harness), [RejectReason::SNACK_REJECT]);
-    let _ = itt;
 }
 
 #[test]
@@ -405,18 +404,46 @@ fn a_connection_is_removed_for_recovery_and_reinstated() {
     );
 }
 
+/// All commands of the window are sent before there is a status that they could acknowledge.
 #[test]
-fn retained_statuses_are_asked_about_before_they_close_the_window() {
-    let offer = Offer { command_window: 8, ..Offer::default() };
+fn retained_statuses_leave_room_in_the_window_and_are_asked_about() {
+    const WINDOW: u32 = 8;
+    let offer = Offer { command_window: WINDOW, ..Offer::default() };
     let mut harness = Harness::with_offer(&[("ErrorRecoveryLevel", "1")], offer);
-    for _ in 0..100 {
+    let nothing = harness.initiator().exp_stat_sn;
+    for _ in 0..WINDOW {
         harness.initiator().command(LUN, &[0x28], 512, Bytes::new());
-        let exp = harness.initiator().exp_stat_sn;
-        let _ = exp;
-        let task = harness.take_command().task;
-        harness.good(task, pattern(512));
     }
-    assert_eq!(harness.notices(0).len(), 100);
+    harness.run();
+    let commands = std::mem::take(&mut harness.commands);
+    assert_eq!(commands.len(), WINDOW as usize, "the window is full");
+    for command in commands {
+        harness.good(command.task, pattern(512));
+    }
+    assert_eq!(harness.notices(0).len(), WINDOW as usize);
+    let initiator = harness.initiator();
+    let room = initiator.max_cmd_sn.next().ahead_of(initiator.cmd_sn);
+    assert_eq!(room, WINDOW as i32 / 2, "commands that may be sent");
+    let unacknowledged = |harness: &Harness| {
+        harness.session.connections().map(|conn| conn.unacknowledged as usize).sum::<usize>()
+    };
+    assert_eq!(unacknowledged(&harness), WINDOW as usize);
+    // A PDU that acknowledges nothing is answered with a ping.
+    let (cmd_sn, all) = (harness.initiator().cmd_sn, harness.initiator().exp_stat_sn);
+    let nop = |ttt, exp_stat_sn| {
+        let (immediate, lun, itt) = (true, Lun(0), Itt::NONE);
+        NopOut { immediate, lun, itt, ttt, cmd_sn, exp_stat_sn }.encode(Bytes::new())
+    };
+    harness.initiator().automatic = false;
+    harness.sent.clear();
+    harness.initiator().send(nop(Ttt::NONE, nothing));
+    harness.run();
+    let pings = harness.sent.iter().filter(|(_, bhs)| bhs.opcode() == Opcode::NOP_IN);
+    let asked: Vec<_> = pings.map(|(_, bhs)| bhs.ttt()).collect();
+    assert!(asked.len() == 1 && asked[0] != Ttt::NONE, "{asked:?}");
+    harness.initiator().send(nop(asked[0], all));
+    harness.run();
+    assert_eq!(unacknowledged(&harness), 0);
 }
 
 #[test]

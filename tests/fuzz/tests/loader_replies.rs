@@ -150,8 +150,14 @@ fn safetensors(dice: &mut Dice<'_>) {
     if let Ok((header, at)) = Header::parse(&raw) {
         assert!(at <= raw.len());
         for data_bytes in [0, 64, u64::MAX] {
-            // Each tensor of a good header lies inside the data.
-            let _ = header.check(data_bytes);
+            if header.check(data_bytes).is_err() {
+                continue;
+            }
+            // Each tensor of a good header lies inside the data, and all together are the data.
+            let tensors = header.tensors.values();
+            assert!(tensors.clone().all(|tensor| tensor.data_offsets[1] <= data_bytes));
+            let described: u128 = tensors.map(|tensor| u128::from(tensor.bytes())).sum();
+            assert_eq!(described, u128::from(data_bytes));
         }
     }
 }

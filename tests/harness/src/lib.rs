@@ -26,6 +26,6 @@ pub use client::{Client, Opened, Written, mode_attr};
 pub use gateway::Gateway;
 pub use loader::{loader_options, own_credential, runtime};
 pub use network::{free_port, stream_from, wait_for_listener};
-pub use privilege::handles_survive_restarts;
+pub use privilege::{handles_survive_restarts, not_run};
 pub use random::{Random, noise};
 pub use zgate_rpc::gss::fake as gss;

@@ -139,6 +139,7 @@ pub(crate) fn time_limit(chosen: &[Scenario]) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
 
     fn all() -> Vec<Scenario> {
         ["iscsi/login", "nfs/git", "nfs/git-large"]
@@ -159,6 +160,27 @@ mod tests {
         assert!(parse("x", "# title: t\n# disk: shared\n").is_err());
         assert!(parse("x", "step a true\n").is_err());
         assert!(parse("x", "# title: t\n# seconds: soon\n").is_err());
+    }
+
+    /// Bash goes on behind a sourced script that it cannot read to its end: a scenario would
+    /// pass with the steps before the error.
+    #[test]
+    fn scripts_are_read_to_their_end() {
+        let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/lab")];
+        let mut scripts = 0;
+        while let Some(folder) = folders.pop() {
+            let (more, files): (Vec<_>, Vec<_>) = fs::read_dir(&folder)
+                .unwrap()
+                .map(|entry| entry.unwrap().path())
+                .partition(|path| path.is_dir());
+            folders.extend(more);
+            for script in files.iter().filter(|file| file.extension().is_some_and(|e| e == "sh")) {
+                let read = Command::new("bash").arg("-n").arg(script).output().unwrap();
+                assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+                scripts += 1;
+            }
+        }
+        assert!(scripts > 100, "{scripts}");
     }
 
     #[test]

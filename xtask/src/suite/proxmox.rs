@@ -448,6 +448,7 @@ impl Site {
     /// requests, and once to its end.
     fn call_with_kills(&self, method: &str, arguments: &[&str]) -> Checked {
         for variable in ["CALL_DIES_BEFORE", "CALL_DIES_AFTER"] {
+            let mut has_ended = false;
             for number in 1..=MAX_REQUESTS {
                 let mut command = self.command("node1", method, arguments);
                 let output = said(command.env(variable, number.to_string()).output())?;
@@ -457,8 +458,11 @@ impl Site {
                 let error = String::from_utf8_lossy(&output.stderr);
                 ensure(output.status.success(), format!("{method} {arguments:?}: {error}"))?;
                 ensure(number > 1, "it was never killed")?;
+                has_ended = true;
                 break;
             }
+            let most = format!("{method}: killed at each of {MAX_REQUESTS} requests");
+            ensure(has_ended, most)?;
         }
         Ok(())
     }

@@ -51,11 +51,16 @@ const NOT_YET: &[&str] = &[];
 /// Crates whose code is pure: they may not depend on these.
 const IMPURE_CRATES: [&str; 6] = ["tokio", "libc", "rustix", "socket2", "io-uring", "tempfile"];
 
-/// Words that do not stand in pure code.
-const IMPURE_WORDS: [&str; 10] = [
-    "std::net::Tcp",
-    "std::net::Udp",
+/// Words that do not stand in pure code; nor does `std::{`, behind which they would have another
+/// form.
+const IMPURE_WORDS: [&str; 14] = [
+    "std::{",
+    "TcpStream",
+    "TcpListener",
+    "UdpSocket",
     "std::fs",
+    "std::env",
+    "std::os",
     "std::thread",
     "std::process",
     "Instant::now",
@@ -196,8 +201,17 @@ mod tests {
             manifests(&tokio),
             ["protocol/xdr/Cargo.toml: protocol code does not use tokio"]
         );
-        let clock = Tree::of(&[("protocol/xdr/src/a.rs", "let now = Instant::now();")]);
-        assert_eq!(impure(&clock.sources), ["protocol/xdr/src/a.rs: Instant::now"]);
+        for (code, word) in [
+            ("let now = Instant::now();", "Instant::now"),
+            ("use std::{fs, io};", "std::{"),
+            ("use std::net::{IpAddr, TcpStream};", "TcpStream"),
+            ("#[cfg(test)]\nmod rig;\nuse std::fs;", "std::fs"),
+        ] {
+            let tree = Tree::of(&[("protocol/xdr/src/a.rs", code)]);
+            assert_eq!(impure(&tree.sources), [format!("protocol/xdr/src/a.rs: {word}")]);
+        }
+        let pure = Tree::of(&[("protocol/xdr/src/a.rs", "use std::net::{IpAddr, SocketAddr};")]);
+        assert_eq!(impure(&pure.sources), Findings::new());
     }
 
     #[test]

@@ -25,9 +25,13 @@ impl Source {
         self.path.starts_with(dir)
     }
 
-    /// The text without its unit tests, which may do what the code may not.
+    /// The text before its unit tests, which may do what the code may not. The declaration
+    /// of a module of tests (`mod tests;`) has code behind it.
     pub(super) fn code(&self) -> &str {
-        self.text.split("#[cfg(test)]\nmod ").next().unwrap_or(&self.text)
+        let text = self.text.as_str();
+        let is_inline = |at: &usize| text[*at..].lines().nth(1).is_some_and(|l| l.contains('{'));
+        let mut modules = text.match_indices("#[cfg(test)]\nmod ").map(|(at, _)| at);
+        modules.find(is_inline).map_or(text, |at| &text[..at])
     }
 }
 
@@ -69,5 +73,18 @@ impl Tree {
             tree.add(PathBuf::from(path), (*text).to_owned());
         }
         tree
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Tree;
+
+    #[test]
+    fn code_ends_where_tests_begin() {
+        let text = "#[cfg(test)]\nmod rig;\nfn f() {}\n#[cfg(test)]\nmod tests {\n}\n";
+        let tree = Tree::of(&[("a/src/a.rs", text), ("a/src/b.rs", "fn g() {}\n")]);
+        let code: Vec<_> = tree.sources.iter().map(super::Source::code).collect();
+        assert_eq!(code, ["#[cfg(test)]\nmod rig;\nfn f() {}\n", "fn g() {}\n"]);
     }
 }

@@ -169,12 +169,12 @@ fn a_second_user_of_a_device_is_noticed() {
 fn a_mounted_device_is_noticed_with_its_place() {
     let Some(device) = LoopDevice::new(8 * MIB, &[]) else { return };
     if let Err(why) = program("mkfs.ext4", &["-q", device.name()]) {
-        return say(&format!("mounted device test not run: {why}"));
+        return not_run("mounted device test", &why);
     }
     let dir = scratch();
     let place = dir.path().to_str().unwrap();
     if let Err(why) = program("mount", &[device.name(), place]) {
-        return say(&format!("mounted device test not run: {why}"));
+        return not_run("mounted device test", &why);
     }
     let refused = BlockVolume::open(&device.path, options(), engine());
     program("umount", &[place]).unwrap();

@@ -236,7 +236,7 @@ impl Session {
         let is_short = self.memory_room_bytes == 0 && self.counted_tasks > 0;
         let occupied = match is_short {
             true => self.window.depth(),
-            false => self.counted_tasks.saturating_add(self.retained_statuses()),
+            false => self.counted_tasks.saturating_add(self.places_of_retained()),
         };
         let max = self.window.advertise(occupied);
         pdu.bhs.put_u32(28, self.window.expected().0);
@@ -244,11 +244,15 @@ impl Session {
         Some(pdu)
     }
 
-    fn retained_statuses(&self) -> u32 {
+    /// Places of the command window that unacknowledged statuses take: never more than a
+    /// half. Were the window closed by them alone, the initiator would have nothing to send
+    /// that could acknowledge them.
+    fn places_of_retained(&self) -> u32 {
         if self.params.error_recovery_level == 0 {
             return 0;
         }
-        self.conns.iter().map(|conn| conn.retained.len() as u32).sum()
+        let retained: u32 = self.conns.iter().map(|conn| conn.retained.len() as u32).sum();
+        retained.min(self.window.depth() / 2)
     }
 
     /// Longest data segment of a PDU other than Data-In on a connection.

@@ -29,6 +29,7 @@ noted = int(open("/tmp/notes").read().split()[0])
 data = open("/mnt/disk/written", "rb").read()
 for n in range(noted):
     assert data[n * 4096:n * 4096 + 9] == b"%08d:" % n, f"record {n} of {noted} is lost"
+assert noted > 10, f"only {noted} records"
 END
 }
 resized() {

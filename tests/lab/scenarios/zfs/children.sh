@@ -39,7 +39,7 @@ crossed() {
     # From one file system to another: copied, as mv does anywhere.
     mv "$1/inner/most/new" "$1/inner/moved"
     same new "$(cat "$STORE/models/a/inner/moved")"
-    refused "" python3 -c "import os; os.rename('$1/inner/moved', '$1/moved')"
+    refused "cross-device" python3 -c "import os; os.rename('$1/inner/moved', '$1/moved')"
     rm "$1/inner/moved"
 }
 later() {

@@ -85,7 +85,7 @@ mended() {
 healthy_again() {
     curl_metrics >/tmp/metrics
     grep 'zfs_pool_health{pool="flaky"} 0' /tmp/metrics &&
-        awk '/^zfs_pool_sample_age_seconds{pool="flaky"}/ { exit !($2 < 15) }' /tmp/metrics
+        same 1 "$(awk '/^zfs_pool_sample_age_seconds{pool="flaky"}/ { print ($2 < 15) }' /tmp/metrics)"
 }
 
 need "two pools, the gateway serves one" start

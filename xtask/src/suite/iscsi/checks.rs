@@ -15,26 +15,24 @@ const IMAGE_BYTES: usize = 48 << 20;
 pub(crate) fn run(rig: &Rig, outcome: &mut Outcome) {
     let say = |result: io::Result<()>| result.map_err(|error| error.to_string());
     outcome.check("discovery shows what an initiator may use", say(discovery(rig)));
-    outcome.check("a stranger is refused", say(stranger(rig)));
+    outcome.check("a stranger is refused", say(refused(rig, "", NAMED, "not_allowed")));
     outcome.check("a masked LUN is not accessible", say(masked(rig)));
     let joe = format!("joe%{IN_SECRET}@");
     let mutual = format!("?target_user=gate&target_password={OUT_SECRET}");
     outcome.check("CHAP", say(inquire(rig, &joe, GUARDED, "")));
     outcome.check("mutual CHAP", say(inquire(rig, &joe, GUARDED, &mutual)));
-    let wrong = [
-        ("no CHAP where it is required", String::new(), String::new()),
-        ("a wrong secret", "joe%not-the-secret@".to_owned(), String::new()),
-        ("a wrong user", format!("jim%{IN_SECRET}@"), String::new()),
-        ("a target that proves a wrong secret", joe, "?target_user=gate&target_password=no".into()),
-    ];
-    for (what, user, more) in &wrong {
-        let refused = match inquire(rig, user, GUARDED, more) {
-            Ok(()) => Err("the login succeeded".to_owned()),
-            Err(_) => Ok(()),
-        };
-        outcome.check(&format!("{what} is refused"), refused);
+    for (what, user) in [
+        ("no CHAP where it is required", String::new()),
+        ("a wrong secret", "joe%not-the-secret@".to_owned()),
+        ("a wrong user", format!("jim%{IN_SECRET}@")),
+    ] {
+        let refused = refused(rig, &user, GUARDED, "authentication");
+        outcome.check(&format!("{what} is refused"), say(refused));
     }
-    outcome.check("the refusals are counted and the secrets not shown", say(private(rig)));
+    let impostor = inquire(rig, &joe, GUARDED, "?target_user=gate&target_password=no");
+    let refused = expect(impostor.is_err(), "the login succeeded");
+    outcome.check("a target that proves a wrong secret is refused", say(refused));
+    outcome.check("a refusal is logged and the secrets not shown", say(private(rig)));
     outcome.check("qemu-img writes, compares, reads", say(image(rig)));
     outcome.check("qemu-io patterns", say(patterns(rig)));
     outcome.check("LUNs come, grow and go while they are served", say(live(rig)));
@@ -69,16 +67,17 @@ fn inquire(rig: &Rig, user: &str, target: &str, more: &str) -> io::Result<()> {
     expect(said.contains("ZGATE"), format!("no INQUIRY data: {said}"))
 }
 
-fn stranger(rig: &Rig) -> io::Result<()> {
-    match inquire(rig, "", NAMED, "") {
-        Ok(()) => Err(io::Error::other("the login succeeded")),
-        Err(_) => Ok(()),
-    }
+/// Checks that the gateway refuses a login for this reason.
+fn refused(rig: &Rig, user: &str, target: &str, reason: &str) -> io::Result<()> {
+    let before = rig.refused_logins(reason)?;
+    expect(inquire(rig, user, target, "").is_err(), "the login succeeded")?;
+    let refused = rig.refused_logins(reason)? - before;
+    expect(refused > 0, format!("no login was refused for {reason}"))
 }
 
 fn masked(rig: &Rig) -> io::Result<()> {
     let seen = tool("iscsi-inq", &rig.url("", NAMED, 1, ""), Some(FRIEND))?;
-    expect(seen.contains("CONNECTED"), format!("its own LUN: {seen}"))?;
+    expect(seen.contains("Qualifier:CONNECTED"), format!("its own LUN: {seen}"))?;
     let hidden = tool("iscsi-inq", &rig.url("", NAMED, 0, ""), Some(FRIEND)).unwrap_or_default();
     expect(!hidden.contains("Qualifier:CONNECTED"), format!("a masked LUN answers: {hidden}"))
 }

@@ -3,7 +3,7 @@
 use crate::servers::scratch::run as succeed;
 use crate::servers::{ServerProcess, zgate};
 use std::fs;
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -78,6 +78,7 @@ pub(crate) struct Rig {
     pub(crate) binary: PathBuf,
     /// Address for the suites, if it is not the gateway itself.
     bridge: Option<SocketAddr>,
+    metrics: SocketAddr,
     _loops: Vec<LoopDevice>,
 }
 
@@ -105,12 +106,13 @@ impl Rig {
         secret(&dir.path().join("in.secret"), IN_SECRET)?;
         secret(&dir.path().join("out.secret"), OUT_SECRET)?;
         let (nfs, portal) = (zgate::free_port()?, zgate::free_port()?);
+        let metrics = zgate::free_port()?;
         let config = dir.path().join("zgate.toml");
         let iser = match over {
             Transport::Tcp => None,
             Transport::Iser => Some(local(zgate::free_port()?)),
         };
-        fs::write(&config, text(dir.path(), &paths, (nfs, portal), iser))?;
+        fs::write(&config, text(dir.path(), &paths, (nfs, portal, metrics), iser))?;
         let mut command = Command::new(binary);
         command.arg("serve").arg("--config").arg(&config).env("ZGATE_LOG", "info");
         let address = local(portal);
@@ -125,7 +127,8 @@ impl Rig {
             zgate_test_iser::bridge::start(iser)
         });
         let (admin, binary) = (dir.path().join("admin.sock"), binary.to_owned());
-        Ok(Self { server, dir, admin, binary, bridge: bridge.transpose()?, _loops: loops })
+        let (bridge, metrics) = (bridge.transpose()?, local(metrics));
+        Ok(Self { server, dir, admin, binary, bridge, metrics, _loops: loops })
     }
 
     /// Returns the URL of a LUN, with a user and further options if required.
@@ -142,6 +145,20 @@ impl Rig {
         let mut command = Command::new(&self.binary);
         command.args(words).arg("--json").arg("--socket").arg(&self.admin);
         Ok(serde_json::from_str(&succeed(&mut command)?)?)
+    }
+
+    /// Returns how many logins the gateway has refused for a reason.
+    ///
+    /// # Errors
+    /// If its metrics do not say so.
+    pub(crate) fn refused_logins(&self, reason: &str) -> io::Result<u64> {
+        let mut stream = TcpStream::connect(self.metrics)?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page)?;
+        let line = format!("zgate_iscsi_logins_refused_total{{reason=\"{reason}\"}} ");
+        let count = page.lines().find_map(|one| one.strip_prefix(&line)?.parse().ok());
+        count.ok_or_else(|| io::Error::other(format!("no {line}in the metrics")))
     }
 }
 
@@ -162,7 +179,7 @@ fn local(port: u16) -> SocketAddr {
 fn text(
     dir: &Path,
     paths: &[PathBuf],
-    (nfs, portal): (u16, u16),
+    (nfs, portal, metrics): (u16, u16, u16),
     iser: Option<SocketAddr>,
 ) -> String {
     let iser = iser.map(|iser| format!("iser_listen = [\"{iser}\"]\n")).unwrap_or_default();
@@ -173,7 +190,7 @@ fn text(
 listen = ["127.0.0.1:{nfs}"]
 state_dir = "{dir}/state"
 admin_socket = "{dir}/admin.sock"
-metrics_listen = "127.0.0.1:0"
+metrics_listen = "127.0.0.1:{metrics}"
 
 [rdma]
 fabric = "emulated"

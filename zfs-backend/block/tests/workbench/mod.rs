@@ -44,6 +44,13 @@ pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "note: {text}");
 }
 
+/// Says that a test does not run here. With `ZGATE_TEST_LOOP=require` it fails, as in CI.
+pub(crate) fn not_run(test: &str, why: &str) {
+    let wish = std::env::var("ZGATE_TEST_LOOP").unwrap_or_default();
+    assert!(wish != "require", "ZGATE_TEST_LOOP=require, but {test} does not run: {why}");
+    say(&format!("{test} not run: {why}"));
+}
+
 /// A scratch directory on a real file system: the build's, where O_DIRECT
 /// works more often than in /tmp.
 pub(crate) fn scratch() -> tempfile::TempDir {
@@ -148,8 +155,7 @@ impl LoopDevice {
         match program("losetup", &all) {
             Ok(path) => Some(Self { path: path.into(), below, _dir: dir }),
             Err(why) => {
-                assert!(wish != "require", "ZGATE_TEST_LOOP=require, but {why}");
-                say(&format!("loop device test not run: {why} (root and losetup are needed)"));
+                not_run("loop device test", &format!("{why} (root and losetup are needed)"));
                 None
             }
         }
@@ -186,7 +192,7 @@ impl Ext4 {
         match made {
             Ok(_) => Some(Self { at, device }),
             Err(why) => {
-                say(&format!("ext4 test not run: {why}"));
+                not_run("ext4 test", &why);
                 None
             }
         }
@@ -211,7 +217,7 @@ impl SmallFileSystem {
         match program("mount", &["-t", "tmpfs", "-o", "size=1m", "zgate-test", place]) {
             Ok(_) => Some(Self(dir)),
             Err(why) => {
-                say(&format!("small file system test not run: {why} (root is needed)"));
+                not_run("small file system test", &format!("{why} (root is needed)"));
                 None
             }
         }

@@ -1,6 +1,6 @@
 //! Disks that are full, broken or rationed, as loop-mounted file systems. Each
-//! test needs root, loop devices and its file system's tools, and passes
-//! silently where these are missing.
+//! test needs root, loop devices and its file system's tools. Without them it does
+//! nothing, which is a failure where everything is required; Btrfs is no part of that.
 
 use crate::fixture::*;
 use bytes::Bytes;
@@ -35,6 +35,9 @@ impl Disk {
         let image_text = image.to_str()?;
         let made = run(program, &[args, &[image_text]].concat());
         let mounted = made && run("mount", &["-o", options, image_text, at.to_str()?]);
+        if !mounted && *program == EXT4[0] {
+            not_run("root, loop devices and ext4's tools are needed");
+        }
         mounted.then_some(Self { at, image })
     }
 }
@@ -173,14 +176,13 @@ fn an_error_in_the_middle_of_a_read_is_no_end_of_the_file() {
     }
 }
 
-/// Runs a test on an ext4 whose image is larger than the tmpfs it lies on; not where nothing may
-/// be mounted.
+/// Runs a test on an ext4 whose image is larger than the tmpfs it lies on.
 fn on_a_disk_that_cannot_write(test: impl FnOnce(&Disk)) {
     let dir = tempfile::tempdir().unwrap();
     let small = dir.path().join("small");
     std::fs::create_dir(&small).unwrap();
     if !run("mount", &["-t", "tmpfs", "-o", "size=8m", "none", small.to_str().unwrap()]) {
-        return;
+        return not_run("the right to mount is needed");
     }
     if let Some(disk) = Disk::new(&small, 64 << 20, &EXT4, "loop") {
         let_anyone_in(&disk);

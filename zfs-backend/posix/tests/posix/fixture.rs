@@ -1,6 +1,7 @@
 //! A store over a scratch directory, with short methods for tests.
 
 use std::future::Future;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -33,8 +34,26 @@ pub(crate) fn user(uid: u32, gid: u32) -> Caller {
     Caller { uid, gid, groups: Arc::from([]) }
 }
 
+/// Returns whether callers' identities can be taken on.
 pub(crate) fn is_root() -> bool {
-    zgate_io::credentials::can_switch()
+    let can_switch = zgate_io::credentials::can_switch();
+    assert!(can_switch || !is_everything_required(), "this process takes on no identities");
+    can_switch
+}
+
+/// Returns whether a test that cannot run is a failure, as in CI.
+fn is_everything_required() -> bool {
+    std::env::var("ZGATE_TEST_LOOP").is_ok_and(|value| value == "require")
+}
+
+/// Says that a test does not run here, past the harness that captures the output of passing
+/// tests. Where everything is required it fails.
+pub(crate) fn not_run(why: &str) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
+    assert!(!is_everything_required(), "{test} does not run: {why}");
+    // A note that cannot be written has no effect.
+    let _ = writeln!(std::io::stderr(), "note: {test} not run: {why}");
 }
 
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {

@@ -1,7 +1,7 @@
 //! A disk that does not answer, as a frozen loop-mounted file system: calls
 //! that change it do not return until it is thawed. Needs root, loop devices
-//! and ext4's tools, and passes silently where these are missing. Where only the
-//! workers matter, a call that does not return stands for the disk.
+//! and ext4's tools, as `bad_disk` does. Where only the workers matter, a call that does
+//! not return stands for the disk.
 
 use crate::bad_disk::{Disk, EXT4, let_anyone_in, run};
 use crate::fixture::*;
@@ -30,7 +30,11 @@ struct Frozen(PathBuf);
 impl Frozen {
     fn new(disk: &Disk) -> Option<Self> {
         let at = disk.at.clone();
-        run("fsfreeze", &["-f", at.to_str()?]).then_some(Self(at))
+        let is_frozen = run("fsfreeze", &["-f", at.to_str()?]);
+        if !is_frozen {
+            not_run("the right to freeze a file system is needed");
+        }
+        is_frozen.then_some(Self(at))
     }
 }
 

@@ -155,7 +155,8 @@ fn sticky_directories_and_existing_names() {
         assert!(!found.created);
         let made = s.create_as(&bob, &s.root(), "g", 0o666).await;
         assert_eq!(error_of(made.map(|_| ())), StoreError::AccessDenied);
-        assert!(s.store.remove(&alice, &s.root(), b"f", None).await.is_err());
+        let gone = s.store.remove(&alice, &s.root(), b"f", None).await;
+        assert_eq!(error_of(gone), StoreError::AccessDenied);
     });
 }
 
@@ -191,7 +192,8 @@ fn identities_do_not_mix_under_load() {
                             assert_eq!(made.node.attr.uid, uid);
                             let other = user(uid + 100, 1);
                             let h = &made.node.handle;
-                            assert!(s.store.open(&other, h, READ).await.is_err());
+                            let refused = s.store.open(&other, h, READ).await;
+                            assert_eq!(error_of(refused), StoreError::AccessDenied);
                             assert!(s.store.open(&who, h, READ).await.is_ok());
                             let found =
                                 s.store.lookup(&who, &s.root(), name.as_bytes()).await.unwrap();

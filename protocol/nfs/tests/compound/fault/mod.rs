@@ -221,11 +221,15 @@ fn a_failed_truncation_leaves_the_earlier_open_of_the_owner_and_its_locks() {
         let other = s.harness.client("other", minor);
         let opened = s.c.open(&OpenRequest::name(&s.root, "file").access(2)).unwrap();
         s.c.lock(&opened, "l", LockType::Write, (0, 5)).unwrap();
-        for error in [StoreError::NoSpace, StoreError::QuotaExceeded, StoreError::Io] {
+        for (error, status) in [
+            (StoreError::NoSpace, Status::Nospc),
+            (StoreError::QuotaExceeded, Status::Dquot),
+            (StoreError::Io, Status::Io),
+        ] {
             s.harness.store.faults().fail_next(FileOp::SetAttr, error);
             let how = open::How::Unchecked(attrs(&[4], |e| e.u64(0)));
             let wish = OpenRequest::name(&s.root, "file").deny(1).how(how);
-            assert!(s.c.open(&wish).is_err());
+            assert_eq!(s.c.open(&wish).unwrap_err(), status);
             let asked = other.lockt(&s.file, "x", LockType::Write, (0, 9));
             assert_eq!(asked, Err(Status::Denied), "{error:?}, minor version {minor}");
             assert_eq!(s.c.write(&s.file, opened.stateid, 0, b"C"), Ok(1), "the same stateid");

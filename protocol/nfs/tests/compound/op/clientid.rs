@@ -187,7 +187,7 @@ fn a_host_that_no_export_names_leaves_no_trace() {
         assert_eq!(refused(), Some(Status::Delay));
         harness.reload(|path| path == "/export");
         c.introduce(false);
-        assert!(c.lookup(&c.export(), "nothing").is_err());
+        assert_eq!(c.lookup(&c.export(), "nothing"), Err(Status::Noent));
     }
 }
 

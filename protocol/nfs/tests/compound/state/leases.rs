@@ -223,7 +223,8 @@ fn exports_that_go_take_their_state_with_them() {
         let root = a.export();
         a.file(&root, "f", b"content");
         let opened = a.open(&OpenRequest::name(&root, "f").deny(2)).unwrap();
-        assert!(b.open(&OpenRequest::name(&root, "f")).is_err());
+        let refused = b.open(&OpenRequest::name(&root, "f"));
+        assert_eq!(refused.unwrap_err(), Status::ShareDenied);
         harness.reload(|_| false);
         assert_eq!(a.read(&opened.fh, opened.stateid, 0, 7).unwrap_err(), Status::Stale);
         harness.reload(|_| true);
@@ -241,7 +242,8 @@ fn exports_that_move_to_another_directory_lose_their_state() {
         a.file(&root, "f", b"content");
         let opened = a.open(&OpenRequest::name(&root, "f").deny(2)).unwrap();
         harness.move_export("/dir/second");
-        assert!(b.open(&OpenRequest::name(&root, "f")).is_err(), "another export has moved");
+        let refused = b.open(&OpenRequest::name(&root, "f"));
+        assert_eq!(refused.unwrap_err(), Status::ShareDenied, "another export has moved");
         harness.move_export("/export");
         harness.reload(|_| true);
         assert_eq!(a.read(&opened.fh, opened.stateid, 0, 7).unwrap_err(), Status::BadStateid);
@@ -260,7 +262,8 @@ fn exports_that_cannot_be_opened_for_a_while_keep_their_state() {
         harness.exports_away(|path| path == "/export");
         assert_eq!(a.read(&opened.fh, opened.stateid, 0, 7).unwrap_err(), Status::Delay);
         harness.reload(|_| true);
-        assert!(b.open(&OpenRequest::name(&root, "f")).is_err());
+        let refused = b.open(&OpenRequest::name(&root, "f"));
+        assert_eq!(refused.unwrap_err(), Status::ShareDenied);
         assert_eq!(&a.read(&opened.fh, opened.stateid, 0, 7).unwrap().1[..], b"content");
         a.close(&opened).unwrap();
         let of_b = b.open(&OpenRequest::name(&root, "f")).unwrap();
@@ -285,7 +288,8 @@ fn a_host_that_loses_an_export_loses_its_state_there() {
         let root = a.export();
         a.file(&root, "f", b"content");
         let opened = a.open(&OpenRequest::name(&root, "f").deny(2)).unwrap();
-        assert!(b.open(&OpenRequest::name(&root, "f")).is_err());
+        let refused = b.open(&OpenRequest::name(&root, "f"));
+        assert_eq!(refused.unwrap_err(), Status::ShareDenied);
         let kept = b.create("kept");
         let of_b = b.address.get();
         harness.admit_only(&[of_b.into()]);

@@ -76,6 +76,6 @@ fn names_and_attributes_survive() {
         crash(&harness, &c);
         assert_eq!(c.lookup(&root, "dir"), Ok(dir.clone()));
         assert_eq!(c.lookup(&dir, "kept"), Ok(kept), "handles survive too");
-        assert!(c.lookup(&dir, "file").is_err());
+        assert_eq!(c.lookup(&dir, "file"), Err(Status::Noent));
     }
 }
