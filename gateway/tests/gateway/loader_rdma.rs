@@ -133,7 +133,7 @@ fn without_rdma_auto_takes_tcp_and_on_fails() {
         assert!(said.contains("over TCP (rdma=auto: ") && said.contains("over RDMA:"), "{said}");
         let options = ClientOptions {
             transport: TransportChoice::over(Arc::new(fabric.clone()), Rdma::On, port),
-            wait: Duration::from_millis(300),
+            wait: Duration::from_secs(2),
             ..ClientOptions::default()
         };
         let error = Client::connect(gateway.address, &options).await.unwrap_err().to_string();
