@@ -132,6 +132,8 @@ fn start_logging(json: bool, otherwise: &str) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
+        // A line that cannot be written would be told by `eprintln!`, which panics then.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     if json { builder.json().init() } else { builder.init() }
 }
