@@ -153,7 +153,11 @@ fn start_logging(json: bool, otherwise: &str) {
         // A line that cannot be written would be told by `eprintln!`, which panics then.
         .log_internal_errors(false)
         .with_writer(std::io::stderr);
-    if json { builder.json().init() } else { builder.init() }
+    if json {
+        builder.json().init();
+    } else {
+        builder.init();
+    }
     for fault in faults {
         tracing::warn!("{fault}");
     }
