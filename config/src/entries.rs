@@ -38,7 +38,7 @@ pub struct EntryChange {
     /// Its change.
     pub event: EntryEvent,
     /// Content of an added entry; keys that differ, with the old and the new
-    /// value, of a changed one.
+    /// value, of a changed one: those that take effect at the same time.
     pub detail: String,
     /// Time at which the change takes effect.
     pub effect: Effect,
@@ -212,7 +212,14 @@ impl Entry {
             let one = |key: &str| changed(name.to_owned(), &BTreeSet::from([key]));
             return keys.iter().map(|key| one(key)).collect();
         }
-        vec![changed(name.to_owned(), &keys)]
+        // What takes effect at once is not said to wait for the rest.
+        let of = |effect: Effect| {
+            let is_then = |key: &&str| new.effect(&BTreeSet::from([*key])) == effect;
+            keys.iter().copied().filter(is_then).collect::<BTreeSet<&str>>()
+        };
+        let groups = [Effect::Live, Effect::NewConnections, Effect::Restart].map(of);
+        let groups = groups.iter().filter(|group| !group.is_empty());
+        groups.map(|group| changed(name.to_owned(), group)).collect()
     }
 }
 
@@ -263,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_one_entry_are_on_one_line_and_rules_have_their_own() {
+    fn keys_of_one_entry_and_time_are_on_one_line_and_rules_have_their_own() {
         let rule =
             |net: &str, access: &str| format!("{{ match = \"{net}\", access = \"{access}\" }}");
         let with = |rules: &[String]| format!("{ONE}clients = [{}]\n", rules.join(", "));
@@ -274,17 +281,26 @@ mod tests {
             ["changed export /a (order of rules 10.0.0.1 10.0.0.2 -> 10.0.0.2 10.0.0.1) live"]
         );
         let new = with(&[rule("10.0.0.1", "rw"), rule("10.0.0.3", "ro")])
-            + "read_only = true\nmax_transfer = \"2MiB\"\n";
+            + "read_only = true\nmax_transfer = \"2MiB\"\ndelegations = false\n";
         assert_eq!(
             lines(&old, &new),
             [
-                "changed export /a (max_transfer 1MiB -> 2MiB, read_only false -> true) \
-                 new connections",
+                "changed export /a (delegations true -> false, read_only false -> true) live",
+                "changed export /a (max_transfer 1MiB -> 2MiB) new connections",
                 "changed rule 10.0.0.1 of export /a (access ro -> rw) live",
                 "removed rule 10.0.0.2 of export /a (rw) live",
                 "added rule 10.0.0.3 of export /a (ro) live",
             ]
         );
+    }
+
+    #[test]
+    fn what_the_api_has_at_once_does_not_wait_for_its_addresses() {
+        let api = "[api]\nadmin_clients = [\"a\"]\nlisten = [\"127.0.0.1:9470\"]\n";
+        let found = lines("", api);
+        let [live, restart] = found.as_slice() else { panic!("{found:?}") };
+        assert!(live.starts_with("changed api (admin_clients ") && live.ends_with(") live"));
+        assert!(restart.starts_with("changed api (listen ") && restart.ends_with(") restart"));
     }
 
     #[test]

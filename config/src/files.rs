@@ -53,8 +53,9 @@ fn read_text(file: &Path) -> Result<SourceText, ConfigError> {
     Ok(SourceText { file: file.to_owned(), text })
 }
 
-/// Returns the files of the directory, by name: regular files that end in
-/// `.toml` and do not begin with a dot. None if there is no such directory.
+/// Returns the files of the directory, by name: all that end in `.toml` and do not begin
+/// with a dot, but for directories and the like. A link to nothing is one of them: what it
+/// has stood for must not vanish in silence. None if there is no such directory.
 fn listed(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -65,7 +66,8 @@ fn listed(dir: &Path) -> io::Result<Vec<PathBuf>> {
     for entry in entries {
         let path = entry?.path();
         let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes()[0] == b'.');
-        if !hidden && path.extension().is_some_and(|end| end == "toml") && path.is_file() {
+        let is_other = || std::fs::metadata(&path).is_ok_and(|found| !found.is_file());
+        if !hidden && path.extension().is_some_and(|end| end == "toml") && !is_other() {
             files.push(path);
         }
     }
@@ -237,5 +239,26 @@ impl ConfigFiles {
             Problem { place: place.clone(), problem: String::new(), next_step: String::new() };
         let found = self.located(&checked.roots[file], file, problem);
         (found.file, found.line.unwrap_or(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_to_nothing_is_not_passed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let (main, further) = (dir.path().join("zgate.toml"), dir.path().join(USUAL_DIR));
+        std::fs::write(&main, "").unwrap();
+        std::fs::create_dir_all(further.join("directory.toml")).unwrap();
+        let link = |name: &str| std::os::unix::fs::symlink("gone", further.join(name)).unwrap();
+        // An editor's mark.
+        link(".#live.toml");
+        assert_eq!(ConfigFiles::read(&main).unwrap().sources.len(), 1);
+        link("live.toml");
+        let said = ConfigFiles::read(&main).unwrap_err().to_string();
+        let file = further.join("live.toml");
+        assert!(said.starts_with(&format!("{}: cannot read it", file.display())), "{said}");
     }
 }

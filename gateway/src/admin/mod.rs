@@ -289,11 +289,34 @@ fn ask_within(path: &Path, request: &Request, patience: Duration) -> io::Result<
     })?;
     let left = patience.saturating_sub(began.elapsed());
     stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+    let mut asked = serde_json::to_vec(request)?;
+    asked.push(b'\n');
+    let failed = |error: io::Error| unanswered(path, patience, &error);
     let mut writer = &stream;
-    writer.write_all(&serde_json::to_vec(request)?)?;
-    writer.write_all(b"\n")?;
+    writer.write_all(&asked).map_err(failed)?;
     let mut line = String::new();
-    BufReader::new(&stream).read_line(&mut line).map_err(|error| match error.kind() {
+    BufReader::new(&stream).read_line(&mut line).map_err(failed)?;
+    if line.is_empty() {
+        let reason = "the gateway closed the connection without an answer; see its log";
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason));
+    }
+    let reply: Reply = serde_json::from_str(&line).map_err(|error| {
+        let reason = format!(
+            "{} is not the admin socket of a gateway, or the answer was cut off ({error}); pass \
+             the `admin_socket` of its configuration with --socket",
+            path.display()
+        );
+        io::Error::new(io::ErrorKind::InvalidData, reason)
+    })?;
+    match reply {
+        Reply::Ok(value) => Ok(value),
+        Reply::Error(why) => Err(io::Error::other(why)),
+    }
+}
+
+/// Returns the error of a request whose connection fails.
+fn unanswered(path: &Path, patience: Duration, error: &io::Error) -> io::Error {
+    match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             let seconds = patience.as_secs();
             let reason = format!(
@@ -302,15 +325,13 @@ fn ask_within(path: &Path, request: &Request, patience: Duration) -> io::Result<
             );
             io::Error::new(io::ErrorKind::TimedOut, reason)
         }
-        _ => error,
-    })?;
-    if line.is_empty() {
-        let reason = "the gateway closed the connection without an answer; see its log";
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason));
-    }
-    match serde_json::from_str(&line)? {
-        Reply::Ok(value) => Ok(value),
-        Reply::Error(why) => Err(io::Error::other(why)),
+        kind => {
+            let reason = format!(
+                "the gateway at {} has not answered: {error}; its log has the outcome",
+                path.display()
+            );
+            io::Error::new(kind, reason)
+        }
     }
 }
 
@@ -360,6 +381,28 @@ mod tests {
         let pause = || pauses.set(pauses.get() + 1);
         assert_eq!(accepted(incoming.into_iter(), pause).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(pauses.get(), 3);
+    }
+
+    #[test]
+    fn what_is_no_admin_socket_is_named_with_the_next_step() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("api.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        // As the API does.
+        let answering = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            BufReader::new(&stream).read_line(&mut String::new()).unwrap();
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        });
+        let error = ask(&path, &Request::Status).unwrap_err();
+        answering.join().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        let said = error.to_string();
+        assert!(said.starts_with(&format!("{} is not the admin socket", path.display())), "{said}");
+        assert!(said.contains("--socket"), "{said}");
+        let reset = io::Error::from(io::ErrorKind::ConnectionReset);
+        let said = unanswered(&path, TIMEOUT, &reset).to_string();
+        assert!(said.contains(&path.display().to_string()), "{said}");
     }
 
     /// Returns whether a request is answered while this slow one waits for its storage.

@@ -108,7 +108,13 @@ fn send(socket: &Path, method: Method, path: &str, body: &str) -> io::Result<Ans
     stream.write_all(body.as_bytes())?;
     let mut answer = Vec::new();
     stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer)?;
-    parse(&answer).ok_or_else(|| io::Error::other("the answer is not HTTP, or was cut off"))
+    parse(&answer).ok_or_else(|| {
+        io::Error::other(format!(
+            "the answer of {} is not HTTP, or was cut off; pass the gateway's api.socket with \
+             --socket",
+            socket.display()
+        ))
+    })
 }
 
 /// Splits an answer; none if it is not a whole one.

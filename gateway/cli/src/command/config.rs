@@ -4,14 +4,15 @@ use super::{USUAL_CONFIG, problems};
 use clap::{Args, Subcommand};
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use zgate_config::{Config, ConfigError, ConfigFiles, Notices};
+use zgate_config::{Change, Config, ConfigError, ConfigFiles, Notices};
 
 /// Subcommand of `zgate config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Read and check a file; what the gateway starts with or without is a warning
+    /// Read and check a file and those of conf.d; what keeps the gateway from starting is
+    /// an error, all else a warning
     Check(CheckArgs),
-    /// Print a file with all defaults
+    /// Print the configuration with all defaults, and with what conf.d adds
     Show(File),
     /// Show what would change, and when it takes effect
     Diff {
@@ -160,13 +161,8 @@ fn answer(command: &ConfigCommand, warnings: &mut Notices) -> Result<(), Box<dyn
             if *json {
                 println!("{}", serde_json::to_string_pretty(&changes)?);
             } else {
-                for change in &changes {
-                    println!(
-                        "{}: {} -> {} ({})",
-                        change.key, change.old, change.new, change.effect
-                    );
-                }
-                println!("{} changes", changes.len());
+                changes.iter().for_each(|change| println!("{}", line(change)));
+                println!("{}", counted(changes.len(), "change"));
             }
         }
     }
@@ -175,4 +171,25 @@ fn answer(command: &ConfigCommand, warnings: &mut Notices) -> Result<(), Box<dyn
 
 fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Returns one line about a key that differs.
+fn line(change: &Change) -> String {
+    let Change { key, old, new, effect } = change;
+    let value = |text: &str| if text.is_empty() { "none".to_owned() } else { text.to_owned() };
+    format!("{key}: {} -> {} ({effect})", value(old), value(new))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_was_absent_had_no_value() {
+        let parse = |text: &str| zgate_config::parse(text, Path::new("x")).unwrap();
+        let new = parse("[server]\nid_domain = \"example.org\"\n");
+        let lines: Vec<_> = zgate_config::diff(&parse(""), &new).iter().map(line).collect();
+        assert_eq!(lines, ["server.id_domain: none -> \"example.org\" (live)"]);
+        assert_eq!(counted(lines.len(), "change"), "1 change");
+    }
 }

@@ -23,6 +23,7 @@ use crate::load;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
 use zgate_gateway::admin::Request;
 
 /// Path of the configuration that the systemd unit names.
@@ -122,18 +123,44 @@ enum Command {
     Generate(generate::GenerateArgs),
 }
 
-/// Starts logging to standard error; RUST_LOG or ZGATE_LOG sets the filter. By
-/// default a service logs its start and stop, and other commands log only
-/// problems.
+/// Returns the filter of the log: that of ZGATE_LOG, else of RUST_LOG, else `otherwise`; and
+/// the fault of each variable that has none.
+fn log_filter(
+    variable: impl Fn(&str) -> Option<String>,
+    otherwise: &str,
+) -> (EnvFilter, Vec<String>) {
+    let mut faults = Vec::new();
+    for name in ["ZGATE_LOG", "RUST_LOG"] {
+        let Some(text) = variable(name) else { continue };
+        match EnvFilter::try_new(&text) {
+            Ok(filter) => return (filter, faults),
+            Err(error) => faults.push(format!(
+                "{name}: {text:?} is no filter of the log ({error}), and has no effect: write a \
+                 level, such as debug, or \"warn,zgate_nfs=debug\""
+            )),
+        }
+    }
+    (EnvFilter::new(otherwise), faults)
+}
+
+/// Starts logging to standard error. By default a service logs its start and stop, and other
+/// commands log only problems.
 fn start_logging(json: bool, otherwise: &str) {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("ZGATE_LOG")
-        .or_else(|_| tracing_subscriber::EnvFilter::try_from_default_env())
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(otherwise));
+    let (filter, faults) = log_filter(|name| std::env::var(name).ok(), otherwise);
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
+        // A line that cannot be written would be told by `eprintln!`, which panics then.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
-    if json { builder.json().init() } else { builder.init() }
+    if json {
+        builder.json().init();
+    } else {
+        builder.init();
+    }
+    for fault in faults {
+        tracing::warn!("{fault}");
+    }
 }
 
 /// Exit status that a shell reports for a program ended by SIGPIPE.
@@ -235,6 +262,22 @@ pub(crate) fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_variable_without_a_filter_is_not_passed_over_in_silence() {
+        let of = |zgate: Option<&str>, rust: Option<&str>| {
+            let variable = |name: &str| if name == "ZGATE_LOG" { zgate } else { rust };
+            let (filter, faults) = log_filter(|name| variable(name).map(str::to_owned), "warn");
+            (filter.to_string(), faults)
+        };
+        assert_eq!(of(None, None), ("warn".to_owned(), Vec::new()));
+        assert_eq!(of(Some("info"), Some("debug")), ("info".to_owned(), Vec::new()));
+        for (rust, expected) in [(None, "warn"), (Some("debug"), "debug")] {
+            let (filter, faults) = of(Some("warn,zgate_nfs=verbose"), rust);
+            assert_eq!((filter.as_str(), faults.len()), (expected, 1), "{faults:?}");
+            assert!(faults[0].starts_with("ZGATE_LOG: \"warn,zgate_nfs=verbose\" is no filter"));
+        }
+    }
 
     #[test]
     fn every_command_says_whether_its_errors_are_json() {
