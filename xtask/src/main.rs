@@ -11,7 +11,6 @@ mod lab;
 mod output;
 mod package;
 mod packages;
-mod profile;
 mod servers;
 mod simulate;
 mod suite;
@@ -43,8 +42,6 @@ enum Task {
     Packages,
     /// Make what users install: Debian and RPM packages, an image, a wheel
     Package(package::PackageArgs),
-    /// Record what code the loads of the benchmarks run; packages are built with it
-    Profile(profile::ProfileArgs),
     /// House rules that the compiler does not check
     Tidy,
     /// Every fuzz target for a while, with random inputs
@@ -171,7 +168,6 @@ fn run(task: Task) -> io::Result<()> {
         Task::Conformance(Conformance::Manifests(args)) => conformance::manifests(&args),
         Task::Packages => conformance::install_packages(),
         Task::Package(args) => package::run(&args),
-        Task::Profile(args) => profile::run(&args),
         Task::Tidy => conformance::tidy(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Simulate(args) => simulate::run(&args),

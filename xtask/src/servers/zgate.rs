@@ -1,7 +1,7 @@
 //! The gateway, started as an operator would start it.
 
 use super::{Scratch, ServerProcess};
-use crate::{cargo, profile};
+use crate::cargo;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -74,14 +74,13 @@ pub(crate) fn build() -> io::Result<PathBuf> {
     cargo::build("zgate", "release")
 }
 
-/// Builds the binary as packages contain it, linked as a whole and with the record of what runs
-/// often, for comparisons of speed.
+/// Builds the binary as packages contain it, with link-time optimisation, for
+/// comparisons of speed.
 ///
 /// # Errors
 /// If it does not build.
 pub(crate) fn build_as_packaged() -> io::Result<PathBuf> {
-    cargo::build_with("zgate", "dist", &profile::flags()?, &[])?;
-    fs::canonicalize(cargo::target_dir().join("dist/zgate"))
+    cargo::build("zgate", "dist")
 }
 
 /// Starts a gateway that exports the scratch directory as `/export`.
