@@ -1,5 +1,5 @@
-//! Types shared by protocols and storage: handles, attributes, errors, buffers
-//! and the two store traits. The lowest crate of the workspace: it does no I/O
+//! Types shared by protocols and storage: handles, attributes, errors, buffers,
+//! locks on ranges and the two store traits. The lowest crate of the workspace: it does no I/O
 //! and depends on neither a protocol nor an operating system.
 
 pub mod attr;
@@ -12,6 +12,8 @@ mod forward;
 pub mod handle;
 mod host;
 mod host_places;
+pub mod range_lock;
+pub mod signal;
 mod thread_shard;
 
 pub use attr::{Attr, FileKind, SetAttr, SetTime, Timestamp};

@@ -1,7 +1,6 @@
 //! The device or file that backs a volume, examined once when it is opened.
 
 use crate::aligned::Alignment;
-use crate::block_locks::{BlockGuard, BlockLocks};
 use crate::span::Span;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zgate_io::{StoreName, WriteMethod};
 use zgate_store::BufferPool;
+use zgate_store::range_lock::{RangeGuard, RangeLocks};
 
 /// Unit of sizes: the smallest block of a disk.
 pub(crate) const SECTOR_BYTES: u64 = 512;
@@ -67,8 +67,10 @@ pub(crate) struct Backing {
     pub(crate) direct: Option<Alignment>,
     pub(crate) read_only: bool,
     pub(crate) pool: BufferPool,
-    /// Locks on blocks that are written.
-    pub(crate) locks: Arc<BlockLocks>,
+    /// Locks on blocks that are larger than a sector. Whoever writes a part of a block reads it,
+    /// changes it and writes it back as a whole: a write that comes to the same block in between,
+    /// whole or in part, would be undone.
+    pub(crate) locks: Arc<RangeLocks>,
     capacity_bytes: AtomicU64,
 }
 
@@ -125,12 +127,12 @@ impl Backing {
 
     /// Locks a span that is written or cleared in whole blocks, if a block is larger than what
     /// hosts write at least: nobody else may be about to write parts of it.
-    pub(crate) async fn lock_whole(&self, span: Span) -> Option<BlockGuard> {
+    pub(crate) async fn lock_whole(&self, span: Span) -> Option<RangeGuard<&RangeLocks>> {
         let block = u64::from(self.direct?.offset_bytes);
         if block <= SECTOR_BYTES {
             return None;
         }
-        Some(self.locks.take(span, false).await)
+        Some(self.locks.share(span).await)
     }
 
     /// Asks the operating system for the size in bytes.
@@ -140,5 +142,22 @@ impl Backing {
         } else {
             Ok(zgate_io::block_ioctl::size_bytes(&self.fd)?)
         }
+    }
+}
+
+#[cfg(test)]
+impl Backing {
+    /// An empty file of tests, with blocks of 4096 bytes.
+    pub(crate) fn of_new_file(direct: Option<Alignment>) -> Self {
+        let shape = Shape {
+            kind: BackingKind::File,
+            logical_block_bytes: 1,
+            physical_block_bytes: 4096,
+            optimal_io_bytes: 4096,
+            discard_granularity_bytes: Some(4096),
+            write_cache: true,
+        };
+        let fd = OwnedFd::from(tempfile::tempfile().unwrap());
+        Self::new(fd, "disk".into(), shape, direct, false, BufferPool::new(1 << 20))
     }
 }

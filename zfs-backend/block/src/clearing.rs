@@ -160,30 +160,14 @@ impl BlockVolume {
 mod tests {
     use super::*;
     use crate::aligned::Alignment;
-    use crate::backing::Shape;
-    use std::os::fd::OwnedFd;
-    use zgate_store::BufferPool;
-
-    fn file(direct: Option<Alignment>) -> Backing {
-        let shape = Shape {
-            kind: BackingKind::File,
-            logical_block_bytes: 1,
-            physical_block_bytes: 4096,
-            optimal_io_bytes: 4096,
-            discard_granularity_bytes: Some(4096),
-            write_cache: true,
-        };
-        let fd = OwnedFd::from(tempfile::tempfile().unwrap());
-        Backing::new(fd, "disk".into(), shape, direct, false, BufferPool::new(1 << 20))
-    }
 
     #[test]
     fn parts_of_blocks_that_are_written_as_a_whole_are_cleared_as_data() {
-        let direct = file(Alignment::new(4096, 512));
+        let direct = Backing::of_new_file(Alignment::new(4096, 512));
         for method in [ClearMethod::Punch, ClearMethod::ZeroRange] {
             let part = Span { offset: 512, len: 3584 };
             assert!(part.cut(method.unit_bytes(&direct)).whole.is_empty(), "{method:?}");
-            assert_eq!(method.unit_bytes(&file(None)), 1);
+            assert_eq!(method.unit_bytes(&Backing::of_new_file(None)), 1);
         }
     }
 }

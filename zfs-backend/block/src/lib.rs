@@ -9,13 +9,12 @@
 //!   medium's own cache honours flushes.
 //!
 //! `open` finds and locks the device or file; `examine` tells what it would find; `device` and `file` read its
-//! geometry; `aligned` satisfies O_DIRECT, with `block_locks`; `clearing` discards and zeroes;
+//! geometry; `aligned` satisfies O_DIRECT; `clearing` discards and zeroes;
 //! `extents` lists allocated ranges; `volume` is the store; `watch` detects
 //! changes made elsewhere.
 
 mod aligned;
 mod backing;
-mod block_locks;
 mod clearing;
 mod device;
 mod errno;

@@ -1,5 +1,7 @@
 //! Ranges of bytes and their division at block boundaries.
 
+use zgate_store::range_lock::Extent;
+
 /// A range of bytes; its end does not overflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
@@ -19,6 +21,12 @@ pub(crate) struct Cut {
     pub(crate) whole: Span,
     /// Part after the last whole block.
     pub(crate) tail: Span,
+}
+
+impl From<Span> for Extent {
+    fn from(span: Span) -> Self {
+        Self { start: span.offset, len: span.len }
+    }
 }
 
 impl Span {

@@ -218,7 +218,7 @@ impl BlockVolume {
         sync: WriteSync,
     ) -> StoreResult<()> {
         let wide = span.widened(u64::from(alignment.offset_bytes));
-        let alone = self.backing.locks.take(wide, true).await;
+        let alone = self.backing.locks.exclude_owned(wide).await;
         let backing = Arc::clone(&self.backing);
         let write = move || {
             // To the end, also if nobody waits for it any more.
@@ -424,7 +424,6 @@ impl BlockStore for BlockVolume {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backing::Shape;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::{Context, Poll, Waker};
     use tracing::span::{Attributes, Id, Record};
@@ -434,18 +433,8 @@ mod tests {
 
     /// A file with blocks of 4096 bytes, as O_DIRECT may have them.
     fn with_large_blocks() -> BlockVolume {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(1 << 20).unwrap();
-        let shape = Shape {
-            kind: BackingKind::File,
-            logical_block_bytes: 1,
-            physical_block_bytes: 4096,
-            optimal_io_bytes: 4096,
-            discard_granularity_bytes: Some(4096),
-            write_cache: true,
-        };
-        let (direct, pool) = (Alignment::new(4096, 512), BufferPool::new(0));
-        let backing = Backing::new(file.into(), "disk".into(), shape, direct, false, pool);
+        let backing = Backing::of_new_file(Alignment::new(4096, 512));
+        rustix::fs::ftruncate(&backing.fd, 1 << 20).unwrap();
         backing.set_capacity(1 << 20);
         BlockVolume {
             backing: Arc::new(backing),
@@ -506,7 +495,7 @@ mod tests {
         let volume = with_large_blocks();
         let block = Span { offset: 4096, len: 4096 };
         let data = || Bytes::from(vec![7; 4096]);
-        let part = volume.backing.locks.take(block, true).await;
+        let part = volume.backing.locks.exclude_owned(block).await;
         volume.write(0, data(), false).await.unwrap();
         let mut write = volume.write(4096, data(), false);
         let mut zeroes = volume.write_zeroes(4096, 8192, true);

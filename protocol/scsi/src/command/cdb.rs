@@ -1,6 +1,6 @@
 //! Command descriptor blocks.
 
-use crate::disk::range_lock::BlockRange;
+use crate::disk::block_range::BlockRange;
 use crate::wire::{be16, be24, be32, be64, byte};
 
 /// A command descriptor block of up to sixteen bytes; shorter ones end in

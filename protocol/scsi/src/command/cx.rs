@@ -5,7 +5,7 @@ use super::outcome::Failure;
 use super::request::Command;
 use super::table::{Needs, Row};
 use crate::disk::Disk;
-use crate::disk::range_lock::BlockRange;
+use crate::disk::block_range::BlockRange;
 use crate::disk::store_error::{self, Access};
 use crate::logical_units::LogicalUnits;
 use crate::sense::Asc;

@@ -2,7 +2,7 @@
 
 use super::medium::Span;
 use super::{Cx, Failure, Outcome, Reply};
-use crate::disk::range_lock::BlockRange;
+use crate::disk::block_range::BlockRange;
 use crate::limits::MAX_LBA_STATUS_DESCRIPTORS;
 use crate::sense::{Asc, Sense};
 use zgate_store::block_store::{Extent, ExtentKind};

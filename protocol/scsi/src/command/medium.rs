@@ -3,7 +3,7 @@
 
 use super::{Cx, Failure};
 use crate::disk::Disk;
-use crate::disk::range_lock::BlockRange;
+use crate::disk::block_range::BlockRange;
 use crate::limits::{MAX_TRANSFER_BYTES, STRIDE_BYTES};
 use crate::sense::{Asc, Sense, SenseKey};
 use bytes::Bytes;

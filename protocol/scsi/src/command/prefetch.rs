@@ -1,7 +1,7 @@
 //! PRE-FETCH (10) and (16) (SBC-4 §5.15).
 
 use super::{Cx, Outcome, Reply};
-use crate::disk::range_lock::BlockRange;
+use crate::disk::block_range::BlockRange;
 
 /// Passes a hint to the store. Returns GOOD, because CONDITION MET would claim
 /// that all blocks fit into the cache.

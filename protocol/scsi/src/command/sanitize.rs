@@ -5,7 +5,7 @@ use super::medium::Span;
 use super::{Cx, Failure, Outcome, Reply};
 use crate::disk::Disk;
 use crate::disk::background::{Job, Method, Pacer, Progress, Runner, Unpaced};
-use crate::disk::range_lock::BlockRange;
+use crate::disk::block_range::BlockRange;
 use crate::limits::{MAX_OVERWRITE_PASSES, STRIDE_BYTES};
 use crate::sense::{Asc, Sense, SenseKey};
 use crate::wire::{be16, byte};

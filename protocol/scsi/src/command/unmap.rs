@@ -1,7 +1,7 @@
 //! UNMAP (SBC-4 §5.35).
 
 use super::{Cx, Outcome, Reply};
-use crate::disk::range_lock::BlockRange;
+use crate::disk::block_range::BlockRange;
 use crate::limits::{MAX_UNMAP_BLOCKS, MAX_UNMAP_DESCRIPTORS};
 use crate::sense::{Asc, Sense};
 use crate::wire::{be16, be32, be64};

@@ -32,12 +32,7 @@ pub(crate) async fn verify(cx: &Cx<'_>) -> Outcome {
     // MAXIMUM TRANSFER LENGTH holds without a transfer, too (SBC-4 §5.36).
     let span = cx.transfer_span(range)?;
     match check {
-        ByteCheck::Medium => {
-            for piece in span.strides(STRIDE_BYTES) {
-                cx.check_abort()?;
-                cx.read_bytes(piece).await?;
-            }
-        }
+        ByteCheck::Medium => read_through(cx, span).await?,
         ByteCheck::Compare => {
             let _shared = cx.disk.shared.ranges.share(range).await;
             // Compare the data sent; the transport reports the residual.
@@ -53,6 +48,15 @@ pub(crate) async fn verify(cx: &Cx<'_>) -> Outcome {
         }
     }
     Ok(Reply::GOOD)
+}
+
+/// Checks that the medium can be read.
+async fn read_through(cx: &Cx<'_>, span: Span) -> Result<(), Failure> {
+    for piece in span.strides(STRIDE_BYTES) {
+        cx.check_abort()?;
+        cx.read_bytes(piece).await?;
+    }
+    Ok(())
 }
 
 /// Compares the medium with the front of `data`.
@@ -97,12 +101,7 @@ pub(crate) async fn write_and_verify(cx: &Cx<'_>) -> Outcome {
     let written = store_data(cx, span, true).await?;
     match check {
         ByteCheck::Compare => compare(cx, written, &cx.command.data_out).await?,
-        _ => {
-            for piece in written.strides(STRIDE_BYTES) {
-                cx.check_abort()?;
-                cx.read_bytes(piece).await?;
-            }
-        }
+        _ => read_through(cx, written).await?,
     }
     Ok(Reply::GOOD)
 }
@@ -111,7 +110,7 @@ pub(crate) async fn write_and_verify(cx: &Cx<'_>) -> Outcome {
 mod tests {
     use super::{Cx, Failure, verify};
     use crate::command::table::{Lookup, lookup};
-    use crate::disk::range_lock::BlockRange;
+    use crate::disk::block_range::BlockRange;
     use crate::limits::MAX_TRANSFER_BYTES;
     use crate::sense::{Asc, ScsiStatus, Sense, SenseKey};
     use crate::testing::Bench;

@@ -1,11 +1,11 @@
 //! Background work that outlives its command: SANITIZE continues when its I_T
 //! nexus is lost or the logical unit is reset (SBC-4 §4.11).
 
-use super::signal::Signal;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use zgate_store::signal::Signal;
 
 /// Limits the rate of background work. The gateway owns the clock and therefore
 /// the rate.

@@ -3,14 +3,13 @@
 mod absent;
 pub(crate) mod attention;
 pub(crate) mod background;
+pub(crate) mod block_range;
 pub(crate) mod config;
 pub(crate) mod copy_result;
 pub(crate) mod losses;
-pub(crate) mod range_lock;
 pub(crate) mod reservation_store;
 pub(crate) mod running;
 mod shared;
-pub(crate) mod signal;
 mod state;
 pub(crate) mod store_error;
 mod sync;

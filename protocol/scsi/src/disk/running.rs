@@ -7,10 +7,10 @@
 //! it ends and then waits for those registered. A command registers first and
 //! then checks for the mark, so that it is either waited for or does nothing.
 
-use super::signal::Signal;
 use crate::nexus::{Nexus, NexusId};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zgate_store::signal::Signal;
 
 /// Number of locks over which I_T nexuses are spread, to reduce contention.
 const SHARDS: usize = 16;

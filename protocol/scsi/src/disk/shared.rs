@@ -3,10 +3,10 @@
 
 use super::State;
 use super::background::Background;
-use super::range_lock::RangeLocks;
 use super::running::RunningCommands;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use zgate_store::range_lock::RangeLocks;
 
 /// State and locks of a logical unit, whatever disk a command runs on.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use crate::command::Failure;
 use crate::command::medium::Span;
 use crate::disk::Disk;
-use crate::disk::range_lock::BlockRange;
+use crate::disk::block_range::BlockRange;
 use crate::limits::STRIDE_BYTES;
 use bytes::Bytes;
 use zgate_store::{Payload, StoreError, StoreResult};

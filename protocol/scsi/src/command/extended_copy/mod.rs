@@ -9,8 +9,8 @@ pub(crate) use copier::{DiskOffset, Stopped, copy};
 use super::{Cx, Failure, Outcome, Reply};
 use crate::disk::Disk;
 use crate::disk::background::Progress;
+use crate::disk::block_range::BlockRange;
 use crate::disk::copy_result::{CopyResult, keep};
-use crate::disk::range_lock::BlockRange;
 use crate::sense::{Asc, Sense, SenseKey};
 use parameters::{Parameters, Segment, parse};
 use std::sync::Arc;
@@ -181,7 +181,7 @@ impl Disk {
 mod tests {
     use super::parameters::tests::{list, own_cscd};
     use crate::LogicalUnits;
-    use crate::disk::range_lock::BlockRange;
+    use crate::disk::block_range::BlockRange;
     use crate::sense::{Asc, ScsiStatus, SenseKey};
     use crate::testing::{AbortedWhen, Bench, poll_until};
     use crate::wire::{be16, be32};

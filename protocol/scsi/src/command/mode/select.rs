@@ -4,7 +4,7 @@ use super::pages::{Control, PAGE_CODES};
 use super::{Cx, Outcome, Reply, provisioning};
 use crate::command::Failure;
 use crate::disk::State;
-use crate::disk::range_lock::BlockRange;
+use crate::disk::block_range::BlockRange;
 use crate::sense::{Asc, Sense};
 use crate::wire::{be16, be24, byte};
 

@@ -3,7 +3,7 @@
 
 use super::tokens::{ROD_TYPE_CHANGE_VULNERABLE, TOKEN_BYTES, rod_type};
 use crate::command::{Cx, Failure};
-use crate::disk::range_lock::BlockRange;
+use crate::disk::block_range::BlockRange;
 use crate::limits::{MAX_PARAMETER_LIST_BYTES, MAX_TOKEN_RANGES, TOKEN_INACTIVITY_SECONDS};
 use crate::sense::{Asc, Sense};
 use crate::wire::{be16, be32, be64, byte};

@@ -1,7 +1,7 @@
 //! ROD tokens (SPC-4 §6.6.5.10, SBC-4 §4.28).
 
+use crate::disk::block_range::BlockRange;
 use crate::disk::config::DiskConfig;
-use crate::disk::range_lock::BlockRange;
 use crate::limits::MAX_ROD_TOKENS;
 use crate::sense::Asc;
 use crate::wire::{be32, put};

@@ -6,20 +6,20 @@ use std::task::{Poll, Waker};
 
 /// Wakes all tasks that wait for a change.
 #[derive(Debug, Default)]
-pub(crate) struct Signal {
+pub struct Signal {
     waiting: Mutex<Vec<Waker>>,
 }
 
 impl Signal {
     /// Makes the waiting tasks check again.
-    pub(crate) fn raise(&self) {
+    pub fn raise(&self) {
         let woken = std::mem::take(&mut *self.lock());
         woken.into_iter().for_each(Waker::wake);
     }
 
     /// Waits until `look` returns a value. Every change that may cause it must
     /// be followed by [`Signal::raise`].
-    pub(crate) async fn wait_for<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
+    pub async fn wait_for<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
         std::future::poll_fn(|context| {
             if let Some(value) = look() {
                 return Poll::Ready(value);
