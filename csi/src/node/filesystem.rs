@@ -2,7 +2,7 @@
 
 use super::Node;
 use super::host::{Disk, Held, Host, HostError};
-use super::mount::{Server, make_way, mounted_at, ours, text};
+use super::mount::{OF_NETWORK, Server, make_way, mounted_at, ours, text};
 use super::record::{DiskRecord, Record};
 use super::xfs;
 use crate::limits::{COMMAND_SECONDS, MOUNT_SECONDS, PROBE_SECONDS};
@@ -18,8 +18,7 @@ use zgate_io::mountinfo::MountLine;
 pub(super) struct Kind {
     pub(super) name: &'static str,
     make: &'static [&'static str],
-    /// Options of each mount. A clone has the UUID of its origin, which XFS refuses. `_netdev`: see
-    /// [`super::mount::OF_NETWORK`].
+    /// Options of each mount. A clone has the UUID of its origin, which XFS refuses.
     options: &'static str,
     /// Options of a mount of a disk that cannot be written: no journal is replayed.
     read_only: &'static str,
@@ -31,15 +30,15 @@ const KINDS: [Kind; 2] = [
     Kind {
         name: "ext4",
         make: &["mkfs.ext4", "-F", "-q", "-m", "0"],
-        options: "noatime,_netdev",
-        read_only: "ro,noload,_netdev",
+        options: "noatime",
+        read_only: "ro,noload",
         grow: ("resize2fs", false),
     },
     Kind {
         name: "xfs",
         make: &["mkfs.xfs", "-q"],
-        options: "noatime,nouuid,_netdev",
-        read_only: "ro,norecovery,nouuid,_netdev",
+        options: "noatime,nouuid",
+        read_only: "ro,norecovery,nouuid",
         grow: ("xfs_growfs", true),
     },
 ];
@@ -169,7 +168,8 @@ pub(super) async fn mount(
     }
     let read_only = record.read_only;
     let (kind, is_new) = prepared(node, (device, known), wanted, read_only).await?;
-    let mut options = if read_only { kind.read_only } else { kind.options }.to_owned();
+    let of_kind = if read_only { kind.read_only } else { kind.options };
+    let mut options = format!("{of_kind},{OF_NETWORK}");
     for flag in flags {
         options = options + "," + flag;
     }

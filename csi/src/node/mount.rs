@@ -75,7 +75,8 @@ pub(super) async fn bind(
     let arguments = ["--bind", "-o", OF_NETWORK, from, to];
     host.run("mount", &arguments, COMMAND_SECONDS).await.map_err(failed)?;
     if read_only {
-        let options = ["-o", "remount,bind,ro,_netdev", to];
+        let options = format!("remount,bind,ro,{OF_NETWORK}");
+        let options = ["-o", &options, to];
         if let Err(error) = host.run("mount", &options, COMMAND_SECONDS).await {
             unmount(host, Path::new(to)).await?;
             return Err(failed(error));

@@ -1,10 +1,9 @@
 //! A command whose output is no longer read ends silently. A gateway whose log cannot be
 //! written serves on.
 
+use crate::watchdog::serve_notifying;
 use std::fs::File;
-use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 use zgate_test_harness::{Gateway, zgate_binary};
 
 #[test]
@@ -29,20 +28,10 @@ fn no_panic_is_shown() {
 fn a_gateway_whose_log_is_on_a_full_disk_serves() {
     let mut gateway = Gateway::start(90);
     gateway.stop();
-    let path = gateway.dir.path().join("notify");
-    let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let (socket, mut serve) = serve_notifying(&gateway);
     // Each write to it fails, as to a file on a disk that is full.
     let full = File::options().write(true).open("/dev/full").unwrap();
-    let mut child = Command::new(zgate_binary())
-        .args(["serve", "--config"])
-        .arg(gateway.dir.path().join("zgate.toml"))
-        .env("NOTIFY_SOCKET", &path)
-        .env("ZGATE_LOG", "info")
-        .stdout(Stdio::null())
-        .stderr(Stdio::from(full))
-        .spawn()
-        .unwrap();
+    let mut child = serve.env("ZGATE_LOG", "info").stderr(Stdio::from(full)).spawn().unwrap();
     let mut buffer = [0; 256];
     let said = socket.recv(&mut buffer).map(|len| buffer[..len].to_vec());
     let ended = child.try_wait().unwrap();

@@ -52,6 +52,7 @@ mod readdir;
 mod removed;
 mod reports;
 mod rights;
+mod rounds;
 mod setattr;
 mod snapshot_mounts;
 mod stable;

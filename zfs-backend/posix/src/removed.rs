@@ -6,10 +6,11 @@
 use crate::entry::Entry;
 use crate::entry_cache::EntryCache;
 use crate::open_file::is_gone;
+use crate::rounds::Rounds;
 use crate::tree::Freeing;
 use ahash::HashMap;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use zgate_io::IoEngine;
 
@@ -30,28 +31,17 @@ struct Searched {
     running: Arc<()>,
 }
 
-/// Searches a cache until it is dropped. One thread does so for all caches.
-pub(crate) fn search(cache: &Arc<EntryCache>, freeing: &Arc<AtomicUsize>) {
-    static CACHES: OnceLock<Mutex<Vec<Searched>>> = OnceLock::new();
-    let caches = CACHES.get_or_init(|| {
-        let started = std::thread::Builder::new().name("zgate-removed".into()).spawn(look);
-        if let Err(error) = started {
-            tracing::warn!(%error, "the space of files that programs on this machine remove may \
-                stay in use");
-        }
-        Mutex::default()
-    });
-    caches.lock().unwrap_or_else(PoisonError::into_inner).push(Searched::new(cache, freeing));
+static CACHES: Rounds<Searched> = Rounds {
+    thread: "zgate-removed",
+    interval: INTERVAL,
+    without: "the space of files that programs on this machine remove may stay in use",
+    work: Searched::begin,
+    all: OnceLock::new(),
+};
 
-    fn look() {
-        loop {
-            std::thread::sleep(INTERVAL);
-            let Some(caches) = CACHES.get() else { continue };
-            let mut caches = caches.lock().unwrap_or_else(PoisonError::into_inner);
-            caches.retain(|one| one.cache.strong_count() > 0);
-            caches.iter_mut().for_each(Searched::begin);
-        }
-    }
+/// Searches a cache until it is dropped.
+pub(crate) fn search(cache: &Arc<EntryCache>, freeing: &Arc<AtomicUsize>) {
+    CACHES.add(Searched::new(cache, freeing));
 }
 
 impl Searched {
@@ -60,15 +50,18 @@ impl Searched {
         Self { cache, freeing, part: 0, running: Arc::default() }
     }
 
-    /// Begins to search the next part. Waits for no storage: one that hangs holds up the
-    /// searches of this cache alone.
-    fn begin(&mut self) {
+    /// Begins to search the next part; returns whether the cache is still there. Waits for no
+    /// storage: one that hangs holds up the searches of this cache alone.
+    fn begin(&mut self) -> bool {
+        if self.cache.strong_count() == 0 {
+            return false;
+        }
         if Arc::strong_count(&self.running) > 1 {
-            return;
+            return true;
         }
         // Until then its file systems are in use.
         let _freeing = Freeing::new(&self.freeing);
-        let Some(cache) = self.cache.upgrade() else { return };
+        let Some(cache) = self.cache.upgrade() else { return false };
         let mut disks: HashMap<usize, OnDisk> = HashMap::default();
         cache.look_at_idle(self.part, |entry| {
             let mount = &entry.mount;
@@ -89,6 +82,7 @@ impl Searched {
                 drop((freeing, running));
             });
         }
+        true
     }
 }
 

@@ -3,46 +3,31 @@
 //! Nothing informs the gateway before a snapshot is pruned, so snapshots that
 //! clients have not accessed for a while are released.
 
+use crate::rounds::Rounds;
 use crate::tree::Tree;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-/// Interval of the check; a snapshot without an access between two checks is
-/// released.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+/// The trees. A snapshot without an access between two checks is released.
+static TREES: Rounds<Weak<Tree>> = Rounds {
+    thread: "zgate-snapshots",
+    interval: Duration::from_secs(5),
+    without: "snapshots that clients have accessed stay busy and cannot be destroyed",
+    work: look,
+    all: OnceLock::new(),
+};
 
-type Trees = Mutex<Vec<Weak<Tree>>>;
-
-/// Checks the snapshots of a tree until the tree is dropped. One thread does so
-/// for all trees.
+/// Checks the snapshots of a tree until the tree is dropped.
 pub(crate) fn look_after(tree: &Arc<Tree>) {
-    static TREES: OnceLock<Trees> = OnceLock::new();
-    let trees = TREES.get_or_init(|| {
-        let started = std::thread::Builder::new().name("zgate-snapshots".into()).spawn(look);
-        if let Err(error) = started {
-            tracing::warn!(%error, "snapshots that clients have accessed stay busy and cannot be \
-                destroyed");
-        }
-        Trees::default()
-    });
-    trees.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(tree));
+    TREES.add(Arc::downgrade(tree));
+}
 
-    fn look() {
-        loop {
-            std::thread::sleep(LOOK_INTERVAL);
-            let Some(trees) = TREES.get() else { continue };
-            let alive: Vec<_> = {
-                let mut trees = trees.lock().unwrap_or_else(PoisonError::into_inner);
-                trees.retain(|tree| tree.strong_count() > 0);
-                trees.iter().filter_map(Weak::upgrade).collect()
-            };
-            for tree in alive {
-                // A mount that hangs must not delay others.
-                let engine = tree.root.mount.engine.clone();
-                engine.detach(move || tree.let_go_of_idle_snapshots());
-            }
-        }
-    }
+fn look(tree: &mut Weak<Tree>) -> bool {
+    let Some(tree) = tree.upgrade() else { return false };
+    // A mount that hangs must not delay others.
+    let engine = tree.root.mount.engine.clone();
+    engine.detach(move || tree.let_go_of_idle_snapshots());
+    true
 }
 
 impl Tree {
