@@ -45,6 +45,19 @@ impl Holder {
         let me = Self::this_process();
         (&self.host, &self.boot_id) == (&me.host, &me.boot_id)
     }
+
+    /// Returns whether it has ended but for threads that the kernel keeps: their calls wait for
+    /// storage that hangs, and with them stays what the process had open.
+    fn is_kept_by_storage(&self) -> bool {
+        self.is_near() && has_ended(Path::new(&format!("/proc/{}", self.pid)))
+    }
+}
+
+/// Returns whether the first thread of a process has ended, from its directory in proc(5).
+fn has_ended(process: &Path) -> bool {
+    let stat = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
+    // Its name may contain anything but ends with the last parenthesis.
+    stat.rsplit_once(')').is_some_and(|(_, after)| after.trim_start().starts_with('Z'))
 }
 
 impl fmt::Display for Holder {
@@ -80,6 +93,13 @@ impl LockError {
         let dir = dir.display();
         match self {
             Self::Io(error) => io::Error::new(error.kind(), format!("cannot lock {dir}: {error}")),
+            Self::Held(Some(holder)) if holder.is_kept_by_storage() => {
+                let reason = format!(
+                    "{dir} is in use by {holder}, a zgate that was killed while storage hung; \
+                     mend that storage (`zpool status`) or restart the machine"
+                );
+                io::Error::new(io::ErrorKind::AddrInUse, reason)
+            }
             Self::Held(holder) => {
                 let holder =
                     holder.as_ref().map(|holder| format!(", {holder}")).unwrap_or_default();
@@ -174,6 +194,19 @@ mod tests {
         drop(first);
         let again = DirLock::take(dir.path(), "lock").unwrap();
         assert_eq!(again.elsewhere, None, "a restart on the same host is no news");
+    }
+
+    #[test]
+    fn a_holder_whose_first_thread_has_ended_is_kept_by_its_storage() {
+        let dir = tempfile::tempdir().unwrap();
+        let says = |stat: &str| {
+            std::fs::write(dir.path().join("stat"), stat).unwrap();
+            has_ended(dir.path())
+        };
+        assert!(says("569 (zgate) Z 1 569 569 0"));
+        assert!(!says("569 (zgate) D 1 569") && !says("5 (a) Z) S 1 5") && !says(""));
+        assert!(!has_ended(&dir.path().join("none")));
+        assert!(!Holder::this_process().is_kept_by_storage());
     }
 
     #[test]

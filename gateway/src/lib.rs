@@ -43,5 +43,6 @@ pub use net::interfaces::Interface;
 pub use nfs::rpcbind::PORT as RPCBIND_PORT;
 pub use observe::printable::printable;
 pub use server::check::{absent_now, certificates, check, doubtful, missing_state_dir};
+pub use server::end::close_open_files;
 pub use server::serve::{Running, serve};
 pub use zgate_tls::{TlsFault, Validity};

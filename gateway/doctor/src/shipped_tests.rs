@@ -140,7 +140,9 @@ fn the_unit_starts_what_the_example_configures() {
     let runtime = Path::new("/run").join(unit("RuntimeDirectory"));
     assert_eq!(server.admin_socket.parent(), Some(&*runtime));
     let stop: u32 = unit("TimeoutStopSec").parse().unwrap();
-    assert!(stop > server.drain_seconds, "{stop}");
+    // A gateway asks for the time of its drain; this is for one that cannot, and for the remains
+    // of one that has ended while a pool hung.
+    assert!((5..=15).contains(&stop), "{stop}");
     let nice: i32 = unit("LimitNICE").parse().unwrap();
     assert!(nice <= server.core_nice, "{nice}");
 }

@@ -1,5 +1,6 @@
 //! Events of the process: signals, and what the main thread does with them.
 
+use super::end::close_open_files;
 use super::systemd::notify;
 use crate::observe::panics::caught_blocking;
 use std::io;
@@ -79,9 +80,28 @@ pub(super) fn watch_stop(events: &Sender<Event>) -> io::Result<()> {
     watch(events, SignalKind::interrupt(), Event::Stop)
 }
 
+/// Has SIGABRT, by which a service manager ends a gateway that gives no sign of life, close what is
+/// open before: the storage that silences a core may keep this process, and must not keep the next
+/// gateway from starting.
+///
+/// # Errors
+/// The system's.
+pub(super) fn watch_abort() -> io::Result<()> {
+    on_signal(SignalKind::from_raw(rustix::process::Signal::ABORT.as_raw()), || {
+        tracing::error!("ended by SIGABRT, as by a watchdog");
+        close_open_files();
+        std::process::abort()
+    })
+}
+
 /// Makes a signal an event from now on.
 fn watch(events: &Sender<Event>, kind: SignalKind, event: Event) -> io::Result<()> {
     let events = events.clone();
+    on_signal(kind, move || events.send(event).is_ok())
+}
+
+/// Calls `told` for each signal from now on, on a thread of its own, until it returns false.
+fn on_signal(kind: SignalKind, told: impl Fn() -> bool + Send + 'static) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = {
         let _entered = runtime.enter();
@@ -90,7 +110,7 @@ fn watch(events: &Sender<Event>, kind: SignalKind, event: Event) -> io::Result<(
     std::thread::Builder::new().name("zgate-signals".to_owned()).spawn(move || {
         runtime.block_on(async {
             while signals.recv().await.is_some() {
-                if events.send(event).is_err() {
+                if !told() {
                     return;
                 }
             }

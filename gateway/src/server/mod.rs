@@ -11,6 +11,7 @@ mod cores;
 #[cfg(test)]
 mod dashboards_tests;
 pub(crate) mod descriptors;
+pub(crate) mod end;
 mod events;
 pub(crate) mod handover;
 mod health;

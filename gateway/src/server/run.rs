@@ -419,6 +419,11 @@ impl Gateway {
         let _ = ended.recv_timeout(RELEASE_PATIENCE);
     }
 
+    /// Returns the time within which [`Gateway::stop`] ends.
+    pub(super) fn longest_stop(&self) -> Duration {
+        self.drain + END_PATIENCE
+    }
+
     /// Finishes running requests, closes the connections and ends.
     pub(crate) fn stop(&self) {
         self.shared.network.drain.begin();

@@ -4,7 +4,8 @@ use super::absent::Source;
 use super::activity;
 use super::api::{self, CarryOut, credentials};
 use super::check::absent_now;
-use super::events::{Event, Reload, until_stop, watch_hangup, watch_stop};
+use super::end::wind_down;
+use super::events::{Event, Reload, until_stop, watch_abort, watch_hangup, watch_stop};
 use super::handover;
 use super::kept::ConfDirLock;
 use super::left_connections::ConnectionList;
@@ -203,6 +204,7 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
     let (events, happened) = mpsc::channel();
     // First: a reload may be asked for at any time, and comes after the start.
     watch_hangup(&events)?;
+    watch_abort()?;
     // Live commands write beside it, whatever the working directory is then.
     let path = std::path::absolute(path)?;
     let absent = |config: &Config| if strict { absent_now(config) } else { Vec::new() };
@@ -269,17 +271,6 @@ pub fn serve(path: &Path, strict: bool) -> Result<bool, Box<dyn std::error::Erro
     let _ = std::fs::remove_file(&config.server.admin_socket);
     let _ = std::fs::remove_file(config.api.socket_path(&config.server.admin_socket));
     Ok(true)
-}
-
-/// Stops the service. Before all else no more requests are taken, however long `end_others`
-/// takes: a manager of services gives the whole stop one limit.
-fn wind_down(gateway: &Gateway, end_others: impl FnOnce()) {
-    notify("STOPPING=1");
-    gateway.shared.network.drain.begin();
-    tracing::info!("draining: running requests are finished, new ones are not accepted");
-    end_others();
-    gateway.stop();
-    tracing::info!("stopped");
 }
 
 /// Carries out requests of the admin socket and of the API.

@@ -15,6 +15,7 @@
 //! * [`access_check`], [`arena`], [`block_ioctl`], [`file_handle`],
 //!   [`huge_pages`], [`low_water`], [`peer_window`], [`send_queue`] and [`share_blocks`]
 //!   wrap system calls that rustix lacks.
+//! * [`close_all`] closes what a process has open that ends while its storage hangs.
 //! * [`FilledPipe`] carries file data from a worker to a socket.
 //! * [`mountinfo`] reads the mount table, `own_addresses` the interfaces of this machine.
 //! * [`errno`] says what error numbers mean for a store.
@@ -31,6 +32,7 @@ mod blocking;
 pub mod cached;
 pub mod continuation;
 pub mod credentials;
+mod descriptors;
 pub mod engine;
 pub mod errno;
 pub mod file_handle;
@@ -57,6 +59,7 @@ mod write_method;
 
 pub use after_reply::after_reply;
 pub use cached::{forget_pages, is_resident};
+pub use descriptors::close_all;
 pub use engine::{EngineChoice, EngineKind, IoEngine};
 #[cfg(feature = "interfaces")]
 pub use own_addresses::own_addresses;

@@ -37,5 +37,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<bool, Box<dyn std::error::Error>> 
         eprintln!("zgate: there is no {USUAL_CONFIG}; {NO_CONFIG}");
         std::process::exit(2);
     }
-    zgate_gateway::serve(&args.config, args.strict)
+    let ended = zgate_gateway::serve(&args.config, args.strict);
+    zgate_gateway::close_open_files();
+    ended
 }

@@ -1,0 +1,54 @@
+//! The end of the gateway.
+
+use super::run::Gateway;
+use super::systemd::notify;
+use std::time::Duration;
+
+/// Time that a stop may take beside that of the gateway itself: for the port mapper, and for open
+/// files.
+const REST_OF_STOP: Duration = Duration::from_secs(10);
+
+/// Returns the words that tell a service manager of a stop, and how long it may take: otherwise
+/// drains that are longer than its own limit would be cut off.
+fn stopping(longest: Duration) -> String {
+    format!("STOPPING=1\nEXTEND_TIMEOUT_USEC={}", (longest + REST_OF_STOP).as_micros())
+}
+
+/// Stops the service. Before all else no more requests are taken, however long `end_others`
+/// takes: a manager of services gives the whole stop one limit.
+pub(super) fn wind_down(gateway: &Gateway, end_others: impl FnOnce()) {
+    notify(&stopping(gateway.longest_stop()));
+    gateway.shared.network.drain.begin();
+    tracing::info!("draining: running requests are finished, new ones are not accepted");
+    end_others();
+    gateway.stop();
+    tracing::info!("stopped");
+}
+
+/// Time for which the closing of open files is awaited at the end.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Closes all that this process has open, as the last thing before it ends: calls to storage that
+/// hangs would keep addresses, locks and devices of storage that does not, and the next gateway
+/// could not start.
+pub fn close_open_files() {
+    match zgate_io::close_all(CLOSE_PATIENCE) {
+        Ok(0) => {}
+        Ok(left) => tracing::warn!(
+            left,
+            "file systems or devices do not answer; calls to them keep a part of this process"
+        ),
+        Err(error) => tracing::warn!(%error, "cannot list the open files of this process"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_asks_for_the_time_of_its_drain() {
+        let said = stopping(Duration::from_secs(605));
+        assert_eq!(said, "STOPPING=1\nEXTEND_TIMEOUT_USEC=615000000");
+    }
+}

@@ -1,0 +1,193 @@
+//! The open files of a process that ends while its storage hangs.
+//!
+//! A call that the kernel does not give up keeps its thread, and a thread keeps all open files
+//! of its process. Addresses would stay bound, locks held and devices claimed until the storage
+//! answers, although the process has ended, and nothing could take its place.
+
+use rustix::fs::{CWD, Mode, OFlags};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// Standard input, output and error stay.
+const FIRST: RawFd = 3;
+
+/// Closes the sockets, files and devices of this process, for its very end. Requests that still
+/// run get errors, and nobody hears of them, because the sockets come first. Each file system and
+/// each device is closed by a thread of its own, and awaited for `patience` at most.
+///
+/// Returns the number of those that did not end in time.
+///
+/// # Errors
+/// The system's, if the open files cannot be listed.
+pub fn close_all(patience: Duration) -> io::Result<usize> {
+    let open = open_files(Path::new("/proc/self"))?;
+    close(open, Instant::now() + patience)
+}
+
+/// An open file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct OpenFile {
+    number: RawFd,
+    /// As the kernel names it: a path, or `socket:[…]` and the like.
+    name: PathBuf,
+    /// Lines of `/proc/self/fdinfo`.
+    facts: String,
+}
+
+/// Files whose closing waits for the same thing, in the order of closing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Group {
+    Sockets,
+    /// A file system, by the number of its mount.
+    Mount(String),
+    Device(PathBuf),
+}
+
+/// Returns the group of a file; none if it stays: what is in no file system keeps nothing from
+/// anybody, and threads that wait for it are not disturbed.
+fn group_of(file: &OpenFile) -> Option<Group> {
+    if file.name.to_string_lossy().starts_with("socket:") {
+        return Some(Group::Sockets);
+    }
+    if !file.name.is_absolute() || file.name.starts_with("/proc") {
+        return None;
+    }
+    if file.name.starts_with("/dev") {
+        return Some(Group::Device(file.name.clone()));
+    }
+    let mount = file.facts.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
+    Some(Group::Mount(mount.trim().to_owned()))
+}
+
+fn open_files(process: &Path) -> io::Result<Vec<OpenFile>> {
+    let mut open = Vec::new();
+    for entry in fs::read_dir(process.join("fd"))? {
+        let entry = entry?;
+        let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        // What another thread has closed meanwhile is not open.
+        let name = fs::read_link(entry.path());
+        let facts = fs::read_to_string(process.join("fdinfo").join(entry.file_name()));
+        if let (true, Ok(name), Ok(facts)) = (number >= FIRST, name, facts) {
+            open.push(OpenFile { number, name, facts });
+        }
+    }
+    Ok(open)
+}
+
+/// Closes files; returns the number of groups that did not end by the deadline.
+fn close(open: Vec<OpenFile>, deadline: Instant) -> io::Result<usize> {
+    let mut groups: BTreeMap<Group, Vec<RawFd>> = BTreeMap::new();
+    for file in open {
+        if let Some(group) = group_of(&file) {
+            groups.entry(group).or_default().push(file.number);
+        }
+    }
+    let sockets = groups.remove(&Group::Sockets).into_iter().map(begin).collect();
+    let mut left = awaited(sockets, deadline);
+    let others = groups.into_values().map(begin).collect();
+    left += awaited(others, deadline);
+    Ok(left)
+}
+
+/// Begins to close files; the receiver is told of the end.
+fn begin(numbers: Vec<RawFd>) -> Receiver<()> {
+    let (done, ended) = channel();
+    // A thread that cannot be started closes nothing: then they do not end.
+    let _ = std::thread::Builder::new().name("zgate-close".to_owned()).spawn(move || {
+        if numbers.into_iter().try_for_each(replace).is_ok() {
+            // Nobody may wait for it any more.
+            let _ = done.send(());
+        }
+    });
+    ended
+}
+
+fn awaited(ends: Vec<Receiver<()>>, deadline: Instant) -> usize {
+    let late = |ended: &&Receiver<()>| {
+        ended.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_err()
+    };
+    ends.iter().filter(late).count()
+}
+
+/// Closes an open file and puts one in its place that can be neither read nor written: a thread
+/// that still uses the number never meets the file of another one.
+#[allow(unsafe_code)]
+fn replace(number: RawFd) -> io::Result<()> {
+    let inert = rustix::fs::openat(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    // SAFETY: the number is one of this process, which ends: its owner may go on to use it and
+    // gets errors. It is given back below, and not closed here.
+    let mut descriptor = unsafe { OwnedFd::from_raw_fd(number) };
+    let replaced = rustix::io::dup3(&inert, &mut descriptor, rustix::io::DupFlags::CLOEXEC);
+    let _: RawFd = descriptor.into_raw_fd();
+    Ok(replaced?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{FlockOperation, flock};
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    fn file(name: &str, facts: &str) -> OpenFile {
+        OpenFile { number: 7, name: name.into(), facts: facts.to_owned() }
+    }
+
+    #[test]
+    fn files_are_grouped_by_what_their_closing_waits_for() {
+        let facts = "pos:\t0\nflags:\t02100000\nmnt_id:\t29\nino:\t4\n";
+        let mount = |number: &str| Some(Group::Mount(number.to_owned()));
+        assert_eq!(group_of(&file("socket:[1234]", "")), Some(Group::Sockets));
+        assert_eq!(group_of(&file("/tank/a/file (deleted)", facts)), mount("29"));
+        assert_eq!(group_of(&file("/tank/b", "mnt_id:\t31\n")), mount("31"));
+        let zvol = Some(Group::Device("/dev/zd16".into()));
+        assert_eq!(group_of(&file("/dev/zd16", facts)), zvol);
+        for stays in ["anon_inode:[eventpoll]", "pipe:[5]", "/proc/1/ns/net", "/memfd:x"] {
+            assert_eq!(group_of(&file(stays, "")), None, "{stays}");
+        }
+        assert!(Group::Sockets < Group::Mount("0".to_owned()));
+    }
+
+    #[test]
+    fn addresses_and_locks_are_free_although_their_owners_live() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut client = TcpStream::connect(address).unwrap();
+        let (mut accepted, _) = listener.accept().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let mut locked = fs::File::create(&path).unwrap();
+        flock(&locked, FlockOperation::LockExclusive).unwrap();
+
+        let numbers = [listener.as_raw_fd(), accepted.as_raw_fd(), locked.as_raw_fd()];
+        let mut open = open_files(Path::new("/proc/self")).unwrap();
+        open.retain(|file| numbers.contains(&file.number));
+        assert_eq!(open.len(), 3);
+        assert_eq!(close(open, Instant::now() + Duration::from_secs(30)).unwrap(), 0);
+
+        assert_eq!(client.read(&mut [0; 8]).unwrap(), 0, "the connection has ended");
+        TcpListener::bind(address).unwrap();
+        let again = fs::File::open(&path).unwrap();
+        flock(&again, FlockOperation::NonBlockingLockExclusive).unwrap();
+        // Their owners get errors, and meet no other file.
+        assert!(accepted.write(b"x").is_err() && locked.write(b"x").is_err());
+        assert!(listener.accept().is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_file_that_does_not_close_is_not_awaited_for_longer() {
+        let (_kept, never) = channel();
+        let (done, ended) = channel();
+        done.send(()).unwrap();
+        assert_eq!(awaited(vec![never, ended], Instant::now() + Duration::from_millis(20)), 1);
+    }
+}
