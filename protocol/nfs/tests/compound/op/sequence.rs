@@ -1,6 +1,6 @@
 //! SEQUENCE (RFC 8881 §18.46, §2.10.6): exactly-once semantics.
 
-use zgate_test_harness::nfs::{LEASE, OpenRequest, Ops, Harness, Fixture, mode, sessions};
+use zgate_test_harness::nfs::{LEASE, OpenRequest, Ops, Harness, Fixture, by_kerberos, mode, sessions};
 use zgate_memory::{FileOp, When};
 use zgate_nfs_wire::v4::op::DestroySession;
 use zgate_nfs_wire::v4::op::Open;
@@ -11,6 +11,7 @@ use zgate_nfs_wire::v4::op::Sequence;
 use zgate_nfs_wire::v4::op::sequence;
 use zgate_nfs_wire::v4::{SessionId, Status};
 use zgate_nfs_wire::v4::{StableHow, Stateid};
+use zgate_rpc::gss::{Service, reply_overhead_bytes};
 
 fn lone(s: &Fixture, slot: u32, sequence: u32) -> Ops {
     Ops::new().op::<Sequence>(&s.c.sequence_args(slot, sequence))
@@ -187,6 +188,35 @@ fn what_has_no_room_for_its_result_is_not_done() {
             }
         }
         assert!(opened > 0 && refused > 0, "{opened} {refused}");
+    });
+}
+
+/// The headers of RPC are part of a reply (RFC 8881 §18.36.3), and what Kerberos adds to it.
+#[test]
+fn the_protection_of_a_reply_counts_towards_its_length() {
+    sessions(|s| {
+        for service in Service::ALL {
+            let small = s.harness.stranger(&format!("{service:?}"), s.c.minor);
+            *small.credential.borrow_mut() = by_kerberos("host/a@R", service);
+            let made = small.exchange_id().unwrap();
+            let mut args = small.session_args(made.sequenceid, false);
+            args.fore.max_response_bytes = 700;
+            small.create_session_with(&args).unwrap();
+            let mut longest = 0;
+            for handles in 0..60 {
+                let ops = (0..handles).fold(Ops::new().root(), |ops, _| ops.getfh());
+                let reply = small.run(ops);
+                // The header of a reply with an empty verifier has 24 bytes.
+                let sent = reply.raw.len() + 24 + reply_overhead_bytes(service);
+                assert!(sent <= 700, "{service:?}: {sent} bytes, {:?}", reply.status);
+                if reply.status != Status::Ok {
+                    assert_eq!(reply.status, Status::RepTooBig);
+                    break;
+                }
+                longest = sent;
+            }
+            assert!(longest > 600, "{service:?}: {longest}");
+        }
     });
 }
 
