@@ -110,6 +110,27 @@ pub(super) fn seal_body(
 }
 
 const LENGTH_BYTES: usize = 4;
+/// Longest code of Kerberos: a header (RFC 4121 §4.2.6.1), and the longest of the checksums
+/// (RFC 8009).
+const MAX_MIC_BYTES: usize = 16 + 24;
+/// Most bytes of a token of Kerberos beside its message: a header, the same encrypted, the
+/// random bytes in front of it, and the checksum (RFC 4121 §4.2.4).
+const MAX_WRAP_BYTES: usize = 3 * 16 + 24;
+
+/// Returns the most bytes by which a reply over Kerberos is longer than one with an empty
+/// verifier: those of its verifier, and of the protection of its results.
+#[must_use]
+pub const fn reply_overhead_bytes(service: Service) -> usize {
+    let of_results = match service {
+        Service::None => 0,
+        // Length, sequence number, length of the code, code.
+        Service::Integrity => 3 * LENGTH_BYTES + MAX_MIC_BYTES,
+        // Length, sequence number, token, padding.
+        Service::Privacy => 2 * LENGTH_BYTES + MAX_WRAP_BYTES + 3,
+    };
+    MAX_MIC_BYTES + of_results
+}
+
 /// Room for a code and its length: those of Kerberos have 28 to 40 bytes.
 const MIC_ROOM_BYTES: usize = 64;
 

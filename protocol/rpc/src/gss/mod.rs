@@ -14,7 +14,7 @@ mod outgoing;
 mod service;
 mod window;
 
-pub use body::{open_arguments, seal_results};
+pub use body::{open_arguments, reply_overhead_bytes, seal_results};
 pub use contexts::{Contexts, Established, Handle};
 pub use control::{InitResult, InitToken, Step};
 pub use credential::{GssCredential, Procedure, signed_header};

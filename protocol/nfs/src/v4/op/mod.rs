@@ -52,6 +52,7 @@ pub mod remove;
 pub mod removexattr;
 pub mod rename;
 pub mod renew;
+mod reply_room;
 pub mod restorefh;
 pub mod savefh;
 pub mod secinfo;

@@ -41,9 +41,9 @@ impl Rule for Readdir {
         if args.maxcount < EMPTY_BYTES {
             return Err(Status::Toosmall.into());
         }
-        let room = (args.maxcount.min(MAX_READDIR_BYTES) as usize)
-            .min(cx.reply_room.saturating_sub(64))
-            .saturating_sub(FRAME_BYTES);
+        let asked = args.maxcount.min(MAX_READDIR_BYTES) as usize;
+        let allowed = cx.reply_room.saturating_sub(64);
+        let room = asked.min(allowed).saturating_sub(FRAME_BYTES);
         let mut page = Page { room, entries: Encoder::with_capacity(room), full: false };
         let eof = match &current {
             Current::Pseudo(id) => {
@@ -58,7 +58,9 @@ impl Rule for Readdir {
             }
         };
         if page.entries.is_empty() && !eof {
-            return Err(Status::Toosmall.into());
+            // A larger maxcount does not help where the session has no room (RFC 8881 §2.10.6.4).
+            let is_asked_less = asked <= allowed;
+            return Err(if is_asked_less { Status::Toosmall } else { cx.reply_limit().1 }.into());
         }
         let verifier = match &current {
             Current::Pseudo(_) => pseudo_verifier(cx),

@@ -2,7 +2,7 @@
 
 use super::read::leave_data;
 use super::wrong_flavor::is_left_to_next;
-use super::{Immediate, Rule};
+use super::{Immediate, Rule, reply_room};
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::{Bitmap, OpNum, Operation, Status, op};
@@ -61,6 +61,10 @@ fn run<'a, 'b, 'd, O: Rule>(
         let Ok(args) = O::Args::decode(d) else {
             return refuse_arguments(e, O::NUM);
         };
+        if let Err(status) = reply_room::check(cx, O::NUM, d) {
+            encode_refusal(e, O::NUM, status);
+            return status;
+        }
         if matches!(O::NUM, OpNum::Read | OpNum::ReadPlus) {
             let left = cx.op_count.saturating_sub(cx.op_index + 1);
             cx.data_stays = leave_data(d.clone(), left);

@@ -12,6 +12,8 @@ use crate::v4::tables::lease::{Lease, RunningRequest};
 use crate::v4::tables::session::{Channel, SlotUse};
 use std::sync::{Arc, OnceLock};
 use zgate_nfs_wire::v4::{OpNum, Stateid, Status};
+use zgate_rpc::Credential;
+use zgate_rpc::gss::reply_overhead_bytes;
 use zgate_store::{Attr, NodeHandle};
 
 /// A resolved file handle, with the caller's access.
@@ -263,17 +265,24 @@ impl Cx<'_> {
 
     /// Returns the same for a request over a channel.
     pub(crate) fn limit_of_channel(&self, fore: &Channel, cache_this: bool) -> (usize, Status) {
-        /// RPC and COMPOUND headers also count towards the channel's limit; with a short tag
-        /// they take no more than this.
+        /// RPC and COMPOUND headers also count towards the channel's limit, and there is room
+        /// for the refusal that is the last result; with a short tag they take no more than this.
         const HEADER_BYTES: usize = 64;
         /// The header of an RPC reply with an empty verifier (RFC 5531 §9).
         const RPC_BYTES: usize = 24;
+        /// The result of an operation that is refused: number, status, attributes of SETATTR.
+        const REFUSAL_BYTES: usize = 4 + 4 + 4;
         let (max, error) = if cache_this && fore.max_cached_bytes < fore.max_response_bytes {
             (fore.max_cached_bytes, Status::RepTooBigToCache)
         } else {
             (fore.max_response_bytes, Status::RepTooBig)
         };
-        let headers = HEADER_BYTES.max(RPC_BYTES + self.head_bytes);
+        let protection_bytes = match &self.call.credential {
+            Credential::None | Credential::Sys(_) => 0,
+            Credential::Gss(caller) => reply_overhead_bytes(caller.service),
+        };
+        let headers = RPC_BYTES + protection_bytes + self.head_bytes + REFUSAL_BYTES;
+        let headers = HEADER_BYTES.max(headers);
         ((max as usize).saturating_sub(headers), error)
     }
 

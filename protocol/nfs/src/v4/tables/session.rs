@@ -146,7 +146,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Status::Badslot`], [`Status::SeqMisordered`], [`Status::Delay`] for a
-    /// retry of a running request, [`Status::SeqFalseRetry`].
+    /// retry of a running request and for the one behind it, [`Status::SeqFalseRetry`].
     pub fn take(
         self: &Arc<Self>,
         slot: u32,
@@ -167,11 +167,12 @@ impl Session {
             let kept = state.reply.clone();
             return Ok(kept.map_or(SlotVerdict::RanBefore, SlotVerdict::Replay));
         }
-        if state.busy {
-            return Err(Status::Delay);
-        }
         if seqid != state.seqid.wrapping_add(1) {
             return Err(Status::SeqMisordered);
+        }
+        // The client has given up the request that runs; the next one may come again.
+        if state.busy {
+            return Err(Status::Delay);
         }
         *state = Slot { seqid, busy: true, used: true, reply: None, request_digest };
         Ok(SlotVerdict::Run(SlotUse {
@@ -379,6 +380,10 @@ pub(in crate::v4) mod tests {
         let session = session();
         let Ok(SlotVerdict::Run(used)) = session.take(0, 1, true, 9) else { panic!() };
         assert_eq!(session.take(0, 1, true, 9).unwrap_err(), Status::Delay);
+        assert_eq!(session.take(0, 2, true, 9).unwrap_err(), Status::Delay);
+        for wrong in [0, 3, u32::MAX] {
+            assert_eq!(session.take(0, wrong, true, 9).unwrap_err(), Status::SeqMisordered);
+        }
         used.finish(Some(&Message::default()));
         assert!(matches!(session.take(0, 1, true, 9), Ok(SlotVerdict::Replay(_))));
         assert_eq!(session.take(0, 1, true, 8).unwrap_err(), Status::SeqFalseRetry);

@@ -223,6 +223,14 @@ fn claims() {
             assert_eq!(refused(s, wish), Status::BadStateid, "no delegation");
         }
     });
+    // RFC 7531 has three claims by name, and that of a reclaim.
+    each([0], |s| {
+        let held = Claim::DelegateCurrentFh(Stateid::ANONYMOUS);
+        for claim in [Claim::Fh, held, Claim::DelegatePreviousFh] {
+            let wish = OpenRequest::name(&s.root, "").claim(claim);
+            assert_eq!(refused(s, OpenRequest { fh: s.file.clone(), ..wish }), Status::Badxdr);
+        }
+    });
     every_minor(|s| {
         let wish = |claim| OpenRequest::name(&s.root, "").claim(claim);
         let previous = wish(Claim::DelegatePrevious(name("file")));

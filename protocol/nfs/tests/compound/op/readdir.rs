@@ -1,6 +1,6 @@
 //! READDIR (RFC 8881 §18.23).
 
-use zgate_test_harness::nfs::{Ops, Fixture, every_minor, mode};
+use zgate_test_harness::nfs::{Ops, Fixture, every_minor, mode, sessions};
 use std::collections::HashSet;
 use zgate_memory::FileOp;
 use zgate_nfs_wire::v4::Fh;
@@ -51,6 +51,22 @@ fn every_page_size_lists_the_same_names_once() {
             assert_eq!(walk(s, &s.dir, maxcount, &[1, 20]), all, "{maxcount}");
             assert_eq!(walk(s, &s.dir, maxcount, &[]), all, "{maxcount} without attributes");
         }
+    });
+}
+
+#[test]
+fn a_page_without_an_entry_tells_whose_limit_it_is() {
+    sessions(|s| {
+        s.c.mkdir(&s.c.mkdir(&s.root, "long"), &"n".repeat(200));
+        let dir = s.c.lookup(&s.root, "long").unwrap();
+        let small = s.harness.stranger("small", s.c.minor);
+        let made = small.exchange_id().unwrap();
+        let mut args = small.session_args(made.sequenceid, false);
+        args.fore.max_response_bytes = 300;
+        small.create_session_with(&args).unwrap();
+        // A larger maxcount would not help (RFC 8881 §2.10.6.4).
+        small.check("of the session", list(&dir, 0, [0; 8], 4096, &[]), Status::RepTooBig);
+        small.check("of the client", list(&dir, 0, [0; 8], 100, &[]), Status::Toosmall);
     });
 }
 

@@ -1,14 +1,17 @@
 //! SEQUENCE (RFC 8881 §18.46, §2.10.6): exactly-once semantics.
 
-use zgate_test_harness::nfs::{LEASE, Ops, Harness, Fixture, sessions};
+use zgate_test_harness::nfs::{LEASE, OpenRequest, Ops, Harness, Fixture, by_kerberos, mode, sessions};
 use zgate_memory::{FileOp, When};
 use zgate_nfs_wire::v4::op::DestroySession;
+use zgate_nfs_wire::v4::op::Open;
 use zgate_nfs_wire::v4::op::destroy_session;
+use zgate_nfs_wire::v4::op::open::How;
 use zgate_nfs_wire::v4::op::Read;
 use zgate_nfs_wire::v4::op::Sequence;
 use zgate_nfs_wire::v4::op::sequence;
 use zgate_nfs_wire::v4::{SessionId, Status};
 use zgate_nfs_wire::v4::{StableHow, Stateid};
+use zgate_rpc::gss::{Service, reply_overhead_bytes};
 
 fn lone(s: &Fixture, slot: u32, sequence: u32) -> Ops {
     Ops::new().op::<Sequence>(&s.c.sequence_args(slot, sequence))
@@ -143,6 +146,77 @@ fn limits_of_the_session() {
         small.check("too big to keep", half(), Status::RepTooBigToCache);
         let kept = small.run(Ops::new().at(&content).getattr(&[1, 4])).ok();
         assert!(kept.raw.len() <= 400);
+    });
+}
+
+/// An error tells the client that nothing was done (RFC 8881 §2.10.6.4).
+#[test]
+fn what_has_no_room_for_its_result_is_not_done() {
+    sessions(|s| {
+        let small = s.harness.stranger("small", s.c.minor);
+        let made = small.exchange_id().unwrap();
+        let mut args = small.session_args(made.sequenceid, false);
+        args.fore.max_response_bytes = 700;
+        args.fore.max_cached_bytes = 400;
+        small.create_session_with(&args).unwrap();
+        small.reclaim_complete().unwrap();
+        let long = s.c.file(&s.root, "kilobyte", &[5; 1024]);
+        let read = |bytes| Ops::new().at(&long).read(Stateid::ANONYMOUS, 0, bytes);
+        for (kept, status) in [(false, Status::RepTooBig), (true, Status::RepTooBigToCache)] {
+            small.cache.set(kept);
+            // The data takes all the room that there is.
+            let write = read(1024).write(Stateid::ANONYMOUS, 0, b"new", StableHow::Unstable);
+            small.check("WRITE", write, status);
+            assert_eq!(s.c.content(&long), [5_u8; 1024]);
+            // There is room for a result without the change numbers.
+            let bytes = if kept { 240 } else { 540 };
+            small.check("REMOVE", read(bytes).at(&s.root).remove("link"), status);
+            assert!(s.c.lookup(&s.root, "link").is_ok());
+        }
+        small.cache.set(false);
+        let (mut opened, mut refused) = (0, 0);
+        for bytes in (300..560).step_by(4) {
+            let name = format!("new{bytes}");
+            let wish = OpenRequest::name(&s.root, &name).how(How::Unchecked(mode(0o644)));
+            let open = read(bytes).at(&s.root).op::<Open>(&small.open_args(&wish)).getfh();
+            let done = small.run(open).status == Status::Ok;
+            assert_eq!(s.c.lookup(&s.root, &name).is_ok(), done, "{bytes}");
+            if done {
+                opened += 1;
+            } else {
+                refused += 1;
+            }
+        }
+        assert!(opened > 0 && refused > 0, "{opened} {refused}");
+    });
+}
+
+/// The headers of RPC are part of a reply (RFC 8881 §18.36.3), and what Kerberos adds to it.
+#[test]
+fn the_protection_of_a_reply_counts_towards_its_length() {
+    sessions(|s| {
+        for service in Service::ALL {
+            let small = s.harness.stranger(&format!("{service:?}"), s.c.minor);
+            *small.credential.borrow_mut() = by_kerberos("host/a@R", service);
+            let made = small.exchange_id().unwrap();
+            let mut args = small.session_args(made.sequenceid, false);
+            args.fore.max_response_bytes = 700;
+            small.create_session_with(&args).unwrap();
+            let mut longest = 0;
+            for handles in 0..60 {
+                let ops = (0..handles).fold(Ops::new().root(), |ops, _| ops.getfh());
+                let reply = small.run(ops);
+                // The header of a reply with an empty verifier has 24 bytes.
+                let sent = reply.raw.len() + 24 + reply_overhead_bytes(service);
+                assert!(sent <= 700, "{service:?}: {sent} bytes, {:?}", reply.status);
+                if reply.status != Status::Ok {
+                    assert_eq!(reply.status, Status::RepTooBig);
+                    break;
+                }
+                longest = sent;
+            }
+            assert!(longest > 600, "{service:?}: {longest}");
+        }
     });
 }
 

@@ -103,6 +103,20 @@ fn a_value_that_the_session_has_no_room_for() {
 }
 
 #[test]
+fn a_list_without_a_name_tells_whose_limit_it_is() {
+    each([2], |s| {
+        s.c.run(set(at(s), Option4::Create, &[b'a'; 200], b"v")).ok();
+        let small = s.harness.stranger("small", s.c.minor);
+        let made = small.exchange_id().unwrap();
+        let mut args = small.session_args(made.sequenceid, false);
+        args.fore.max_response_bytes = 300;
+        small.create_session_with(&args).unwrap();
+        small.check("of the session", list(at(s), 0, 4096), Status::RepTooBig);
+        small.check("of the client", list(at(s), 0, 100), Status::Toosmall);
+    });
+}
+
+#[test]
 fn errors() {
     each([2], |s| {
         for op in [get, drop_it] {

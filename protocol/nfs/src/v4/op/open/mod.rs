@@ -38,6 +38,9 @@ impl Rule for Open {
             server.state.ensure_owner(client, &owner, true, cx.now.seconds())?;
             return open(cx, &args, client, &owner).await;
         }
+        if is_of_later_minors(&args) {
+            return Err(Status::Badxdr.into());
+        }
         let client = args.owner.clientid;
         cx.open_client = Some(client);
         let owner: OwnerName = Arc::from(args.owner.owner.0.as_slice());
@@ -121,6 +124,14 @@ impl State {
             self.remove_open(&mut tables, key, now_seconds);
         }
     }
+}
+
+/// Returns whether the arguments have a claim, or a way to create, that minor version 0 does not
+/// know: they do not decode there (RFC 7531).
+fn is_of_later_minors(args: &Args) -> bool {
+    let by_handle =
+        matches!(args.claim, Claim::Fh | Claim::DelegateCurrentFh(_) | Claim::DelegatePreviousFh);
+    by_handle || matches!(args.how, How::ExclusiveWithAttrs(..))
 }
 
 /// Checks the share bits of OPEN and OPEN_DOWNGRADE (RFC 8881 §18.16.4, §18.18.3).

@@ -114,7 +114,7 @@ async fn named(cx: &Cx<'_>, args: &Args, name: &[u8]) -> Result<Target, Failure>
         How::Unchecked(attrs) => Some((CreateMode::Unchecked, read_new(cx, &dir, attrs).await?)),
         How::Guarded(attrs) => Some((CreateMode::Guarded, read_new(cx, &dir, attrs).await?)),
         How::Exclusive(verifier) => Some((CreateMode::Exclusive(*verifier), Settable::default())),
-        How::ExclusiveWithAttrs(verifier, attrs) if cx.minor > 0 => {
+        How::ExclusiveWithAttrs(verifier, attrs) => {
             let settable = read_new(cx, &dir, attrs).await?;
             // The verifier is kept in the time stamps, so these cannot be set here: they are not
             // in suppattr_exclcreat (RFC 8881 §5.8.1.14, §18.16.3).
@@ -123,7 +123,6 @@ async fn named(cx: &Cx<'_>, args: &Args, name: &[u8]) -> Result<Target, Failure>
             }
             Some((CreateMode::Exclusive(*verifier), settable))
         }
-        How::ExclusiveWithAttrs(..) => return Err(Status::Badxdr.into()),
     };
     match create {
         None => lookup(cx, dir, name).await,
