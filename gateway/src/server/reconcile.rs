@@ -216,9 +216,10 @@ impl Reconciler {
             let hint = if error.is_missing() { ", or set a path instead of a dataset" } else { "" };
             io::Error::other(format!("{what}: {error}{hint}"))
         })?;
-        // Entries may have changed; datasets that are away are remembered by
-        // their entries.
-        let mut memory = self.state().memory.holds_only();
+        let mut memory = {
+            let state = self.state();
+            plan.take_over(&state.plan, &state.memory)
+        };
         let outcome = plan.apply(&mut memory, &found.inventory(Instant::now()));
         Ok(Prepared { plan: Arc::new(plan), block, outcome, memory })
     }
