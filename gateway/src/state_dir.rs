@@ -348,9 +348,16 @@ impl StateDir {
     }
 
     /// Returns whether the unit was served from the file at `path` before.
-    pub(crate) fn knows_file(&self, name: &str, path: &Path) -> bool {
-        let noted = fs::read(self.file_note(name)).unwrap_or_default();
-        files_of(&noted).any(|one| one == path.as_os_str().as_bytes())
+    ///
+    /// # Errors
+    /// The path and the reason, if there is a note that cannot be read: it may name the file.
+    pub(crate) fn knows_file(&self, name: &str, path: &Path) -> io::Result<bool> {
+        let note = self.file_note(name);
+        match fs::read(&note) {
+            Ok(noted) => Ok(files_of(&noted).any(|one| one == path.as_os_str().as_bytes())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(named(&note, "read", &error)),
+        }
     }
 
     fn replace(&self, path: &Path, content: &[u8]) -> io::Result<()> {
@@ -475,14 +482,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::open(dir.path()).unwrap();
         let all = ["/a/disk", "/b/disk", "/c/disk"].map(Path::new);
-        let known = || all.map(|path| state.knows_file("naa", path));
+        let known = || all.map(|path| state.knows_file("naa", path).unwrap());
         assert_eq!(known(), [false; 3]);
         for path in [all[0], all[1], all[0], all[1]] {
             state.note_file("naa", path).unwrap();
         }
         assert_eq!(known(), [true, true, false]);
         assert_eq!(fs::read(state.file_note("naa")).unwrap(), b"/b/disk\0/a/disk");
-        assert!(!state.knows_file("naa", Path::new("")), "an empty path is none");
+        assert!(!state.knows_file("naa", Path::new("")).unwrap(), "an empty path is none");
         state.settle_file("naa", all[1]).unwrap();
         assert_eq!(known(), [false, true, false]);
         assert_eq!(fs::read(state.file_note("naa")).unwrap(), b"/b/disk", "as earlier versions");
@@ -490,7 +497,8 @@ mod tests {
         for number in 0..=MAX_NOTED_FILES {
             state.note_file("naa", &many(number)).unwrap();
         }
-        assert!(state.knows_file("naa", &many(1)) && !state.knows_file("naa", &many(0)));
+        let knows = |number: usize| state.knows_file("naa", &many(number)).unwrap();
+        assert!(knows(1) && !knows(0));
         state.forget_file("naa").unwrap();
         assert_eq!(known(), [false; 3]);
     }
