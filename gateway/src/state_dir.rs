@@ -56,6 +56,9 @@ const LOCK: &str = "lock";
 const OTHER_DIR: &str = "stop it, or give this gateway its own state_dir";
 /// Most files in the note of a logical unit: that many changes of it may be refused one after the other.
 const MAX_NOTED_FILES: usize = 16;
+/// Latest time, in seconds since 1970, that is the number of a start: that of a clock in 2106 or
+/// later leaves numbers for the starts after it.
+const LATEST_CLOCK_SECONDS: u32 = u32::MAX - (1 << 20);
 /// Longest server owner, in bytes (RFC 8881 §3.3.10: NFS4_OPAQUE_LIMIT).
 const MAX_OWNER_BYTES: usize = 1024;
 
@@ -174,11 +177,12 @@ impl StateDir {
             }
             Err(error) => return Err(named(&path, "read", &error)),
         };
-        let epoch = last.unwrap_or(0).saturating_add(1).max(now_unix_seconds);
+        let now = now_unix_seconds.min(LATEST_CLOCK_SECONDS);
+        // An earlier version stored the last number of all by such a clock, again and again.
+        let epoch = last.unwrap_or(0).wrapping_add(1).max(now);
+        let tells_apart = now == now_unix_seconds && last.is_some_and(|last| last < now);
         match self.replace(&path, epoch.to_string().as_bytes()) {
-            Err(error)
-                if takes_nothing(&error) && last.is_some_and(|last| last < now_unix_seconds) =>
-            {
+            Err(error) if takes_nothing(&error) && tells_apart => {
                 tracing::error!(
                     %error,
                     "the number of this start is not stored; new clients wait until the disk of \
@@ -523,6 +527,19 @@ mod tests {
         fs::write(dir.path().join("epoch"), "x").unwrap();
         let error = StateDir::open(dir.path()).unwrap().next_epoch(7, no_wait).unwrap_err();
         assert!(error.to_string().contains("epoch"), "{error}");
+    }
+
+    #[test]
+    fn a_clock_that_was_far_ahead_leaves_each_later_start_a_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        let first = state.next_epoch(u32::MAX, no_wait).unwrap();
+        for (now, further) in [(u32::MAX, 1), (7, 2), (u32::MAX, 3)] {
+            assert_eq!(state.next_epoch(now, no_wait).unwrap(), first + further);
+        }
+        fs::write(dir.path().join("epoch"), u32::MAX.to_string()).unwrap();
+        assert_eq!(state.next_epoch(7, no_wait).unwrap(), 7);
+        assert_eq!(state.next_epoch(7, no_wait).unwrap(), 8);
     }
 
     #[test]
