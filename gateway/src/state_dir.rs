@@ -269,12 +269,23 @@ impl StateDir {
         }
     }
 
-    /// Saves the numbers of a target's zvols; on stable storage on return.
+    /// Saves the numbers of the zvols of these targets; on stable storage on return. None takes
+    /// its place before all are written: a full disk changes those of no target.
     ///
     /// # Errors
     /// The path and the reason.
-    pub(crate) fn put_lun_numbers(&self, target: &str, text: &str) -> io::Result<()> {
-        self.replace(&self.luns_path(target), text.as_bytes())
+    pub(crate) fn put_lun_numbers(&self, changed: &[(&str, &str)]) -> io::Result<()> {
+        let mut staged = Vec::new();
+        for (target, text) in changed {
+            let path = self.luns_path(target);
+            let temporary = stage(&path, text.as_bytes());
+            staged.push((temporary.map_err(|error| named(&path, "write", &error))?, path));
+        }
+        for (temporary, path) in &staged {
+            let put = fs::rename(temporary, path).and_then(|()| sync_dir(&self.path.join("luns")));
+            put.map_err(|error| named(path, "write", &error))?;
+        }
+        Ok(())
     }
 
     /// Returns the path of the saved persistent reservations of a logical unit.
@@ -381,12 +392,17 @@ fn files_of(note: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// Replaces a file atomically with content on stable storage; its directory is
 /// not synced.
 fn put_in_place(path: &Path, content: &[u8]) -> io::Result<()> {
+    fs::rename(stage(path, content)?, path)
+}
+
+/// Writes the content of a file to stable storage beside it; returns the path there.
+fn stage(path: &Path, content: &[u8]) -> io::Result<PathBuf> {
     let temporary = path.with_extension("new");
     let mut file =
         OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
     file.write_all(content)?;
     file.sync_all()?;
-    fs::rename(&temporary, path)
+    Ok(temporary)
 }
 
 /// Returns a text, `most_bytes` of it at most; `None` if there is no such file.
@@ -527,6 +543,22 @@ mod tests {
         fs::write(dir.path().join("epoch"), "x").unwrap();
         let error = StateDir::open(dir.path()).unwrap().next_epoch(7, no_wait).unwrap_err();
         assert!(error.to_string().contains("epoch"), "{error}");
+    }
+
+    #[test]
+    fn numbers_of_several_targets_change_together_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        let both = || ["a", "b"].map(|target| state.lun_numbers(target).unwrap());
+        state.put_lun_numbers(&[("a", "1 7\n"), ("b", "1 8\n")]).unwrap();
+        let full = state.luns_path("b").with_extension("new");
+        symlink("/dev/full", &full).unwrap();
+        let change = || state.put_lun_numbers(&[("a", "2 7\n"), ("b", "2 8\n")]);
+        assert_eq!(change().unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(both(), ["1 7\n", "1 8\n"]);
+        fs::remove_file(&full).unwrap();
+        change().unwrap();
+        assert_eq!(both(), ["2 7\n", "2 8\n"]);
     }
 
     #[test]
