@@ -56,6 +56,9 @@ const LOCK: &str = "lock";
 const OTHER_DIR: &str = "stop it, or give this gateway its own state_dir";
 /// Most files in the note of a logical unit: that many changes of it may be refused one after the other.
 const MAX_NOTED_FILES: usize = 16;
+/// Latest time, in seconds since 1970, that is the number of a start: that of a clock in 2106 or
+/// later leaves numbers for the starts after it.
+const LATEST_CLOCK_SECONDS: u32 = u32::MAX - (1 << 20);
 /// Longest server owner, in bytes (RFC 8881 §3.3.10: NFS4_OPAQUE_LIMIT).
 const MAX_OWNER_BYTES: usize = 1024;
 
@@ -174,11 +177,12 @@ impl StateDir {
             }
             Err(error) => return Err(named(&path, "read", &error)),
         };
-        let epoch = last.unwrap_or(0).saturating_add(1).max(now_unix_seconds);
+        let now = now_unix_seconds.min(LATEST_CLOCK_SECONDS);
+        // An earlier version stored the last number of all by such a clock, again and again.
+        let epoch = last.unwrap_or(0).wrapping_add(1).max(now);
+        let tells_apart = now == now_unix_seconds && last.is_some_and(|last| last < now);
         match self.replace(&path, epoch.to_string().as_bytes()) {
-            Err(error)
-                if takes_nothing(&error) && last.is_some_and(|last| last < now_unix_seconds) =>
-            {
+            Err(error) if takes_nothing(&error) && tells_apart => {
                 tracing::error!(
                     %error,
                     "the number of this start is not stored; new clients wait until the disk of \
@@ -265,12 +269,23 @@ impl StateDir {
         }
     }
 
-    /// Saves the numbers of a target's zvols; on stable storage on return.
+    /// Saves the numbers of the zvols of these targets; on stable storage on return. None takes
+    /// its place before all are written: a full disk changes those of no target.
     ///
     /// # Errors
     /// The path and the reason.
-    pub(crate) fn put_lun_numbers(&self, target: &str, text: &str) -> io::Result<()> {
-        self.replace(&self.luns_path(target), text.as_bytes())
+    pub(crate) fn put_lun_numbers(&self, changed: &[(&str, &str)]) -> io::Result<()> {
+        let mut staged = Vec::new();
+        for (target, text) in changed {
+            let path = self.luns_path(target);
+            let temporary = stage(&path, text.as_bytes());
+            staged.push((temporary.map_err(|error| named(&path, "write", &error))?, path));
+        }
+        for (temporary, path) in &staged {
+            let put = fs::rename(temporary, path).and_then(|()| sync_dir(&self.path.join("luns")));
+            put.map_err(|error| named(path, "write", &error))?;
+        }
+        Ok(())
     }
 
     /// Returns the path of the saved persistent reservations of a logical unit.
@@ -348,9 +363,16 @@ impl StateDir {
     }
 
     /// Returns whether the unit was served from the file at `path` before.
-    pub(crate) fn knows_file(&self, name: &str, path: &Path) -> bool {
-        let noted = fs::read(self.file_note(name)).unwrap_or_default();
-        files_of(&noted).any(|one| one == path.as_os_str().as_bytes())
+    ///
+    /// # Errors
+    /// The path and the reason, if there is a note that cannot be read: it may name the file.
+    pub(crate) fn knows_file(&self, name: &str, path: &Path) -> io::Result<bool> {
+        let note = self.file_note(name);
+        match fs::read(&note) {
+            Ok(noted) => Ok(files_of(&noted).any(|one| one == path.as_os_str().as_bytes())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(named(&note, "read", &error)),
+        }
     }
 
     fn replace(&self, path: &Path, content: &[u8]) -> io::Result<()> {
@@ -370,12 +392,17 @@ fn files_of(note: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// Replaces a file atomically with content on stable storage; its directory is
 /// not synced.
 fn put_in_place(path: &Path, content: &[u8]) -> io::Result<()> {
+    fs::rename(stage(path, content)?, path)
+}
+
+/// Writes the content of a file to stable storage beside it; returns the path there.
+fn stage(path: &Path, content: &[u8]) -> io::Result<PathBuf> {
     let temporary = path.with_extension("new");
     let mut file =
         OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
     file.write_all(content)?;
     file.sync_all()?;
-    fs::rename(&temporary, path)
+    Ok(temporary)
 }
 
 /// Returns a text, `most_bytes` of it at most; `None` if there is no such file.
@@ -475,14 +502,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::open(dir.path()).unwrap();
         let all = ["/a/disk", "/b/disk", "/c/disk"].map(Path::new);
-        let known = || all.map(|path| state.knows_file("naa", path));
+        let known = || all.map(|path| state.knows_file("naa", path).unwrap());
         assert_eq!(known(), [false; 3]);
         for path in [all[0], all[1], all[0], all[1]] {
             state.note_file("naa", path).unwrap();
         }
         assert_eq!(known(), [true, true, false]);
         assert_eq!(fs::read(state.file_note("naa")).unwrap(), b"/b/disk\0/a/disk");
-        assert!(!state.knows_file("naa", Path::new("")), "an empty path is none");
+        assert!(!state.knows_file("naa", Path::new("")).unwrap(), "an empty path is none");
         state.settle_file("naa", all[1]).unwrap();
         assert_eq!(known(), [false, true, false]);
         assert_eq!(fs::read(state.file_note("naa")).unwrap(), b"/b/disk", "as earlier versions");
@@ -490,7 +517,8 @@ mod tests {
         for number in 0..=MAX_NOTED_FILES {
             state.note_file("naa", &many(number)).unwrap();
         }
-        assert!(state.knows_file("naa", &many(1)) && !state.knows_file("naa", &many(0)));
+        let knows = |number: usize| state.knows_file("naa", &many(number)).unwrap();
+        assert!(knows(1) && !knows(0));
         state.forget_file("naa").unwrap();
         assert_eq!(known(), [false; 3]);
     }
@@ -515,6 +543,35 @@ mod tests {
         fs::write(dir.path().join("epoch"), "x").unwrap();
         let error = StateDir::open(dir.path()).unwrap().next_epoch(7, no_wait).unwrap_err();
         assert!(error.to_string().contains("epoch"), "{error}");
+    }
+
+    #[test]
+    fn numbers_of_several_targets_change_together_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        let both = || ["a", "b"].map(|target| state.lun_numbers(target).unwrap());
+        state.put_lun_numbers(&[("a", "1 7\n"), ("b", "1 8\n")]).unwrap();
+        let full = state.luns_path("b").with_extension("new");
+        symlink("/dev/full", &full).unwrap();
+        let change = || state.put_lun_numbers(&[("a", "2 7\n"), ("b", "2 8\n")]);
+        assert_eq!(change().unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(both(), ["1 7\n", "1 8\n"]);
+        fs::remove_file(&full).unwrap();
+        change().unwrap();
+        assert_eq!(both(), ["2 7\n", "2 8\n"]);
+    }
+
+    #[test]
+    fn a_clock_that_was_far_ahead_leaves_each_later_start_a_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        let first = state.next_epoch(u32::MAX, no_wait).unwrap();
+        for (now, further) in [(u32::MAX, 1), (7, 2), (u32::MAX, 3)] {
+            assert_eq!(state.next_epoch(now, no_wait).unwrap(), first + further);
+        }
+        fs::write(dir.path().join("epoch"), u32::MAX.to_string()).unwrap();
+        assert_eq!(state.next_epoch(7, no_wait).unwrap(), 7);
+        assert_eq!(state.next_epoch(7, no_wait).unwrap(), 8);
     }
 
     #[test]

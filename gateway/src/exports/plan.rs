@@ -6,7 +6,7 @@ use super::granted::{AwaitedTargets, GrantedDisk, ParentPlan};
 use super::settings::{DatasetRef, ExportSet, ExportSettings};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use zgate_config::{Config, VolumesConfig};
 use zgate_control::volume::VolumeRecord;
@@ -203,6 +203,41 @@ impl Plan {
             let name = format!("export {}", entry.template.pseudo_path);
             AbsentItem::new(AbsentKind::Dataset, name, fault)
         })
+    }
+
+    /// Returns the state for an evaluation of these entries in the place of those of `before`:
+    /// the holds, and the exports of datasets that entries select still. What is away stays away
+    /// for as long as it would have: a reload is no reason for its clients to lose it.
+    pub(crate) fn take_over(&self, before: &Self, memory: &Memory) -> Memory {
+        let mut served = BTreeMap::new();
+        for ((index, guid), Served { settings, away_since }) in &memory.served {
+            for (index, settings) in self.exports_still(before, *index, settings) {
+                served.insert((index, *guid), Served { settings, away_since: *away_since });
+            }
+        }
+        Memory { served, holds: memory.holds.clone(), ..Memory::default() }
+    }
+
+    /// Returns what these entries make of an export of that entry of `before`, by their places.
+    /// One of a volume stays as it is, if its parent does.
+    fn exports_still(
+        &self,
+        before: &Self,
+        index: usize,
+        settings: &ExportSettings,
+    ) -> Vec<(usize, ExportSettings)> {
+        if let Some(parent) = index.checked_sub(before.exports.len()) {
+            let config = before.parents.get(parent).map(|parent| &parent.config);
+            let now = self.parents.iter().position(|parent| Some(&parent.config) == config);
+            let still = now.map(|now| (self.exports.len() + now, settings.clone()));
+            return still.into_iter().collect();
+        }
+        let entries = self.exports.iter().enumerate();
+        let still = entries.filter_map(|(index, entry)| {
+            let dataset = settings.dataset.clone()?;
+            Some((index, entry.export_at(&settings.path, dataset, settings.read_only)?))
+        });
+        still.collect()
     }
 
     /// Evaluates the entries against the present datasets.
@@ -437,6 +472,17 @@ impl ExportPattern {
     /// Returns the export of a dataset that matches and is mounted.
     fn export_of(&self, dataset: &Dataset) -> Option<ExportSettings> {
         let path = dataset.mounted_at()?;
+        let (name, guid) = (dataset.name.clone(), dataset.guid);
+        self.export_at(path, DatasetRef { name, guid, away: false }, dataset.readonly)
+    }
+
+    /// Returns the export of a dataset that matches, with the path where it is or was mounted.
+    fn export_at(
+        &self,
+        path: &Path,
+        dataset: DatasetRef,
+        read_only: bool,
+    ) -> Option<ExportSettings> {
         let relative = self.pattern.relative(&dataset.name)?;
         let pseudo = &self.template.pseudo_path;
         let (pseudo_path, id) = if relative.is_empty() {
@@ -448,12 +494,8 @@ impl ExportPattern {
             path: path.to_owned(),
             pseudo_path,
             id,
-            read_only: self.template.read_only || dataset.readonly,
-            dataset: Some(DatasetRef {
-                name: dataset.name.clone(),
-                guid: dataset.guid,
-                away: false,
-            }),
+            read_only: self.template.read_only || read_only,
+            dataset: Some(dataset),
             ..self.template.clone()
         })
     }
@@ -476,11 +518,6 @@ impl Memory {
                 dataset.name.clone()
             })
             .collect()
-    }
-
-    /// Returns the holds only, for another configuration with other entries.
-    pub(crate) fn holds_only(&self) -> Self {
-        Self { holds: self.holds.clone(), ..Self::default() }
     }
 
     /// Remembers a zvol as one that was found.

@@ -1,7 +1,6 @@
 //! Plans against datasets that come and go.
 
 use super::*;
-use std::path::Path;
 use zgate_control::OutputForm;
 use zgate_control::volume::{Grant, VolumeKind};
 use zgate_iscsi::names::IscsiName;
@@ -109,6 +108,40 @@ fn destroyed_goes_at_once_unmounted_and_exported_pools_go_later() {
     fixture.see(&["zfast/models/a 2 -"]);
     fixture.now += Duration::from_secs(61);
     assert!(fixture.see(&["zfast/models/a 2 -"]).is_empty());
+}
+
+#[test]
+fn a_reload_keeps_what_is_away_for_as_long_as_entries_select_it() {
+    let parent = "[[volumes.parent]]\ndataset = \"zfast/k8s\"\npseudo = \"/k8s\"\n";
+    let mut fixture = Fixture::new(&format!("{MODELS}{parent}"));
+    fixture.made = vec![granted("v", 9)];
+    fixture.see(&["zfast/models/a 2 /z/a", "zfast/k8s/v 9 /z/v"]);
+    // The pool is exported.
+    fixture.pools.clear();
+    fixture.made.clear();
+    fixture.see(&[]);
+    fixture.now += Duration::from_secs(40);
+    let reload = |fixture: &mut Fixture, text: &str| {
+        let now = plan(text);
+        fixture.memory = now.take_over(&fixture.plan, &fixture.memory);
+        fixture.plan = now;
+        fixture.see(&[])
+    };
+    // Entries have other places, and one of them another name for clients.
+    let entry = |dataset: &str, pseudo: &str| {
+        format!("[[export]]\ndataset = {dataset:?}\npseudo = {pseudo:?}\n")
+    };
+    let (first, second) = (entry("zfast/other", "/other"), entry("zfast/models/**", "/n"));
+    let moved = format!("[server]\naway_seconds = 60\n{first}{second}{parent}");
+    let both = ["/k8s/v /z/v away", "/n/a /z/a away"];
+    assert_eq!(reload(&mut fixture, &moved), both);
+    // The time goes on.
+    fixture.now += Duration::from_secs(19);
+    assert_eq!(fixture.see(&[]), both);
+    // Nothing selects the volume any more.
+    assert_eq!(reload(&mut fixture, MODELS), ["/m/a /z/a away"]);
+    fixture.now += Duration::from_secs(2);
+    assert!(fixture.see(&[]).is_empty());
 }
 
 #[test]

@@ -161,6 +161,21 @@ mod tests {
     }
 
     #[test]
+    fn a_reload_while_a_pool_is_exported_leaves_its_datasets_away() {
+        let (tool, follow) = following(true, &[Some(""), Some(""), Some("lab\t8\n")]);
+        tool.model.set_exported(true);
+        assert_eq!(search(&follow), [true]);
+        let config = "[[export]]\npath = \"/srv\"\npseudo = \"/srv\"\n\
+            [[export]]\ndataset = \"lab/data/*\"\npseudo = \"/d\"\n";
+        let prepared = follow.prepare(&zgate_config::parse(config, Path::new("x")).unwrap());
+        follow.adopt(prepared.unwrap());
+        let shown = || follow.state().shown.exports.len();
+        assert_eq!(shown(), 2, "the one with a path, and the one that is away");
+        tool.model.set_exported(false);
+        assert_eq!(search(&follow), [false]);
+    }
+
+    #[test]
     fn a_pool_that_is_being_exported_is_away_and_not_empty() {
         // It is listed; its root does not open.
         let (tool, follow) = following(false, &[Some("lab\t7\n")]);

@@ -77,6 +77,7 @@ pub(super) fn absent_item(service: &str, address: SocketAddr) -> AbsentItem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::serve::Running;
 
     /// TEST-NET-1 (RFC 5737): no machine has it.
     const ABSENT: &str = "192.0.2.1:0";
@@ -95,5 +96,22 @@ mod tests {
         assert_eq!(others.listen_all("API", &[address], Opening::Start).unwrap().len(), 1);
         awaited.add(others);
         assert!(awaited.absent()[1].name.starts_with("API address 192.0.2.1"));
+    }
+
+    #[test]
+    fn an_address_of_metrics_that_is_taken_is_told_before_nfs_is_served() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        // That of NFS is taken, too, and would be told if it were the first.
+        let others = [(), ()].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [nfs, metrics] = others.each_ref().map(|other| other.local_addr().unwrap());
+        let text = format!(
+            "[server]\nlisten = [\"{nfs}\"]\nmetrics_listen = \"{metrics}\"\n\
+             state_dir = {state:?}\ncores = 1\n"
+        );
+        let config = zgate_config::parse(&text, std::path::Path::new("x")).unwrap();
+        let refusal = Running::start(&config, false).err().unwrap().to_string();
+        let said = format!("metrics_listen: cannot listen on {metrics}");
+        assert!(refusal.starts_with(&said), "{refusal}");
     }
 }

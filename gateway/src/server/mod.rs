@@ -4,6 +4,7 @@
 pub(crate) mod absent;
 mod activity;
 mod api;
+mod asked_pools;
 mod cgroup;
 pub(crate) mod check;
 mod client_metrics;

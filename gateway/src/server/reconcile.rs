@@ -216,9 +216,10 @@ impl Reconciler {
             let hint = if error.is_missing() { ", or set a path instead of a dataset" } else { "" };
             io::Error::other(format!("{what}: {error}{hint}"))
         })?;
-        // Entries may have changed; datasets that are away are remembered by
-        // their entries.
-        let mut memory = self.state().memory.holds_only();
+        let mut memory = {
+            let state = self.state();
+            plan.take_over(&state.plan, &state.memory)
+        };
         let outcome = plan.apply(&mut memory, &found.inventory(Instant::now()));
         Ok(Prepared { plan: Arc::new(plan), block, outcome, memory })
     }
@@ -270,13 +271,13 @@ impl Reconciler {
         }
         let mut pools: BTreeSet<PoolName> = bases.iter().map(|base| base.pool()).collect();
         let imported = self.list_pools(&pools)?;
+        let all = match &imported {
+            Some(_) => self.ask_all(&pools, &bases, plan)?,
+            None => pools.iter().map(|pool| self.last_answers(pool, true)).collect(),
+        };
         let (mut datasets, mut made) = (Vec::new(), Vec::new());
         let (mut late, mut incomplete) = (BTreeSet::new(), false);
-        for pool in &pools {
-            let answers = match &imported {
-                Some(_) => self.answers_of(pool, &bases, plan)?,
-                None => self.last_answers(pool, true),
-            };
+        for (pool, answers) in pools.iter().zip(all) {
             late.extend(answers.is_late().then(|| pool.clone()));
             incomplete |= !answers.is_known;
             datasets.extend(answers.datasets);
@@ -296,7 +297,7 @@ impl Reconciler {
     /// Asks a pool for its datasets. One that does not answer in time has those of
     /// its last answer, so that others can go on; from then on it is asked with a
     /// short limit, until it answers again.
-    fn answers_of(
+    pub(super) fn answers_of(
         &self,
         pool: &PoolName,
         bases: &[DatasetName],

@@ -122,7 +122,6 @@ impl Gateway {
             numbers.require_all()?;
         }
         numbers.report();
-        numbers.store(&state_dir)?;
         let block = &with_granted(block, granted);
         let engine = zgate_io::IoEngine::new(settings.engine, settings.worker_threads)?;
         let kind = engine.kind();
@@ -192,6 +191,8 @@ impl Gateway {
         }
         shared.iscsi.set_portals(portals);
         shared.absent.update(Source::Addresses, awaited.absent());
+        // Last of what may fail: a start that ends leaves zvols the numbers that are stored.
+        numbers.store(&state_dir)?;
         let (background, units) = mpsc::unbounded_channel();
         shared.iscsi.set_background(background);
         // Set only here.
@@ -522,4 +523,47 @@ fn build(
         doctor: Arc::default(),
         api: std::sync::RwLock::default(),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::settings::settings as process_settings;
+    use std::path::Path;
+
+    #[test]
+    fn a_start_that_fails_stores_no_numbers_of_zvols() {
+        let dir = tempfile::tempdir().unwrap();
+        let device = dir.path().join("zvol");
+        std::fs::File::create(&device).unwrap().set_len(1 << 20).unwrap();
+        let volume = Volume {
+            target: 0,
+            guid: 70,
+            name: "tank/vm/a".parse().unwrap(),
+            device,
+            template: toml::from_str("dataset = \"tank/vm/*\"\ndirect = \"never\"\n").unwrap(),
+        };
+        let start = |address: SocketAddr, state: &Path| {
+            let text = format!(
+                "[server]\nlisten = [\"{address}\"]\nmetrics_listen = \"127.0.0.1:0\"\n\
+                 state_dir = {state:?}\ncores = 1\ndrain_seconds = 1\n\
+                 [iscsi]\nlisten = [\"127.0.0.1:0\"]\n\
+                 [[target]]\nname = \"iqn.2026-11.test:vm\"\nallow_any_initiator = true\n"
+            );
+            let config = zgate_config::parse(&text, Path::new("x")).unwrap();
+            let block = crate::iscsi::settings::settings(&config).unwrap();
+            let (settings, exports) = (process_settings(&config), ExportSet::default());
+            let volumes = std::slice::from_ref(&volume);
+            Gateway::start(&settings, &exports, &block, (volumes, &[]), Opening::Start, |_| Ok(()))
+        };
+        let stored = |state: &Path| std::fs::read_dir(state.join("luns")).unwrap().count();
+        let [failed, begun] = ["failed", "begun"].map(|name| dir.path().join(name));
+        let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = start(other.local_addr().unwrap(), &failed);
+        assert!(taken.is_err() && stored(&failed) == 0);
+        let gateway = start("127.0.0.1:0".parse().unwrap(), &begun);
+        let gateway = gateway.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(stored(&begun), 1);
+        gateway.stop();
+    }
 }

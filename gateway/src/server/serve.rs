@@ -81,7 +81,10 @@ impl Running {
         let Prepared { block, outcome, .. } = &prepared;
         let disks = (outcome.volumes.as_slice(), outcome.granted.as_slice());
         let settings = settings(config);
-        let (awaited, mut api_listeners) = (Awaited::default(), Vec::new());
+        let (awaited, metrics) = (Awaited::default(), config.server.metrics_listen);
+        let (mut api_listeners, mut metrics_listener) = (Vec::new(), None);
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("metrics_listen: {error}"));
         // Clients that come back after a restart ask for TLS at once; a refusal is final.
         let prepare = |shared: &Shared| {
             shared.network.tls.replace(certificates);
@@ -96,17 +99,15 @@ impl Running {
             before_listening()?;
             // An address that another program uses ends the start before a client is served.
             api_listeners = awaited.listen_all("API", &config.api.listen, how)?;
+            metrics_listener = Some(awaited.listen("metrics", metrics, how).map_err(named)?);
             Ok(())
         };
         let gateway = Gateway::start(&settings, &outcome.exports, block, disks, how, prepare)?;
         reconciler.adopt(prepared);
         gateway.awaited.add(awaited);
         gateway.shared.absent.update(Source::Datasets, reconciler.missing());
-        let named =
-            |error: io::Error| io::Error::new(error.kind(), format!("metrics_listen: {error}"));
-        let metrics = config.server.metrics_listen;
-        let listener = gateway.awaited.listen("metrics", metrics, how).map_err(named)?;
         gateway.shared.absent.update(Source::Addresses, gateway.awaited.absent());
+        let listener = metrics_listener.ok_or_else(|| io::Error::other("nothing listens"))?;
         let shared = &gateway.shared;
         shared.access.set_address(listener.local_addr()?);
         if token.is_none() && !listener.local_addr()?.ip().to_canonical().is_loopback() {

@@ -28,15 +28,15 @@ pub(crate) struct NumberFiles {
 }
 
 impl NumberFiles {
-    /// Stores the numbers that have changed. It must have succeeded before the settings
+    /// Stores the numbers that have changed, of all targets or of none. It must have succeeded before the settings
     /// take effect, and settings that take no effect must change nothing: the zvols in
     /// use would have other numbers at the next search.
     ///
     /// # Errors
     /// The file and the reason.
     pub(crate) fn store(&self, state_dir: &StateDir) -> io::Result<()> {
-        let mut changed = self.changed.iter();
-        changed.try_for_each(|(target, text)| state_dir.put_lun_numbers(target.as_str(), text))
+        let changed = self.changed.iter().map(|(target, text)| (target.as_str(), text.as_str()));
+        state_dir.put_lun_numbers(&changed.collect::<Vec<_>>())
     }
 
     /// Requires that all files can be used.
@@ -449,7 +449,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::open(dir.path()).unwrap();
         for damaged in ["4 9\n4 10\n", "4 9 \n", "4"] {
-            state.put_lun_numbers(TARGET, damaged).unwrap();
+            state.put_lun_numbers(&[(TARGET, damaged)]).unwrap();
             let (settings, files) =
                 with_volumes(&settings(), &[volume(9, 4)], &state, &Catalog::default());
             files.store(&state).unwrap();
@@ -474,7 +474,7 @@ mod tests {
         files.store(state).unwrap();
         let catalog =
             Catalog::default().next(&before, home, &iscsi.volumes, Opening::Start).unwrap();
-        state.put_lun_numbers(TARGET, "4").unwrap();
+        state.put_lun_numbers(&[(TARGET, "4")]).unwrap();
         let (now, files) =
             with_volumes(&settings(), &[volume(8, 4), volume(9, 4)], state, &catalog);
         assert!(files.require_all().is_err());

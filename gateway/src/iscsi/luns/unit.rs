@@ -250,8 +250,9 @@ impl UnitHome {
             crate::iscsi::tests::gate::wait_open(&lun.path);
             if standby {
                 remove_stand_in(&lun)?;
+            } else {
+                check_file(&state_dir, &lun, naa)?;
             }
-            check_file(&state_dir, &lun, naa)?;
             BlockVolume::open(&lun.path, options, engine).map_err(|error| match error {
                 OpenError::Unexaminable { .. } | OpenError::TooLarge { .. } if standby => {
                     Fault::absent(error.to_string(), STAND_IN_STEP)
@@ -377,12 +378,18 @@ fn warn_of_smaller_file(target: &IscsiName, lun: &LunConfig, volume: &BlockVolum
 fn check_file(state_dir: &StateDir, lun: &LunConfig, naa: NaaId) -> Result<(), Fault> {
     let creates = lun.size.is_some() && !lun.read_only;
     let empty = std::fs::metadata(&lun.path).map_or(true, |found| found.len() == 0);
-    if !creates || !empty || !state_dir.knows_file(&naa.to_string(), &lun.path) {
+    if !creates || !empty {
         return Ok(());
     }
-    let note = state_dir.file_note(&naa.to_string());
+    let name = naa.to_string();
+    let what = match state_dir.knows_file(&name, &lun.path) {
+        Ok(false) => return Ok(()),
+        Ok(true) => "was served before and is gone or empty".to_owned(),
+        Err(error) => format!("is gone or empty, and may have been served before: {error}"),
+    };
+    let note = state_dir.file_note(&name);
     Err(Fault::absent(
-        format!("{} was served before and is gone or empty", lun.path.display()),
+        format!("{} {what}", lun.path.display()),
         format!("mount its file system; to start with an empty disk, remove {}", note.display()),
     ))
 }

@@ -81,7 +81,8 @@ fn a_refused_reload_leaves_disks_the_notes_of_their_files() {
     let state = &gateway.shared.iscsi.home.state_dir;
     let (block, path) = (settings(&fixture), path_of(&fixture, 0));
     let naa = target(&fixture).units[&0].naa.to_string();
-    assert!(state.knows_file(&naa, &path));
+    let knows = |path: &PathBuf| state.knows_file(&naa, path).unwrap();
+    assert!(knows(&path));
     // LUN 0 is to be another file, and LUN 4 something that cannot be opened.
     let other = fixture._dir.path().join("other.img");
     std::fs::File::create(&other).unwrap().set_len(1 << 20).unwrap();
@@ -94,10 +95,10 @@ fn a_refused_reload_leaves_disks_the_notes_of_their_files() {
     let refused = gateway.replace(&ExportSet::default(), &wrong, (&[], &[]), true);
     assert!(refused.err().unwrap().to_string().contains("lun 4"));
     assert_eq!(path_of(&fixture, 0), path);
-    assert!(state.knows_file(&naa, &path), "without it an empty one may take its place");
+    assert!(knows(&path), "without it an empty one may take its place");
     drop(gateway.replace(&ExportSet::default(), &moved, (&[], &[]), true).unwrap());
     assert_eq!(path_of(&fixture, 0), other);
-    assert!(state.knows_file(&naa, &other) && !state.knows_file(&naa, &path));
+    assert!(knows(&other) && !knows(&path));
 }
 
 #[test]
@@ -129,4 +130,35 @@ fn damaged_reservations_of_one_disk_keep_no_other_one_from_being_served() {
     assert!(reason.contains(state.reservations_path(&naa).to_str().unwrap()), "{reason}");
     // By which a strict start is refused.
     assert_eq!(catalog.named_absent().count(), 1);
+}
+
+#[test]
+fn a_file_of_which_nobody_knows_whether_it_was_served_is_not_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = crate::nfs::tcp::tests::gateway_with(dir.path(), "");
+    let iscsi = &gateway.shared.iscsi;
+    let path = dir.path().join("disk");
+    let text = format!(
+        "[iscsi]\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{TARGET}\"\n\
+         allow_any_initiator = true\n[[target.lun]]\nnumber = 0\npath = {path:?}\n\
+         size = \"1MiB\"\ndirect = \"never\"\n"
+    );
+    let config = zgate_config::parse(&text, std::path::Path::new("x")).unwrap();
+    let settings = crate::iscsi::settings::settings(&config).unwrap();
+    let name = IscsiName::parse(TARGET).unwrap();
+    let naa = identity(&name, &config.targets[0].luns[0]).1.to_string();
+    let open = || {
+        let (home, volumes) = (&iscsi.home, &iscsi.volumes);
+        let catalog = Catalog::default().next(&settings, home, volumes, Opening::Start);
+        Arc::clone(&catalog.unwrap().targets[&name])
+    };
+    // A note that cannot be read: its disk has an error.
+    let note = iscsi.home.state_dir.file_note(&naa);
+    std::fs::create_dir(&note).unwrap();
+    let reason = open().absent[&0].fault.reason.clone();
+    let said = reason.contains("may have been served") && reason.contains(note.to_str().unwrap());
+    assert!(said, "{reason}");
+    assert!(!path.exists(), "hosts would find their data gone");
+    std::fs::remove_dir(&note).unwrap();
+    assert!(open().units.contains_key(&0) && path.exists());
 }
