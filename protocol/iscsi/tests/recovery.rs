@@ -349,6 +349,20 @@ fn lost_connections_are_given_up_in_time() {
     );
 }
 
+/// RFC 7143 §13.16: with 0, nothing is kept.
+#[test]
+fn without_time_to_retain_tasks_end_with_their_connection() {
+    let keys = [("ErrorRecoveryLevel", "2"), ("DefaultTime2Retain", "0")];
+    let mut harness = Harness::new(&keys);
+    harness.initiator().command(LUN, &[0x2a], 0, pattern(512));
+    let task = harness.take_command().task;
+    harness.session.handle_closed(harness.links[0].handle, harness.now);
+    harness.run();
+    assert!(
+        matches!(harness.events[..], [Event::Abort(t), Event::Ended(EndReason::ConnectionLost)] if t == task)
+    );
+}
+
 #[test]
 fn below_level_two_a_lost_connection_ends_the_session() {
     for erl in ["0", "1"] {
