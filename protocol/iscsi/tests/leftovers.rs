@@ -14,11 +14,17 @@ fn running_write(level: &str) -> (Harness, usize, TaskTag) {
     let keys = [("ErrorRecoveryLevel", level), ("MaxConnections", "2")];
     let mut harness = Harness::new(&keys);
     let second = harness.join(1);
-    harness.links[second].initiator.command(LUN, &[0x2a], 0, pattern(512));
-    let task = harness.take_command().task;
-    let cmd_sn = harness.links[second].initiator.cmd_sn;
-    harness.initiator().cmd_sn = cmd_sn;
+    let task = begin_write(&mut harness, second);
     (harness, second, task)
+}
+
+/// Begins a write over a connection; the next command comes over the first one.
+fn begin_write(harness: &mut Harness, index: usize) -> TaskTag {
+    harness.links[index].initiator.command(LUN, &[0x2a], 0, pattern(512));
+    let task = harness.take_command().task;
+    let cmd_sn = harness.links[index].initiator.cmd_sn;
+    harness.initiator().cmd_sn = cmd_sn;
+    task
 }
 
 fn lose(harness: &mut Harness, index: usize) {
@@ -58,6 +64,21 @@ fn a_logout_of_a_lost_connection_waits_for_its_writes() {
         assert_eq!(results(&mut harness), [result], "level {level}");
         assert!(!harness.session.is_ended());
     }
+}
+
+/// It was lost, reinstated, and lost again.
+#[test]
+fn a_logout_waits_for_all_lost_connections_of_its_number() {
+    let mut harness = Harness::new(&[("ErrorRecoveryLevel", "2"), ("MaxConnections", "2")]);
+    let second = harness.join(1);
+    lose(&mut harness, second);
+    let third = harness.join(1);
+    let task = begin_write(&mut harness, third);
+    lose(&mut harness, third);
+    log_out(&mut harness, LogoutReason::CLOSE_CONNECTION);
+    assert!(results(&mut harness).is_empty(), "the write still runs");
+    harness.good(task, Bytes::new());
+    assert_eq!(results(&mut harness), [LogoutResult::CLOSED]);
 }
 
 #[test]

@@ -103,15 +103,14 @@ impl Session {
         }
     }
 
-    /// Gives up a failed connection by its CID; false if there is none.
+    /// Gives up the failed connections with this CID; false if there are none. There are
+    /// several if one that was reinstated has failed again.
     pub(crate) fn forget_lost(&mut self, cid: Cid) -> bool {
-        match self.lost.iter().position(|lost| lost.cid == cid) {
-            Some(at) => {
-                self.give_up(at);
-                true
-            }
-            None => false,
+        let before = self.lost.len();
+        while let Some(at) = self.lost.iter().position(|lost| lost.cid == cid) {
+            self.give_up(at);
         }
+        self.lost.len() < before
     }
 
     fn give_up(&mut self, at: usize) {
