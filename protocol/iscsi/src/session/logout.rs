@@ -67,12 +67,11 @@ impl Session {
                 None => self.log_out_gone(handle, pdu.itt, LogoutResult::CID_NOT_FOUND),
             },
             LogoutReason::REMOVE_FOR_RECOVERY => {
-                let is_lost = self.lost.iter().any(|lost| lost.cid == pdu.cid);
                 let result = match named {
                     _ if self.params.error_recovery_level < 2 => {
                         LogoutResult::RECOVERY_NOT_SUPPORTED
                     }
-                    None if !is_lost => {
+                    None if !self.remove_lost(pdu.cid) => {
                         self.log_out_gone(handle, pdu.itt, LogoutResult::CID_NOT_FOUND);
                         return Ok(());
                     }
