@@ -11,7 +11,7 @@ use super::logins::Logins;
 use super::luns::catalog::{Catalog, LunMap, Target};
 use super::luns::unit::{Unit, UnitHome};
 use super::luns::volumes::Volumes;
-use super::portals::group_at;
+use super::portals::{group_at, told};
 use super::session::{ConnectionHandle, LiveSession};
 use super::settings::{IscsiSettings, Portal, TargetSettings, Timeouts};
 use super::stats::Stats;
@@ -488,21 +488,7 @@ impl IscsiService {
         address: IpAddr,
         local: Option<SocketAddr>,
     ) -> Vec<TargetListing> {
-        let mut portals: Vec<_> = self
-            .portals()
-            .iter()
-            .map(|portal| {
-                let own = portal.address;
-                let ip = match local {
-                    Some(local) if own.ip().is_unspecified() => local.ip().to_canonical(),
-                    _ => own.ip(),
-                };
-                (SocketAddr::new(ip, own.port()).to_string(), PortalGroup(portal.group))
-            })
-            .collect();
-        // One address may be used over TCP and over RDMA.
-        let mut seen = HashSet::new();
-        portals.retain(|portal| seen.insert(portal.clone()));
+        let portals = told(self.portals(), local);
         let rules = self.rules();
         let wanted = |name: &IscsiName| match scope {
             SendTargets::All => true,
