@@ -94,6 +94,25 @@ fn a_removal_for_recovery_does_not_wait() {
     assert_eq!(results(&mut harness), [LogoutResult::CLOSED, LogoutResult::CID_NOT_FOUND]);
 }
 
+/// RFC 7143 §13.16: with DefaultTime2Retain=0, no task can be reassigned.
+#[test]
+fn a_removal_for_recovery_waits_for_tasks_that_are_not_kept() {
+    let keys = [("ErrorRecoveryLevel", "2"), ("MaxConnections", "2"), ("DefaultTime2Retain", "0")];
+    for is_lost in [false, true] {
+        let mut harness = Harness::new(&keys);
+        let second = harness.join(1);
+        let task = begin_write(&mut harness, second);
+        if is_lost {
+            lose(&mut harness, second);
+        }
+        log_out(&mut harness, LogoutReason::REMOVE_FOR_RECOVERY);
+        assert!(results(&mut harness).is_empty(), "the write still runs");
+        harness.good(task, Bytes::new());
+        let result = if is_lost { LogoutResult::CID_NOT_FOUND } else { LogoutResult::CLOSED };
+        assert_eq!(results(&mut harness), [result]);
+    }
+}
+
 #[test]
 fn logouts_that_wait_are_bounded() {
     let (mut harness, second, task) = running_write("0");

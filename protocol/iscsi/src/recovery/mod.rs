@@ -25,6 +25,11 @@ pub(crate) struct Lost {
 }
 
 impl Session {
+    /// True if the tasks of a connection outlast it.
+    pub(crate) fn keeps_tasks(&self) -> bool {
+        self.params.error_recovery_level >= 2 && self.params.time2retain_seconds > 0
+    }
+
     /// Suspends the tasks of a failed connection for Time2Wait plus
     /// Time2Retain (RFC 7143 §7.5).
     pub(crate) fn keep_for_recovery(&mut self, mut conn: Connection) {

@@ -113,9 +113,7 @@ impl Session {
         self.forget_functions(handle);
         // A logout whose response cannot be sent is complete.
         self.logouts.retain(|logout| !logout.is_from(handle));
-        let Operational { error_recovery_level, time2retain_seconds, .. } = self.params;
-        let keeps_tasks = error_recovery_level >= 2 && time2retain_seconds > 0;
-        if keeps_tasks && !conn.is_logged_out() && !self.is_discovery() {
+        if self.keeps_tasks() && !conn.is_logged_out() && !self.is_discovery() {
             self.keep_for_recovery(conn);
         } else {
             self.abort_where(|task| task.conn == handle);
