@@ -102,7 +102,8 @@ async fn negotiate(
     block: &IscsiService,
     connection: &Arc<ConnectionHandle>,
 ) -> Result<(Box<LoggedIn>, Login), ConnectionEnd> {
-    let (group, transport) = (block.group_at(wire.local()), wire.transport());
+    let transport = wire.transport();
+    let group = block.group_at(wire.local(), transport);
     let mut login: Option<Login> = None;
     let mut claimed = Claimed::default();
     loop {

@@ -5,7 +5,8 @@
 //!   reload.
 //! * `access` decides which initiators may log in and what they can access.
 //! * `service` is shared by all cores; `session` is one live session, accessed
-//!   by its connections on any core; `endings` knows what runs for those that have ended,
+//!   by its connections on any core; `portals` tells to which portal a connection came,
+//!   and which ones an initiator is told; `endings` knows what runs for those that have ended,
 //!   `ended_loads` what they have moved.
 //! * `tcp` is one TCP connection, `iser` one over RDMA: `login`, then PDUs are
 //!   received (`receive`) and sent. `connection` is shared by both: it runs
@@ -33,6 +34,7 @@ pub(crate) mod login;
 pub(crate) mod logins;
 pub(crate) mod luns;
 pub(crate) mod port_groups;
+mod portals;
 mod receive;
 mod replaced;
 mod running;

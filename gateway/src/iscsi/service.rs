@@ -11,6 +11,7 @@ use super::logins::Logins;
 use super::luns::catalog::{Catalog, LunMap, Target};
 use super::luns::unit::{Unit, UnitHome};
 use super::luns::volumes::Volumes;
+use super::portals::{group_at, told};
 use super::session::{ConnectionHandle, LiveSession};
 use super::settings::{IscsiSettings, Portal, TargetSettings, Timeouts};
 use super::stats::Stats;
@@ -133,8 +134,8 @@ impl IscsiService {
     }
 
     /// Returns the portal group of a connection to `local`.
-    pub(crate) fn group_at(&self, local: Option<SocketAddr>) -> PortalGroup {
-        group_at(self.portals(), local)
+    pub(crate) fn group_at(&self, local: Option<SocketAddr>, transport: Transport) -> PortalGroup {
+        group_at(self.portals(), local, transport)
     }
 
     /// Sets the receiver of units for background work; it gets all present and
@@ -487,21 +488,7 @@ impl IscsiService {
         address: IpAddr,
         local: Option<SocketAddr>,
     ) -> Vec<TargetListing> {
-        let mut portals: Vec<_> = self
-            .portals()
-            .iter()
-            .map(|portal| {
-                let own = portal.address;
-                let ip = match local {
-                    Some(local) if own.ip().is_unspecified() => local.ip().to_canonical(),
-                    _ => own.ip(),
-                };
-                (SocketAddr::new(ip, own.port()).to_string(), PortalGroup(portal.group))
-            })
-            .collect();
-        // One address may be used over TCP and over RDMA.
-        let mut seen = HashSet::new();
-        portals.retain(|portal| seen.insert(portal.clone()));
+        let portals = told(self.portals(), local);
         let rules = self.rules();
         let wanted = |name: &IscsiName| match scope {
             SendTargets::All => true,
@@ -551,43 +538,4 @@ fn restrict_to_iser(offer: &mut Offer) {
     offer.error_recovery_level = 0;
     offer.max_recv_bytes = MAX_DATA_BYTES;
     offer.first_burst_bytes = MAX_DATA_BYTES;
-}
-
-/// Returns the portal that listens at `local`, by its address or else by its
-/// port; the first one if the socket has no local address.
-fn group_at(portals: &[Portal], local: Option<SocketAddr>) -> PortalGroup {
-    let exact = |portal: &&Portal| {
-        local.is_some_and(|local| {
-            let own = portal.address;
-            (own.ip().to_canonical(), own.port()) == (local.ip().to_canonical(), local.port())
-        })
-    };
-    let any = |portal: &&Portal| {
-        portal.address.ip().is_unspecified()
-            && local.is_some_and(|local| local.port() == portal.address.port())
-    };
-    let found = portals.iter().find(exact).or_else(|| portals.iter().find(any));
-    PortalGroup(found.or(portals.first()).map_or(1, |portal| portal.group))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn connections_belong_to_the_group_they_came_to() {
-        let portal = |address: &str, group| Portal {
-            address: address.parse().unwrap(),
-            group,
-            transport: Transport::Tcp,
-        };
-        let portals =
-            [portal("10.0.0.1:3260", 1), portal("10.1.0.1:3260", 2), portal("[::]:3261", 3)];
-        let group = |local: &str| group_at(&portals, Some(local.parse().unwrap())).0;
-        assert_eq!(group("10.0.0.1:3260"), 1);
-        assert_eq!(group("[::ffff:10.1.0.1]:3260"), 2);
-        assert_eq!(group("[::ffff:10.1.0.1]:3261"), 3);
-        assert_eq!(group("10.9.0.1:1"), 1);
-        assert_eq!(group_at(&portals, None).0, 1);
-    }
 }

@@ -14,11 +14,17 @@ fn running_write(level: &str) -> (Harness, usize, TaskTag) {
     let keys = [("ErrorRecoveryLevel", level), ("MaxConnections", "2")];
     let mut harness = Harness::new(&keys);
     let second = harness.join(1);
-    harness.links[second].initiator.command(LUN, &[0x2a], 0, pattern(512));
-    let task = harness.take_command().task;
-    let cmd_sn = harness.links[second].initiator.cmd_sn;
-    harness.initiator().cmd_sn = cmd_sn;
+    let task = begin_write(&mut harness, second);
     (harness, second, task)
+}
+
+/// Begins a write over a connection; the next command comes over the first one.
+fn begin_write(harness: &mut Harness, index: usize) -> TaskTag {
+    harness.links[index].initiator.command(LUN, &[0x2a], 0, pattern(512));
+    let task = harness.take_command().task;
+    let cmd_sn = harness.links[index].initiator.cmd_sn;
+    harness.initiator().cmd_sn = cmd_sn;
+    task
 }
 
 fn lose(harness: &mut Harness, index: usize) {
@@ -60,6 +66,21 @@ fn a_logout_of_a_lost_connection_waits_for_its_writes() {
     }
 }
 
+/// It was lost, reinstated, and lost again.
+#[test]
+fn a_logout_waits_for_all_lost_connections_of_its_number() {
+    let mut harness = Harness::new(&[("ErrorRecoveryLevel", "2"), ("MaxConnections", "2")]);
+    let second = harness.join(1);
+    lose(&mut harness, second);
+    let third = harness.join(1);
+    let task = begin_write(&mut harness, third);
+    lose(&mut harness, third);
+    log_out(&mut harness, LogoutReason::CLOSE_CONNECTION);
+    assert!(results(&mut harness).is_empty(), "the write still runs");
+    harness.good(task, Bytes::new());
+    assert_eq!(results(&mut harness), [LogoutResult::CLOSED]);
+}
+
 #[test]
 fn a_removal_for_recovery_does_not_wait() {
     let (mut harness, second, task) = running_write("2");
@@ -71,6 +92,25 @@ fn a_removal_for_recovery_does_not_wait() {
     assert!(results(&mut harness).is_empty(), "now it is aborted, and still runs");
     harness.good(task, Bytes::new());
     assert_eq!(results(&mut harness), [LogoutResult::CLOSED, LogoutResult::CID_NOT_FOUND]);
+}
+
+/// RFC 7143 §13.16: with DefaultTime2Retain=0, no task can be reassigned.
+#[test]
+fn a_removal_for_recovery_waits_for_tasks_that_are_not_kept() {
+    let keys = [("ErrorRecoveryLevel", "2"), ("MaxConnections", "2"), ("DefaultTime2Retain", "0")];
+    for is_lost in [false, true] {
+        let mut harness = Harness::new(&keys);
+        let second = harness.join(1);
+        let task = begin_write(&mut harness, second);
+        if is_lost {
+            lose(&mut harness, second);
+        }
+        log_out(&mut harness, LogoutReason::REMOVE_FOR_RECOVERY);
+        assert!(results(&mut harness).is_empty(), "the write still runs");
+        harness.good(task, Bytes::new());
+        let result = if is_lost { LogoutResult::CID_NOT_FOUND } else { LogoutResult::CLOSED };
+        assert_eq!(results(&mut harness), [result]);
+    }
 }
 
 #[test]

@@ -349,6 +349,20 @@ fn lost_connections_are_given_up_in_time() {
     );
 }
 
+/// RFC 7143 §13.16: with 0, nothing is kept.
+#[test]
+fn without_time_to_retain_tasks_end_with_their_connection() {
+    let keys = [("ErrorRecoveryLevel", "2"), ("DefaultTime2Retain", "0")];
+    let mut harness = Harness::new(&keys);
+    harness.initiator().command(LUN, &[0x2a], 0, pattern(512));
+    let task = harness.take_command().task;
+    harness.session.handle_closed(harness.links[0].handle, harness.now);
+    harness.run();
+    assert!(
+        matches!(harness.events[..], [Event::Abort(t), Event::Ended(EndReason::ConnectionLost)] if t == task)
+    );
+}
+
 #[test]
 fn below_level_two_a_lost_connection_ends_the_session() {
     for erl in ["0", "1"] {
@@ -402,6 +416,32 @@ fn a_connection_is_removed_for_recovery_and_reinstated() {
         harness.session.connections().next().map(|c| c.handle),
         Some(harness.links[third].handle)
     );
+}
+
+/// RFC 7143 §11.15.3-4: the times begin with the response, however late the loss was noticed.
+#[test]
+fn tasks_of_a_lost_connection_are_kept_from_its_logout_on() {
+    let mut harness = level("2");
+    let second = harness.join(1);
+    let itt = harness.links[second].initiator.command(LUN, &[0x28], 512, Bytes::new());
+    let task = harness.take_command().task;
+    harness.session.handle_closed(harness.links[second].handle, harness.now);
+    harness.pass_time(Duration::from_secs(20));
+    let cmd_sn = harness.links[second].initiator.cmd_sn;
+    let initiator = harness.initiator();
+    initiator.cmd_sn = cmd_sn;
+    let (tag, exp_stat_sn) = (initiator.tag(), initiator.exp_stat_sn);
+    let (reason, cid) = (LogoutReason::REMOVE_FOR_RECOVERY, zgate_iscsi::names::Cid(1));
+    let logout = LogoutRequest { immediate: true, reason, itt: tag, cid, cmd_sn, exp_stat_sn };
+    initiator.send(logout.encode());
+    harness.run();
+    harness.pass_time(Duration::from_secs(20));
+    assert!(harness.events.is_empty(), "nothing was aborted");
+    harness.links[0].initiator.open(itt, LUN, Bytes::new());
+    assert_eq!(reassign(&mut harness, 0, itt, 0), Some(TaskResult::COMPLETE));
+    harness.good(task, pattern(512));
+    let is_done = |n: &Notice| matches!(n, Notice::Done { status: 0, .. });
+    assert!(harness.notices(0).iter().any(is_done));
 }
 
 /// All commands of the window are sent before there is a status that they could acknowledge.

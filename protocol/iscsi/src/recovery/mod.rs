@@ -25,6 +25,11 @@ pub(crate) struct Lost {
 }
 
 impl Session {
+    /// True if the tasks of a connection outlast it.
+    pub(crate) fn keeps_tasks(&self) -> bool {
+        self.params.error_recovery_level >= 2 && self.params.time2retain_seconds > 0
+    }
+
     /// Suspends the tasks of a failed connection for Time2Wait plus
     /// Time2Retain (RFC 7143 §7.5).
     pub(crate) fn keep_for_recovery(&mut self, mut conn: Connection) {
@@ -33,9 +38,7 @@ impl Session {
         while conn.retained_bytes > self.config.max_retained_bytes {
             conn.forget_oldest();
         }
-        let seconds =
-            u64::from(self.params.time2wait_seconds) + u64::from(self.params.time2retain_seconds);
-        let deadline = self.now.after(Duration::from_secs(seconds));
+        let deadline = self.recovery_deadline();
         for task in self.tasks.values_mut().filter(|task| task.conn == conn.handle) {
             match task.phase {
                 Phase::Aborting => {}
@@ -56,6 +59,26 @@ impl Session {
             deadline,
         });
         self.trim_retained();
+    }
+
+    /// Time until which tasks are kept that are suspended now.
+    fn recovery_deadline(&self) -> Timestamp {
+        let seconds =
+            u64::from(self.params.time2wait_seconds) + u64::from(self.params.time2retain_seconds);
+        self.now.after(Duration::from_secs(seconds))
+    }
+
+    /// Removes failed connections for recovery; false if there are none with this CID.
+    /// Their tasks are kept from now on for as long as the response to the logout says
+    /// (RFC 7143 §11.15.3-4): the initiator may have noticed the failure later.
+    pub(crate) fn remove_lost(&mut self, cid: Cid) -> bool {
+        let deadline = self.recovery_deadline();
+        let mut is_lost = false;
+        for lost in self.lost.iter_mut().filter(|lost| lost.cid == cid) {
+            lost.deadline = deadline;
+            is_lost = true;
+        }
+        is_lost
     }
 
     /// Keeps the unacknowledged data within its bound: failed connections are
@@ -103,15 +126,14 @@ impl Session {
         }
     }
 
-    /// Gives up a failed connection by its CID; false if there is none.
+    /// Gives up the failed connections with this CID; false if there are none. There are
+    /// several if one that was reinstated has failed again.
     pub(crate) fn forget_lost(&mut self, cid: Cid) -> bool {
-        match self.lost.iter().position(|lost| lost.cid == cid) {
-            Some(at) => {
-                self.give_up(at);
-                true
-            }
-            None => false,
+        let before = self.lost.len();
+        while let Some(at) = self.lost.iter().position(|lost| lost.cid == cid) {
+            self.give_up(at);
         }
+        self.lost.len() < before
     }
 
     fn give_up(&mut self, at: usize) {

@@ -104,7 +104,8 @@ impl Session {
     }
 
     /// Removes a connection. Its tasks wait for recovery at error recovery
-    /// level 2 and end otherwise (RFC 7143 §7.2).
+    /// level 2, and end otherwise (RFC 7143 §7.2) or if they are not to be kept: the
+    /// initiator then counts them as ended, and writes again (§13.16).
     fn lose_connection(&mut self, handle: ConnHandle) {
         let Some(at) = self.conns.iter().position(|conn| conn.handle == handle) else { return };
         let conn = self.conns.remove(at);
@@ -112,7 +113,7 @@ impl Session {
         self.forget_functions(handle);
         // A logout whose response cannot be sent is complete.
         self.logouts.retain(|logout| !logout.is_from(handle));
-        if self.params.error_recovery_level >= 2 && !conn.is_logged_out() && !self.is_discovery() {
+        if self.keeps_tasks() && !conn.is_logged_out() && !self.is_discovery() {
             self.keep_for_recovery(conn);
         } else {
             self.abort_where(|task| task.conn == handle);

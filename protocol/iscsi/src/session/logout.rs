@@ -47,7 +47,7 @@ impl Session {
         let is_named =
             |conn: &&Connection| conn.cid == pdu.cid && conn.state != ConnState::LoggedOut;
         let named = self.conns.iter().find(is_named).map(|conn| conn.handle);
-        match pdu.reason {
+        match self.effect_of(pdu.reason) {
             LogoutReason::CLOSE_SESSION => {
                 self.abort_where(|_| true);
                 let closes = Closes::Session;
@@ -67,12 +67,11 @@ impl Session {
                 None => self.log_out_gone(handle, pdu.itt, LogoutResult::CID_NOT_FOUND),
             },
             LogoutReason::REMOVE_FOR_RECOVERY => {
-                let is_lost = self.lost.iter().any(|lost| lost.cid == pdu.cid);
                 let result = match named {
                     _ if self.params.error_recovery_level < 2 => {
                         LogoutResult::RECOVERY_NOT_SUPPORTED
                     }
-                    None if !is_lost => {
+                    None if !self.remove_lost(pdu.cid) => {
                         self.log_out_gone(handle, pdu.itt, LogoutResult::CID_NOT_FOUND);
                         return Ok(());
                     }
@@ -91,6 +90,18 @@ impl Session {
             _ => return Err(RejectReason::INVALID_FIELD),
         }
         Ok(())
+    }
+
+    /// A removal for recovery closes the connection if its tasks are not kept: the initiator
+    /// writes again after the answer, as after any other logout.
+    fn effect_of(&self, reason: LogoutReason) -> LogoutReason {
+        let recovers = self.params.error_recovery_level >= 2;
+        match reason {
+            LogoutReason::REMOVE_FOR_RECOVERY if recovers && !self.keeps_tasks() => {
+                LogoutReason::CLOSE_CONNECTION
+            }
+            reason => reason,
+        }
     }
 
     /// Answers the logout of a connection that is gone once the tasks that were aborted
