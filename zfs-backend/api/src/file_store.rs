@@ -241,6 +241,8 @@ pub struct FsStat {
     /// Preferred I/O size in bytes: the recordsize of a ZFS dataset; 0 if the
     /// file system names none.
     pub preferred_io_bytes: u64,
+    /// Block size in bytes that [`FileStore::clone_range`] needs here, if it works.
+    pub clone_block_bytes: Option<u32>,
 }
 
 /// Subject of a POSIX ACL entry (IEEE 1003.1e draft 17).
@@ -316,8 +318,7 @@ pub struct StoreTraits {
     pub xattrs: bool,
     /// Set if POSIX ACLs work.
     pub acls: bool,
-    /// Block size in bytes that [`FileStore::clone_range`] needs; present if it
-    /// works.
+    /// [`FsStat::clone_block_bytes`] of the root's file system.
     pub clone_block_bytes: Option<u32>,
     /// Set if only root may change the owner of a file.
     pub chown_restricted: bool,

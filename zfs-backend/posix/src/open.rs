@@ -10,6 +10,7 @@ use crate::name_table::NameTable;
 use crate::options::{HandleMode, OpenError, PosixOptions};
 use crate::removed;
 use crate::snapshot_mounts;
+use crate::statfs::clone_block_bytes;
 use crate::store::PosixStore;
 use crate::syscall::{self, PATH_FLAGS};
 use crate::tree::{Tree, in_tree_handle};
@@ -150,7 +151,7 @@ fn store_traits(root: &Entry) -> StoreResult<StoreTraits> {
         max_links: known.max_links,
         xattrs: has(c"user.zgate"),
         acls: has(c"system.posix_acl_access"),
-        clone_block_bytes: known.shares_blocks.then(|| u32::try_from(block_bytes).unwrap_or(4096)),
+        clone_block_bytes: clone_block_bytes(known, block_bytes),
         chown_restricted: true,
         tells_files_apart: known.is_zfs() && root.mount.kernel_handles,
     })

@@ -94,8 +94,9 @@ pub fn pseudo_attr(cx: &Cx<'_>, id: PseudoId) -> Attr {
 
 /// Attributes that need statfs; SPACE_USED belongs to the object. The file systems mounted
 /// below an export may differ in them.
-const SPACE: [u32; 11] = [
+const SPACE: [u32; 12] = [
     CASE_INSENSITIVE,
+    CLONE_BLKSIZE,
     FILES_AVAIL,
     FILES_FREE,
     FILES_TOTAL,
