@@ -215,10 +215,12 @@ pub async fn apply_acl(object: &Object, settable: &Settable) -> Result<(), Statu
 /// The answer is never [`Status::Delay`]: a client that repeated the request would find
 /// the object there. While storage tells to wait, this attempts it again, for
 /// [`NEW_ACL_WAIT_MILLISECONDS`]; afterwards the ACL is missing among the attributes that
-/// are set (RFC 8881 §18.4.2, §18.16.2), and its client may set it.
+/// are set (RFC 8881 §18.4.2, §18.16.2), and its client may set it. Nor is it
+/// [`Status::Attrnotsupp`], after which clients take the object for not made: the ACL is missing,
+/// too, in a file system below the export's root that has no ACLs.
 ///
 /// # Errors
-/// As [`apply_acl`], without [`Status::Delay`].
+/// As [`apply_acl`], without these two.
 pub async fn apply_new_acl(
     cx: &Cx<'_>,
     object: &Object,
@@ -234,6 +236,10 @@ pub async fn apply_new_acl(
                     "storage was too busy to set the ACL of a new object; its client is told \
                      that it is not set"
                 );
+                applied.clear(ACL);
+                return Ok(applied);
+            }
+            Err(Status::Attrnotsupp) => {
                 applied.clear(ACL);
                 return Ok(applied);
             }
