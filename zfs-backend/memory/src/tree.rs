@@ -340,7 +340,7 @@ impl Tree {
             case_insensitive: self.settings.case_insensitive,
             read_only: self.settings.read_only,
             preferred_io_bytes: 0,
-            clone_block_bytes: self.traits.clone_block_bytes,
+            traits: self.traits,
         })
     }
 }

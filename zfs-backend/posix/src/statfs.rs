@@ -3,12 +3,15 @@
 use crate::entry::Entry;
 use crate::errno::OrStoreError;
 use crate::file_systems::FileSystemTraits;
+use crate::mounts::Mount;
 use crate::name::MAX_NAME_BYTES;
+use crate::xattr;
 use rustix::fs::StatVfsMountFlags;
-use zgate_store::StoreResult;
-use zgate_store::file_store::FsStat;
+use std::ffi::CStr;
+use zgate_store::file_store::{FsStat, StoreTraits};
+use zgate_store::{StoreError, StoreResult};
 
-/// Returns space and limits of the file system that `entry` lies in.
+/// Returns space, abilities and limits of the file system that `entry` lies in.
 pub(crate) fn statfs(entry: &Entry) -> StoreResult<FsStat> {
     let stat = rustix::fs::fstatvfs(&entry.fd).or_store()?;
     let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
@@ -24,13 +27,32 @@ pub(crate) fn statfs(entry: &Entry) -> StoreResult<FsStat> {
         read_only: stat.f_flag.contains(StatVfsMountFlags::RDONLY),
         // ZFS reports the recordsize here.
         preferred_io_bytes: stat.f_bsize,
-        clone_block_bytes: clone_block_bytes(entry.mount.traits, stat.f_bsize),
+        traits: traits_in(&entry.mount, stat.f_bsize),
     })
+}
+
+/// Returns abilities and limits of the file system of a mount, which reports this block size.
+fn traits_in(mount: &Mount, block_bytes: u64) -> StoreTraits {
+    let known = mount.traits;
+    let has = |name: &CStr| {
+        let asked = xattr::read_of(&mount.root, name);
+        asked.is_ok() || asked == Err(StoreError::NoXattr)
+    };
+    StoreTraits {
+        persistent_handles: mount.kernel_handles,
+        max_file_bytes: known.max_file_bytes,
+        max_links: known.max_links,
+        xattrs: has(c"user.zgate"),
+        acls: has(c"system.posix_acl_access"),
+        clone_block_bytes: clone_block_bytes(known, block_bytes),
+        chown_restricted: true,
+        tells_files_apart: known.is_zfs() && mount.kernel_handles,
+    }
 }
 
 /// Returns the block size in bytes that sharing blocks needs, if the file system can do it:
 /// `block_bytes` is the one that it reports, on ZFS the recordsize of the dataset.
-pub(crate) fn clone_block_bytes(traits: FileSystemTraits, block_bytes: u64) -> Option<u32> {
+fn clone_block_bytes(traits: FileSystemTraits, block_bytes: u64) -> Option<u32> {
     traits.shares_blocks.then(|| u32::try_from(block_bytes).unwrap_or(4096))
 }
 

@@ -118,10 +118,7 @@ pub(super) fn write_one(
             None => return false,
         },
         TIME_DELTA => NfsTime { seconds: 0, nanoseconds: 1 }.encode(e),
-        CLONE_BLKSIZE => match values.space.clone_block_bytes {
-            Some(bytes) => e.u32(bytes),
-            None => return false,
-        },
+        CLONE_BLKSIZE => e.u32(values.traits.clone_block_bytes.unwrap_or(0)),
         // NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR (RFC 7862 §12.2.3).
         CHANGE_ATTR_TYPE => e.u32(0),
         OPEN_ARGUMENTS => write_open_arguments(values.delegated_times(), e),

@@ -116,7 +116,7 @@ pub async fn read(
     attrs: &Fattr,
     subject: Subject,
 ) -> Result<Settable, Status> {
-    if attrs.mask.contains(ACL) && !of.export.store.traits().acls {
+    if attrs.mask.contains(ACL) && !of.export.store.statfs(&of.node).await?.traits.acls {
         return Err(Status::Attrnotsupp);
     }
     let is_new = matches!(subject, Subject::New { .. });
@@ -229,7 +229,7 @@ pub async fn apply_acl(object: &Object, settable: &Settable) -> Result<(), Statu
 /// [`NEW_ACL_WAIT_MILLISECONDS`]; afterwards the ACL is missing among the attributes that
 /// are set (RFC 8881 §18.4.2, §18.16.2), and its client may set it. Nor is it
 /// [`Status::Attrnotsupp`], after which clients take the object for not made: the ACL is missing,
-/// too, in a file system below the export's root that has no ACLs.
+/// too, if the file system has had none since this was asked.
 ///
 /// # Errors
 /// As [`apply_acl`], without these two.

@@ -18,8 +18,8 @@ impl Rule for Clone {
             open_files(cx, (&from, &to), stateids, range).await?;
         let store = &to.export.store;
         // Datasets below the export's root have a recordsize of their own.
-        let space = store.statfs(&to.node).await?;
-        let Some(block) = space.clone_block_bytes.map(u64::from) else {
+        let traits = store.statfs(&to.node).await?.traits;
+        let Some(block) = traits.clone_block_bytes.map(u64::from) else {
             return Err(Status::Notsupp.into());
         };
         let aligned =

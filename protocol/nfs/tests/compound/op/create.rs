@@ -193,7 +193,7 @@ fn an_acl_that_an_object_cannot_have_is_refused_before_it_is_made() {
     });
 }
 
-/// A dataset below the export's root may have no ACLs although the root has.
+/// The property `acltype` may change at any time.
 #[test]
 fn what_was_made_where_there_are_no_acls_is_told_without_its_acl() {
     every_minor(|s| {
