@@ -15,11 +15,11 @@ impl Rule for Listxattrs {
         if start > all.len() {
             return Err(Status::BadCookie.into());
         }
+        let asked = args.maxcount as usize;
+        let given = asked.min(cx.reply_room.saturating_sub(16));
         // cookie, count of names, eof.
-        let mut room = (args.maxcount as usize)
-            .min(cx.reply_room.saturating_sub(16))
-            .checked_sub(8 + 4 + 4)
-            .ok_or(Status::Toosmall)?;
+        let room = given.checked_sub(8 + 4 + 4);
+        let mut room = room.ok_or_else(|| cx.no_room_for_entry(asked, given))?;
         let mut names = Vec::new();
         for name in &all[start..] {
             let bytes = 4 + name.len().next_multiple_of(4);
@@ -31,7 +31,7 @@ impl Rule for Listxattrs {
         }
         let told = start + names.len();
         if names.is_empty() && told < all.len() {
-            return Err(Status::Toosmall.into());
+            return Err(cx.no_room_for_entry(asked, given).into());
         }
         Ok(Res { cookie: told as u64, names, eof: told == all.len() })
     }

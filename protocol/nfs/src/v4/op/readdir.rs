@@ -41,9 +41,9 @@ impl Rule for Readdir {
         if args.maxcount < EMPTY_BYTES {
             return Err(Status::Toosmall.into());
         }
-        let room = (args.maxcount.min(MAX_READDIR_BYTES) as usize)
-            .min(cx.reply_room.saturating_sub(64))
-            .saturating_sub(FRAME_BYTES);
+        let asked = args.maxcount.min(MAX_READDIR_BYTES) as usize;
+        let given = asked.min(cx.reply_room.saturating_sub(64));
+        let room = given.saturating_sub(FRAME_BYTES);
         let mut page = Page { room, entries: Encoder::with_capacity(room), full: false };
         let eof = match &current {
             Current::Pseudo(id) => {
@@ -58,7 +58,7 @@ impl Rule for Readdir {
             }
         };
         if page.entries.is_empty() && !eof {
-            return Err(Status::Toosmall.into());
+            return Err(cx.no_room_for_entry(asked, given).into());
         }
         let verifier = match &current {
             Current::Pseudo(_) => pseudo_verifier(cx),

@@ -1,6 +1,6 @@
 //! READDIR (RFC 8881 §18.23).
 
-use zgate_test_harness::nfs::{Ops, Fixture, every_minor, mode};
+use zgate_test_harness::nfs::{Ops, Fixture, every_minor, mode, sessions};
 use std::collections::HashSet;
 use zgate_memory::FileOp;
 use zgate_nfs_wire::v4::Fh;
@@ -95,6 +95,26 @@ fn names_come_with_their_numbers_and_without_an_error() {
                 assert_eq!(entry.attrs.values.0.len(), bytes);
             }
         }
+    });
+}
+
+/// RFC 8881 §2.10.6.4.
+#[test]
+fn an_entry_that_the_session_has_no_room_for() {
+    sessions(|s| {
+        let dir = s.c.mkdir(&s.dir, "of one");
+        s.c.mkdir(&dir, &"n".repeat(250));
+        let small = s.harness.stranger("small", s.c.minor);
+        let made = small.exchange_id().unwrap();
+        let mut args = small.session_args(made.sequenceid, false);
+        args.fore.max_response_bytes = 380;
+        args.fore.max_cached_bytes = 300;
+        small.create_session_with(&args).unwrap();
+        let all = || list(&dir, 0, [0; 8], 4096, &[]);
+        small.check("too big", all(), Status::RepTooBig);
+        small.check("too few asked for", list(&dir, 0, [0; 8], 60, &[]), Status::Toosmall);
+        small.cache.set(true);
+        small.check("too big to keep", all(), Status::RepTooBigToCache);
     });
 }
 
