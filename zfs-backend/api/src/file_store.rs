@@ -241,6 +241,8 @@ pub struct FsStat {
     /// Preferred I/O size in bytes: the recordsize of a ZFS dataset; 0 if the
     /// file system names none.
     pub preferred_io_bytes: u64,
+    /// Abilities and limits here: those of the root's file system may be others.
+    pub traits: StoreTraits,
 }
 
 /// Subject of a POSIX ACL entry (IEEE 1003.1e draft 17).
@@ -304,7 +306,7 @@ pub enum XattrSet {
 }
 
 /// Abilities and limits of a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreTraits {
     /// Set if handles survive a restart of the server.
     pub persistent_handles: bool,
@@ -316,8 +318,7 @@ pub struct StoreTraits {
     pub xattrs: bool,
     /// Set if POSIX ACLs work.
     pub acls: bool,
-    /// Block size in bytes that [`FileStore::clone_range`] needs; present if it
-    /// works.
+    /// Block size in bytes that [`FileStore::clone_range`] needs, if it works.
     pub clone_block_bytes: Option<u32>,
     /// Set if only root may change the owner of a file.
     pub chown_restricted: bool,
@@ -335,7 +336,7 @@ pub trait FileStore: Send + Sync {
     /// Returns the handle of the root directory.
     fn root(&self) -> NodeHandle;
 
-    /// Returns abilities and limits.
+    /// Returns abilities and limits of the root's file system; see [`FsStat::traits`].
     fn traits(&self) -> StoreTraits;
 
     /// Returns the identity of the object that a handle names: the same for the

@@ -340,6 +340,7 @@ impl Tree {
             case_insensitive: self.settings.case_insensitive,
             read_only: self.settings.read_only,
             preferred_io_bytes: 0,
+            traits: self.traits,
         })
     }
 }

@@ -10,14 +10,13 @@ use crate::name_table::NameTable;
 use crate::options::{HandleMode, OpenError, PosixOptions};
 use crate::removed;
 use crate::snapshot_mounts;
+use crate::statfs::statfs;
 use crate::store::PosixStore;
 use crate::syscall::{self, PATH_FLAGS};
 use crate::tree::{Tree, in_tree_handle};
 use crate::unsynced::Unsynced;
-use crate::xattr;
 use rustix::fs::{Mode, Statx};
 use rustix::process::{Resource, getrlimit};
-use std::ffi::CStr;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -88,7 +87,7 @@ impl PosixStore {
         let seen = (&stat, looked_at);
         let claim = descriptors.claim()?;
         let root = Arc::new(Entry::new(handle, fd, mount, seen, &modifications, claim));
-        let traits = store_traits(&root)?;
+        let traits = statfs(&root)?.traits;
         report(path, &traits, &root.mount, &options);
         let capacity = cache_capacity(options.fd_cache_entries);
         let cache = Arc::new(EntryCache::new(capacity));
@@ -135,25 +134,6 @@ fn root_handle(
         return codec.kernel(mount.key, &handle).ok_or(StoreError::NotSupported);
     }
     in_tree_handle(codec, stat)
-}
-
-fn store_traits(root: &Entry) -> StoreResult<StoreTraits> {
-    let known = root.mount.traits;
-    let block_bytes = rustix::fs::fstatvfs(&root.fd).or_store()?.f_bsize;
-    let has = |name: &CStr| {
-        let asked = xattr::read(root, name);
-        asked.is_ok() || asked == Err(StoreError::NoXattr)
-    };
-    Ok(StoreTraits {
-        persistent_handles: root.mount.kernel_handles,
-        max_file_bytes: known.max_file_bytes,
-        max_links: known.max_links,
-        xattrs: has(c"user.zgate"),
-        acls: has(c"system.posix_acl_access"),
-        clone_block_bytes: known.shares_blocks.then(|| u32::try_from(block_bytes).unwrap_or(4096)),
-        chown_restricted: true,
-        tells_files_apart: known.is_zfs() && root.mount.kernel_handles,
-    })
 }
 
 fn cache_capacity(asked: usize) -> usize {

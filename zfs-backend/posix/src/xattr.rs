@@ -7,6 +7,7 @@ use crate::tree::Tree;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
+use std::os::fd::OwnedFd;
 use zgate_io::access_check::Rights;
 use zgate_store::file_store::{DirChange, XattrSet};
 use zgate_store::{Caller, FileKind, NodeHandle, StoreError, StoreResult};
@@ -106,7 +107,12 @@ impl Tree {
 
 /// Reads an attribute by its full name.
 pub(crate) fn read(entry: &Entry, name: &CStr) -> StoreResult<Vec<u8>> {
-    let path = syscall::proc_path(&entry.fd);
+    read_of(&entry.fd, name)
+}
+
+/// Reads an attribute of an open object by its full name.
+pub(crate) fn read_of(fd: &OwnedFd, name: &CStr) -> StoreResult<Vec<u8>> {
+    let path = syscall::proc_path(fd);
     let mut value = vec![0; 1 << 10];
     loop {
         match rustix::fs::getxattr(path.as_c_str(), name, &mut value[..]) {

@@ -216,6 +216,20 @@ impl Harness {
         self.server().replace_namespace(namespace);
     }
 
+    /// One export is the whole tree from now on, and it cannot be opened.
+    pub fn whole_tree_away(&self) {
+        let absent = AbsentExport {
+            id: ExportId::from_pseudo_path("/"),
+            pseudo_path: "/".to_owned(),
+            clients: vec![ClientRule::open_to_all()],
+            versions: Versions::ALL,
+            tcp: true,
+            rdma: true,
+        };
+        let namespace = self.next_namespace(Vec::new()).with_absent(vec![absent]).unwrap();
+        self.server().replace_namespace(namespace);
+    }
+
     /// The server has not found any export yet, or has found all of them.
     pub fn exports_unknown(&self, unknown: bool) {
         let known = if unknown { Vec::new() } else { self.exports.to_vec() };

@@ -31,7 +31,7 @@ impl Rule for FsInfo {
             write_preferred: transfer,
             write_multiple: multiple,
             readdir_preferred: DIRECTORY_BYTES,
-            max_file_bytes: object.store().traits().max_file_bytes,
+            max_file_bytes: space.traits.max_file_bytes,
             time_delta: NfsTime { seconds: 0, nanoseconds: 1 },
             properties: PROPERTIES,
         })

@@ -12,13 +12,12 @@ impl Rule for PathConf {
         let stat = object.store().statfs(&object.node).await;
         *fail = object.post_op_attr().await;
         let stat = stat?;
-        let traits = object.store().traits();
         Ok(Limits {
             attributes: fail.take(),
-            max_links: traits.max_links,
+            max_links: stat.traits.max_links,
             max_name_bytes: stat.max_name_bytes,
             no_trunc: true,
-            chown_restricted: traits.chown_restricted,
+            chown_restricted: stat.traits.chown_restricted,
             case_insensitive: stat.case_insensitive,
             case_preserving: true,
         })

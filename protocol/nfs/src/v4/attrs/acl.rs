@@ -154,15 +154,18 @@ fn tag_of(ace: &Ace, principals: &mut Principals) -> Result<PosixAclTag, Status>
 ///
 /// # Errors
 /// [`Status::Badowner`] for a principal that is unknown,
-/// [`Status::Attrnotsupp`] for AUDIT and ALARM entries, and for inheritance that ends
-/// after one level: a default ACL goes on for ever.
+/// [`Status::Attrnotsupp`] for AUDIT and ALARM entries, for inheritance that ends
+/// after one level, because a default ACL goes on for ever, and for inheritance of what has no
+/// children or by nobody (RFC 8881 §6.2.1.4.1).
 pub fn to_posix(
     aces: &[Ace],
     is_dir: bool,
     principals: &mut Principals,
 ) -> Result<PosixAcl, Status> {
     let ends = |ace: &Ace| inherits(ace) && ace.flags & FLAG_NO_PROPAGATE_INHERIT != 0;
-    if aces.iter().any(|ace| ace.kind > DENY || ends(ace)) {
+    let is_in_vain =
+        |ace: &Ace| if inherits(ace) { !is_dir } else { ace.flags & FLAG_INHERIT_ONLY != 0 };
+    if aces.iter().any(|ace| ace.kind > DENY || ends(ace) || is_in_vain(ace)) {
         return Err(Status::Attrnotsupp);
     }
     // All of them first: names that are unknown are looked up together.
@@ -330,6 +333,23 @@ mod tests {
         }
         // It means nothing alone.
         assert!(ask(FLAG_NO_PROPAGATE_INHERIT).unwrap().default.is_empty());
+    }
+
+    /// RFC 8881 §6.2.1.4.1.
+    #[test]
+    fn inheritance_in_vain_is_refused() {
+        let ask = |flags, is_dir| {
+            to_posix(&[one(ALLOW, flags, READ_DATA)], is_dir, &mut Principals::numbers())
+        };
+        for inherit in [FLAG_FILE_INHERIT, FLAG_DIRECTORY_INHERIT] {
+            for flags in [inherit, inherit | FLAG_INHERIT_ONLY] {
+                assert_eq!(ask(flags, false), Err(Status::Attrnotsupp), "of a file");
+                assert!(ask(flags, true).is_ok());
+            }
+        }
+        for is_dir in [false, true] {
+            assert_eq!(ask(FLAG_INHERIT_ONLY, is_dir), Err(Status::Attrnotsupp), "by nobody");
+        }
     }
 
     /// Returns the POSIX ACL of `(kind, group, rights as rwx, who)`.

@@ -8,7 +8,7 @@ use crate::namespace::{FileHandle, Object};
 use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Bitmap;
 use zgate_nfs_wire::v4::Fh;
-use zgate_nfs_wire::v4::attr::{ACL, FILEHANDLE};
+use zgate_nfs_wire::v4::attr::FILEHANDLE;
 use zgate_store::FileKind;
 use zgate_store::file_store::{FsStat, Node};
 use zgate_xdr::{Encode, Encoder};
@@ -29,7 +29,8 @@ impl ListedAttrs {
     /// `want` contains more than plain attributes.
     #[must_use]
     pub fn new(cx: &Cx<'_>, dir: &Object, first: &Node, want: &Bitmap) -> Option<Self> {
-        if want.contains(ACL) || asks_space(want) {
+        // The ACL is one of those.
+        if asks_space(want) {
             return None;
         }
         if dir.entry.ids.is_none() && asks_principals(want) && cx.server.runtime.names().is_some() {

@@ -62,11 +62,14 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// Returns whether an attribute may be set of it: a masked mode needs a mode, and a
-    /// umask is for new objects (RFC 8881 §6.2.5, RFC 8275 §5).
+    /// Returns whether an attribute may be set of it: a masked mode needs a mode, a umask is
+    /// for new objects (RFC 8881 §6.2.5, RFC 8275 §5), and the holder of a delegation sets its
+    /// times under the delegation's stateid, which SETATTR alone has (RFC 9754 §5).
     fn takes(self, attribute: u32) -> bool {
         match self {
-            Self::New { .. } => attribute != MODE_SET_MASKED,
+            Self::New { .. } => {
+                !matches!(attribute, MODE_SET_MASKED | TIME_DELEG_ACCESS | TIME_DELEG_MODIFY)
+            }
             Self::Existing { .. } => attribute != MODE_UMASK,
         }
     }
@@ -101,7 +104,8 @@ fn mode(bits: u32) -> Result<u32, Status> {
 /// in this directory. Users and groups become those of the server.
 ///
 /// # Errors
-/// [`Status::Attrnotsupp`] for unknown attributes, and for an ACL where the file system has
+/// [`Status::Attrnotsupp`] for unknown attributes, for delegated times of a new object where
+/// there are none, and for an ACL where the file system has
 /// none: nothing may be made before that is said. [`Status::Inval`] for
 /// read-only ones, those that the subject does not take, and invalid values,
 /// [`Status::Badxdr`], [`Status::Badowner`]; [`Status::Delay`] if the name service does
@@ -112,7 +116,15 @@ pub async fn read(
     attrs: &Fattr,
     subject: Subject,
 ) -> Result<Settable, Status> {
-    if attrs.mask.contains(ACL) && !of.export.store.traits().acls {
+    if attrs.mask.contains(ACL) && !of.export.store.statfs(&of.node).await?.traits.acls {
+        return Err(Status::Attrnotsupp);
+    }
+    let is_new = matches!(subject, Subject::New { .. });
+    let has = |attribute| attrs.mask.contains(attribute);
+    if is_new
+        && !of.export.gives_delegated_times()
+        && (has(TIME_DELEG_ACCESS) || has(TIME_DELEG_MODIFY))
+    {
         return Err(Status::Attrnotsupp);
     }
     if attrs.mask.iter().any(|one| usage(one, cx.minor).is_some() && !subject.takes(one)) {
@@ -133,7 +145,7 @@ pub async fn read(
             settable
         }
     };
-    if matches!(subject, Subject::New { .. }) {
+    if is_new {
         settable.leave_out_foreign_owners(of.who());
     }
     Ok(settable)
@@ -215,10 +227,12 @@ pub async fn apply_acl(object: &Object, settable: &Settable) -> Result<(), Statu
 /// The answer is never [`Status::Delay`]: a client that repeated the request would find
 /// the object there. While storage tells to wait, this attempts it again, for
 /// [`NEW_ACL_WAIT_MILLISECONDS`]; afterwards the ACL is missing among the attributes that
-/// are set (RFC 8881 §18.4.2, §18.16.2), and its client may set it.
+/// are set (RFC 8881 §18.4.2, §18.16.2), and its client may set it. Nor is it
+/// [`Status::Attrnotsupp`], after which clients take the object for not made: the ACL is missing,
+/// too, if the file system has had none since this was asked.
 ///
 /// # Errors
-/// As [`apply_acl`], without [`Status::Delay`].
+/// As [`apply_acl`], without these two.
 pub async fn apply_new_acl(
     cx: &Cx<'_>,
     object: &Object,
@@ -234,6 +248,10 @@ pub async fn apply_new_acl(
                     "storage was too busy to set the ACL of a new object; its client is told \
                      that it is not set"
                 );
+                applied.clear(ACL);
+                return Ok(applied);
+            }
+            Err(Status::Attrnotsupp) => {
                 applied.clear(ACL);
                 return Ok(applied);
             }

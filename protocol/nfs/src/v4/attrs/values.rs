@@ -93,12 +93,18 @@ pub fn pseudo_attr(cx: &Cx<'_>, id: PseudoId) -> Attr {
 }
 
 /// Attributes that need statfs; SPACE_USED belongs to the object. The file systems mounted
-/// below an export may differ in them.
-const SPACE: [u32; 11] = [
+/// below an export may differ in them (RFC 8881 §5.4).
+const SPACE: [u32; 20] = [
+    ACL,
+    ACLSUPPORT,
     CASE_INSENSITIVE,
+    CLONE_BLKSIZE,
+    FH_EXPIRE_TYPE,
     FILES_AVAIL,
     FILES_FREE,
     FILES_TOTAL,
+    MAXFILESIZE,
+    MAXLINK,
     MAXNAME,
     QUOTA_AVAIL_HARD,
     QUOTA_AVAIL_SOFT,
@@ -106,9 +112,12 @@ const SPACE: [u32; 11] = [
     SPACE_AVAIL,
     SPACE_FREE,
     SPACE_TOTAL,
+    SUPPATTR_EXCLCREAT,
+    SUPPORTED_ATTRS,
+    XATTR_SUPPORT,
 ];
 
-/// True if `want` contains attributes of the file system's space and limits.
+/// True if `want` contains attributes of the file system's space, abilities and limits.
 #[must_use]
 pub fn asks_space(want: &Bitmap) -> bool {
     SPACE.iter().any(|attribute| want.contains(*attribute))
@@ -172,8 +181,12 @@ impl AttributeValues {
         if *node == store.root() && cx.namespace.parent_of_export(export.id).is_some() {
             attr.mounted_on_fileid = Namespace::mounted_on(export.id);
         }
-        let traits = store.traits();
-        let space = if asks_space(want) { store.statfs(node).await? } else { FsStat::default() };
+        let (space, traits) = if asks_space(want) {
+            let space = store.statfs(node).await?;
+            (space, space.traits)
+        } else {
+            (FsStat::default(), store.traits())
+        };
         let acl =
             if want.contains(ACL) && traits.acls { Some(store.get_acl(node).await?) } else { None };
         let export = Some(Arc::clone(export));

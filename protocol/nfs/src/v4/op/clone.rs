@@ -17,7 +17,9 @@ impl Rule for Clone {
         let (source, target, changing, size) =
             open_files(cx, (&from, &to), stateids, range).await?;
         let store = &to.export.store;
-        let Some(block) = store.traits().clone_block_bytes.map(u64::from) else {
+        // Datasets below the export's root have a recordsize of their own.
+        let traits = store.statfs(&to.node).await?.traits;
+        let Some(block) = traits.clone_block_bytes.map(u64::from) else {
             return Err(Status::Notsupp.into());
         };
         let aligned =

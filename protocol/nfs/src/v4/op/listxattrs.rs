@@ -15,11 +15,11 @@ impl Rule for Listxattrs {
         if start > all.len() {
             return Err(Status::BadCookie.into());
         }
-        let (asked, allowed) = (args.maxcount as usize, cx.reply_room.saturating_sub(16));
-        // A larger maxcount does not help where the session has no room (RFC 8881 §2.10.6.4).
-        let too_small = if asked <= allowed { Status::Toosmall } else { cx.reply_limit().1 };
+        let asked = args.maxcount as usize;
+        let given = asked.min(cx.reply_room.saturating_sub(16));
         // cookie, count of names, eof.
-        let mut room = asked.min(allowed).checked_sub(8 + 4 + 4).ok_or(too_small)?;
+        let room = given.checked_sub(8 + 4 + 4);
+        let mut room = room.ok_or_else(|| cx.no_room_for_entry(asked, given))?;
         let mut names = Vec::new();
         for name in &all[start..] {
             let bytes = 4 + name.len().next_multiple_of(4);
@@ -31,7 +31,7 @@ impl Rule for Listxattrs {
         }
         let told = start + names.len();
         if names.is_empty() && told < all.len() {
-            return Err(too_small.into());
+            return Err(cx.no_room_for_entry(asked, given).into());
         }
         Ok(Res { cookie: told as u64, names, eof: told == all.len() })
     }

@@ -42,8 +42,8 @@ impl Rule for Readdir {
             return Err(Status::Toosmall.into());
         }
         let asked = args.maxcount.min(MAX_READDIR_BYTES) as usize;
-        let allowed = cx.reply_room.saturating_sub(64);
-        let room = asked.min(allowed).saturating_sub(FRAME_BYTES);
+        let given = asked.min(cx.reply_room.saturating_sub(64));
+        let room = given.saturating_sub(FRAME_BYTES);
         let mut page = Page { room, entries: Encoder::with_capacity(room), full: false };
         let eof = match &current {
             Current::Pseudo(id) => {
@@ -58,9 +58,7 @@ impl Rule for Readdir {
             }
         };
         if page.entries.is_empty() && !eof {
-            // A larger maxcount does not help where the session has no room (RFC 8881 §2.10.6.4).
-            let is_asked_less = asked <= allowed;
-            return Err(if is_asked_less { Status::Toosmall } else { cx.reply_limit().1 }.into());
+            return Err(cx.no_room_for_entry(asked, given).into());
         }
         let verifier = match &current {
             Current::Pseudo(_) => pseudo_verifier(cx),

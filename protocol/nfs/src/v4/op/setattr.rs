@@ -86,6 +86,10 @@ async fn set(
     } else {
         None
     };
+    if kind == Some(FileKind::Symlink) && args.attrs.mask.contains(ACL) {
+        // It has none of its own: nothing else is set either.
+        return Err(Status::Attrnotsupp);
+    }
     let subject = Subject::Existing { is_dir: kind == Some(FileKind::Directory) };
     let mut settable = settable::read(cx, &object, &args.attrs, subject).await?;
     let opened = if settable.set.size.is_some() {

@@ -286,6 +286,13 @@ impl Cx<'_> {
         ((max as usize).saturating_sub(headers), error)
     }
 
+    /// Returns the status of a listing without room for its first entry: more than the client
+    /// asked for, or than the rest of the reply (RFC 8881 §2.10.6.4), which asking for more does
+    /// not change.
+    pub(crate) fn no_room_for_entry(&self, asked_bytes: usize, given_bytes: usize) -> Status {
+        if given_bytes < asked_bytes { self.reply_limit().1 } else { Status::Toosmall }
+    }
+
     /// Returns whether the data of a READ may be sent from its file. That is read when
     /// all operations ran: none of them may change it. A cached reply must not change
     /// with the file either.

@@ -14,7 +14,12 @@ use zgate_nfs_wire::v4::op::OffloadCancel;
 use zgate_nfs_wire::v4::op::offload_cancel;
 use zgate_nfs_wire::v4::op::OffloadStatus;
 use zgate_nfs_wire::v4::op::offload_status;
+use zgate_nfs_wire::v4::attr::CLONE_BLKSIZE;
 use zgate_nfs_wire::v4::{Stateid, Status};
+use std::sync::Arc;
+use zgate_memory::MemoryStore;
+use zgate_store::FileStore;
+use zgate_store::file_store::StoreTraits;
 use zgate_xdr::Opaque;
 
 // Clone is imported under another name, not to hide the trait.
@@ -79,6 +84,38 @@ fn blocks_are_shared() {
         assert_eq!(run(clone_args(0, 0, 100)), Status::Inval, "no whole block");
         assert_eq!(run(clone_args(8192, 0, 4096)), Status::Inval, "beyond the end");
         assert_eq!(run(clone_args(u64::MAX, 0, 4096)), Status::Inval);
+    });
+}
+
+/// An export whose root lies in another file system than its files, with longer blocks.
+struct OtherRoot(MemoryStore);
+
+impl FileStore for OtherRoot {
+    zgate_store::forward_files! {
+        self => self.0;
+        root identity fsid recent_attr getattr lookup lookup_parent access setattr readlink
+        create_file create_node open remove rename link readdir read write losses commit
+        sync_objects sync_names allocate deallocate seek copy_range clone_range advise statfs
+        get_xattr set_xattr list_xattrs remove_xattr get_acl set_acl
+    }
+
+    fn traits(&self) -> StoreTraits {
+        StoreTraits { clone_block_bytes: Some(1 << 20), ..self.0.traits() }
+    }
+}
+
+/// RFC 7862 §12.2.1: the attribute is the file system's, and a dataset below the export's root
+/// has a recordsize of its own.
+#[test]
+fn blocks_are_those_of_the_file_system_of_the_file() {
+    each([2], |s| {
+        let from = s.c.file(&s.root, "from", &[7; 8192]);
+        let to = s.c.file(&s.root, "to", b"");
+        s.harness.serve_through("/export", Arc::new(OtherRoot(s.harness.store.clone())));
+        assert_eq!(s.c.number(&to, CLONE_BLKSIZE), 4096);
+        let clone = between(&from, &to).op::<CloneOp>(&clone_args(4096, 0, 4096));
+        s.c.check("one block", clone, Status::Ok);
+        assert_eq!(s.c.content(&to), [7; 4096]);
     });
 }
 

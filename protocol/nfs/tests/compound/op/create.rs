@@ -127,7 +127,12 @@ fn types_and_attributes() {
 
 /// An ACL that lets everyone read.
 fn readable() -> Fattr {
-    let everyone = Ace { kind: 0, flags: 0, mask: 0x1, who: b"EVERYONE@"[..].into() };
+    readable_with(0)
+}
+
+/// The same by an entry with these flags.
+fn readable_with(flags: u32) -> Fattr {
+    let everyone = Ace { kind: 0, flags, mask: 0x1, who: b"EVERYONE@"[..].into() };
     attrs(&[12], |e| {
         e.u32(1);
         everyone.encode(e);
@@ -170,4 +175,32 @@ fn without_acls_in_the_file_system_nothing_is_made() {
         assert_eq!(s.c.open(&wish).map(|_| ()), Err(Status::Attrnotsupp));
         assert_eq!(s.c.lookup(&s.dir, "x"), Err(Status::Noent));
     }
+}
+
+#[test]
+fn an_acl_that_an_object_cannot_have_is_refused_before_it_is_made() {
+    every_minor(|s| {
+        let link = NewNode::Symlink(b"elsewhere".to_vec());
+        let ops = make(Ops::new().at(&s.dir), "x", link, readable());
+        s.c.check("a link has none", ops, Status::Attrnotsupp);
+        let fifo = make(Ops::new().at(&s.dir), "x", NewNode::Fifo, readable_with(0x1));
+        s.c.check("nothing inherits from it", fifo, Status::Attrnotsupp);
+        let wish = OpenRequest::name(&s.dir, "x").how(How::Guarded(readable_with(0x1)));
+        assert_eq!(s.c.open(&wish).map(|_| ()), Err(Status::Attrnotsupp));
+        assert_eq!(s.c.lookup(&s.dir, "x"), Err(Status::Noent));
+        let dir = make(Ops::new().at(&s.dir), "x", NewNode::Directory, readable_with(0x1));
+        s.c.check("children inherit from it", dir, Status::Ok);
+    });
+}
+
+/// The property `acltype` may change at any time.
+#[test]
+fn what_was_made_where_there_are_no_acls_is_told_without_its_acl() {
+    every_minor(|s| {
+        s.harness.store.faults().fail_next(FileOp::SetAcl, StoreError::NotSupported);
+        let ops = make(Ops::new().at(&s.dir), "x", NewNode::Directory, readable());
+        let reply = s.c.run(ops).ok();
+        assert_eq!(reply.get::<Create>().attrs_set, Bitmap::default());
+        assert!(s.c.lookup(&s.dir, "x").is_ok());
+    });
 }

@@ -22,6 +22,15 @@ fn handles_go_in_and_out() {
 }
 
 #[test]
+fn nothing_stands_in_for_a_tree_that_is_away() {
+    every_minor(|s| {
+        s.harness.whole_tree_away();
+        s.c.check("PUTROOTFH", Ops::new().root(), Status::Delay);
+        s.c.check("PUTPUBFH", Ops::new().op::<Putpubfh>(&()), Status::Delay);
+    });
+}
+
+#[test]
 fn errors() {
     every_minor(|s| {
         s.c.check("GETFH without", Ops::new().getfh(), Status::Nofilehandle);

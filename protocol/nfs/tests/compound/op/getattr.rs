@@ -1,5 +1,6 @@
 //! GETATTR (RFC 8881 §18.7).
 
+use std::sync::Arc;
 use zgate_memory::{FileOp, MemoryStore};
 use zgate_nfs::v4::attrs::acl::Ace;
 use zgate_nfs::v4::attrs::table::{ATTRS, Use};
@@ -9,7 +10,8 @@ use zgate_nfs_wire::v4::op::{
     Access, Create, Getattr, Getfh, Open, Readdir, Setattr, access, create, readdir, setattr,
 };
 use zgate_nfs_wire::v4::{Bitmap, Stateid, Status};
-use zgate_store::file_store::NewNode;
+use zgate_store::FileStore;
+use zgate_store::file_store::{NewNode, StoreTraits};
 use zgate_test_harness::nfs::{Fixture, Harness, OpenRequest, Ops, attrs, every_minor, mode, name};
 use zgate_xdr::{Decode, Decoder, Encode};
 
@@ -104,6 +106,47 @@ fn a_file_system_that_is_case_insensitive_says_so() {
             assert_eq!(entry.attrs.values.0, u32::from(told).to_be_bytes());
         }
     }
+}
+
+/// An export whose root lies in a file system that can do less than that of its files.
+struct PlainRoot(MemoryStore);
+
+impl FileStore for PlainRoot {
+    zgate_store::forward_files! {
+        self => self.0;
+        root identity fsid recent_attr getattr lookup lookup_parent access setattr readlink
+        create_file create_node open remove rename link readdir read write losses commit
+        sync_objects sync_names allocate deallocate seek copy_range clone_range advise statfs
+        get_xattr set_xattr list_xattrs remove_xattr get_acl set_acl
+    }
+
+    fn traits(&self) -> StoreTraits {
+        StoreTraits { acls: false, xattrs: false, clone_block_bytes: None, ..self.0.traits() }
+    }
+}
+
+/// RFC 8881 §5.4: they are the file system's, and a dataset below the export's root is one of its
+/// own.
+#[test]
+fn a_file_system_below_the_root_has_abilities_of_its_own() {
+    every_minor(|s| {
+        s.harness.serve_through("/export", Arc::new(PlainRoot(s.harness.store.clone())));
+        let got = s.c.run(Ops::new().at(&s.file).getattr(&[0])).ok().get::<Getattr>();
+        let supported = Bitmap::decode(&mut Decoder::new(&got.values.0)).unwrap();
+        assert!(supported.contains(12) && supported.contains(13));
+        let got = s.c.run(Ops::new().at(&s.file).getattr(&[12])).ok().get::<Getattr>();
+        assert_eq!(got.mask, Bitmap::of(&[12]));
+        let everyone = Ace { kind: 0, flags: 0, mask: 0x1, who: b"EVERYONE@"[..].into() };
+        let acl = attrs(&[12], |e| {
+            e.u32(1);
+            everyone.encode(e);
+        });
+        s.c.setattr(&s.file, Stateid::ANONYMOUS, acl).unwrap();
+        if s.c.minor == 2 {
+            assert!(supported.contains(77));
+            assert_eq!(s.c.number(&s.file, 82), 1, "xattr_support");
+        }
+    });
 }
 
 /// The store is not asked again for what the operation before has read, and the answer shows

@@ -114,6 +114,26 @@ fn names_come_with_their_numbers_and_without_an_error() {
     });
 }
 
+/// RFC 8881 §2.10.6.4.
+#[test]
+fn an_entry_that_the_session_has_no_room_for() {
+    sessions(|s| {
+        let dir = s.c.mkdir(&s.dir, "of one");
+        s.c.mkdir(&dir, &"n".repeat(250));
+        let small = s.harness.stranger("small", s.c.minor);
+        let made = small.exchange_id().unwrap();
+        let mut args = small.session_args(made.sequenceid, false);
+        args.fore.max_response_bytes = 380;
+        args.fore.max_cached_bytes = 300;
+        small.create_session_with(&args).unwrap();
+        let all = || list(&dir, 0, [0; 8], 4096, &[]);
+        small.check("too big", all(), Status::RepTooBig);
+        small.check("too few asked for", list(&dir, 0, [0; 8], 60, &[]), Status::Toosmall);
+        small.cache.set(true);
+        small.check("too big to keep", all(), Status::RepTooBigToCache);
+    });
+}
+
 #[test]
 fn a_cookie_that_nobody_has_given_is_refused() {
     every_minor(|s| {

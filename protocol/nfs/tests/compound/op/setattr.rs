@@ -240,3 +240,24 @@ fn what_was_set_before_a_failure_is_told() {
         assert_eq!(reply.failure::<Bitmap>(), Bitmap::default());
     });
 }
+
+/// RFC 8881 §6.2.1.4.1.
+#[test]
+fn an_acl_that_an_object_cannot_have_sets_nothing() {
+    every_minor(|s| {
+        s.c.setattr(&s.file, ANY, mode(0o640)).unwrap();
+        let acl_and_mode = |flags| {
+            attrs(&[12, 33], |e| {
+                e.u32(1);
+                ace(0, flags, 0x1, b"EVERYONE@").encode(e);
+                e.u32(0o604);
+            })
+        };
+        for (fh, flags) in [(&s.file, 0x1), (&s.file, 0x2), (&s.file, 0x8), (&s.link, 0)] {
+            let reply = s.c.run(set(Ops::new().at(fh), ANY, acl_and_mode(flags)));
+            assert_eq!(reply.status, Status::Attrnotsupp, "{flags:x}");
+            assert_eq!(reply.failure::<Bitmap>(), Bitmap::default(), "{flags:x}");
+        }
+        assert_eq!(s.c.number(&s.file, 33), 0o640);
+    });
+}

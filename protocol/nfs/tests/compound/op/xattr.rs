@@ -102,6 +102,24 @@ fn a_value_that_the_session_has_no_room_for() {
     });
 }
 
+/// RFC 8881 §2.10.6.4.
+#[test]
+fn a_name_that_the_session_has_no_room_for() {
+    each([2], |s| {
+        s.c.run(set(at(s), Option4::Create, &[b'n'; 240], b"")).ok();
+        let small = s.harness.stranger("small", s.c.minor);
+        let made = small.exchange_id().unwrap();
+        let mut args = small.session_args(made.sequenceid, false);
+        args.fore.max_response_bytes = 380;
+        args.fore.max_cached_bytes = 300;
+        small.create_session_with(&args).unwrap();
+        small.check("too big", list(at(s), 0, 4096), Status::RepTooBig);
+        small.check("too few asked for", list(at(s), 0, 60), Status::Toosmall);
+        small.cache.set(true);
+        small.check("too big to keep", list(at(s), 0, 4096), Status::RepTooBigToCache);
+    });
+}
+
 #[test]
 fn a_list_without_a_name_tells_whose_limit_it_is() {
     each([2], |s| {

@@ -215,3 +215,18 @@ fn an_export_without_them_says_so() {
         }
     }
 }
+
+/// A new object has no delegation yet whose holder could tell its times.
+#[test]
+fn a_new_object_has_none() {
+    for minor in 1..=2 {
+        let harness = Harness::new();
+        let c = harness.reachable("c", minor);
+        for (path, expected) in [("/export", Status::Inval), ("/dir/second", Status::Attrnotsupp)] {
+            let root = harness.root_of(path);
+            let wish = OpenRequest::name(&root, "new").how(How::Guarded(times(None, Some(9))));
+            assert_eq!(c.open(&wish).map(|_| ()), Err(expected), "{path}");
+            assert_eq!(c.lookup(&root, "new"), Err(Status::Noent), "{path}");
+        }
+    }
+}
