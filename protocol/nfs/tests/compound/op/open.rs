@@ -235,6 +235,21 @@ fn claims() {
     });
 }
 
+/// RFC 7531 has four of them.
+#[test]
+fn claims_of_later_versions_are_none_of_minor_zero() {
+    each([0], |s| {
+        let opened = s.open();
+        let under = Claim::DelegateCurrentFh(opened.stateid);
+        for claim in [Claim::Fh, under, Claim::DelegatePreviousFh] {
+            let wish = OpenRequest::name(&s.root, "").claim(claim);
+            let wish = OpenRequest { fh: s.file.clone(), ..wish };
+            assert_eq!(refused(s, wish), Status::Badxdr);
+        }
+        s.c.close(&opened).unwrap();
+    });
+}
+
 #[test]
 fn flags_of_the_minor_versions() {
     every_minor(|s| {
