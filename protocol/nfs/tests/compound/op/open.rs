@@ -363,6 +363,22 @@ fn downgrades() {
     });
 }
 
+/// RFC 8881 §18.18.3: what stays is the union of some of the OPENs, access and denial alike.
+#[test]
+fn a_denial_ends_with_the_open_that_asked_for_it() {
+    every_minor(|s| {
+        let wish = |access, deny| OpenRequest::name(&s.root, "file").access(access).deny(deny);
+        let mut opened = s.c.open(&wish(1, 2)).unwrap();
+        assert_eq!(s.c.downgrade(&mut opened, 1, 0), Err(Status::Inval), "never opened so");
+        opened.stateid = s.c.open(&wish(1, 0)).unwrap().stateid;
+        s.c.downgrade(&mut opened, 1, 2).unwrap();
+        assert_eq!(refused(s, wish(2, 0).owner("b")), Status::ShareDenied);
+        s.c.downgrade(&mut opened, 1, 0).unwrap();
+        assert_eq!(s.c.downgrade(&mut opened, 1, 2), Err(Status::Inval), "no way back");
+        assert!(s.c.open(&wish(2, 0).owner("b")).is_ok(), "nothing is denied any more");
+    });
+}
+
 #[test]
 fn named_attributes_are_not_offered() {
     every_minor(|s| {
