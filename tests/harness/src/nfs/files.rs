@@ -212,10 +212,9 @@ impl Client {
     ) -> Result<Locked, Status> {
         let args = self.lock_args(opened, owner, kind, range);
         let reply = self.run(Ops::new().at(&opened.fh).op::<Lock>(&args));
+        // It counts for both. Of a lock owner that it does not know the server takes any number.
         self.advance(opened.owner, reply.status);
-        if reply.status == Status::Ok {
-            self.advance(owner, reply.status);
-        }
+        self.advance(owner, reply.status);
         let stateid = reply.result()?.get::<Lock>().stateid;
         Ok(Locked { fh: opened.fh.clone(), stateid, owner })
     }

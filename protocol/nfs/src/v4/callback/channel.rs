@@ -302,7 +302,7 @@ fn address_header(callback: &Callback40) -> CallbackHeader {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::v4) mod tests {
     use super::*;
     use crate::runtime::{ConnectionId, Now};
     use crate::v4::tables::session::{SessionTable, tests::session};
@@ -311,7 +311,7 @@ mod tests {
     use zgate_xdr::Message;
 
     /// Clients that do not answer.
-    struct Silence;
+    pub(in crate::v4) struct Silence;
 
     impl Runtime for Silence {
         fn spawn(&self, _: BoxedFuture<()>) {}

@@ -6,5 +6,7 @@ mod message;
 mod probe;
 
 pub use channel::BackChannels;
+#[cfg(test)]
+pub(in crate::v4) use channel::tests::Silence;
 pub(crate) use channel::{CallbackOutcome, CallbackTarget};
 pub use message::recall_call;

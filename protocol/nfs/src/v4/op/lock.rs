@@ -12,6 +12,7 @@ use crate::v4::state::shares::{ACCESS_READ, ACCESS_WRITE};
 use crate::v4::tables::ids::StateKey;
 use crate::v4::tables::open::LockState;
 use crate::v4::tables::owner::{LockOwner, LockOwnerId, OwnerName};
+use crate::v4::tables::owner_seq::{LastReply, Verdict, answer_bytes};
 use crate::v4::tables::quota::Quota;
 use crate::v4::tables::ranges::{Held, Range};
 use crate::v4::tables::{StateKind, Tables};
@@ -43,9 +44,17 @@ impl Rule for Lock {
             Locker::New { open_seqid, open, lock_seqid, owner } => {
                 let open = cx.resolve_stateid(open)?;
                 sequenced(cx, open, open_seqid, async |cx: &mut Cx<'_>| {
-                    kind?;
-                    let attempt = || first_lock(cx, &args, open, lock_seqid, &owner);
-                    when_free(cx, attempt).await
+                    let result = match kind {
+                        Ok(()) => {
+                            let attempt = || first_lock(cx, &args, open, lock_seqid, &owner);
+                            when_free(cx, attempt).await
+                        }
+                        Err(failure) => Err(failure),
+                    };
+                    if let Err(failure) = &result {
+                        count_refusal(cx, open, (&owner, lock_seqid), failure);
+                    }
+                    result
                 })
                 .await
             }
@@ -172,7 +181,7 @@ fn check_first_seqid(tables: &Tables, id: &LockOwnerId, seqid: u32) -> Result<()
     let client = tables.clients.get(&id.client).ok_or(Status::StaleClientid)?;
     let Some(owner) = client.lock_owners.get(&id.name) else { return Ok(()) };
     match owner.seq.judge(seqid) {
-        crate::v4::tables::owner_seq::Verdict::Run => Ok(()),
+        Verdict::Run => Ok(()),
         _ => Err(Status::BadSeqid),
     }
 }
@@ -184,7 +193,6 @@ fn record_first_seqid(
     key: StateKey,
     seqid: u32,
 ) {
-    use crate::v4::tables::owner_seq::{LastReply, answer_bytes};
     let version = tables.locks.get(&key).map_or(1, |lock| lock.seqid);
     let reply = answer_bytes(&Ok(Res { stateid: key.stateid(version) }));
     let current = cx.current.as_ref().map(crate::v4::request::Current::handle);
@@ -192,6 +200,32 @@ fn record_first_seqid(
         && let Some(owner) = client.lock_owners.get_mut(&id.name)
     {
         owner.seq.record(seqid, LastReply { op: cx.op, reply, current });
+    }
+}
+
+/// Counts the refusal of an owner's first lock of a file. In minor version 0 the number of a lock
+/// owner that is known by other locks advances with that of the open's owner (RFC 7530 §9.1.7).
+fn count_refusal(
+    cx: &Cx<'_>,
+    open: Stateid,
+    (owner, seqid): (&StateOwner, u32),
+    failure: &Failure,
+) {
+    if cx.minor > 0 {
+        return;
+    }
+    let tables = &mut *cx.server.state.lock();
+    // It is the owner's own client that counts.
+    let Some(open) = tables.opens.get(&StateKey::from(open)) else { return };
+    let Some(client) = tables.clients.get_mut(&open.client) else { return };
+    if client.id != owner.clientid {
+        return;
+    }
+    if let Some(known) = client.lock_owners.get_mut(owner.owner.0.as_slice())
+        && known.seq.judge(seqid) == Verdict::Run
+    {
+        let current = cx.current.as_ref().map(crate::v4::request::Current::handle);
+        known.seq.record(seqid, LastReply { op: cx.op, reply: failure.clone(), current });
     }
 }
 

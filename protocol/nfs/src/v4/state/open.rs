@@ -175,7 +175,8 @@ impl State {
     /// Downgrades an open to rights of earlier OPENs (RFC 8881 §18.18.3).
     ///
     /// # Errors
-    /// [`Status::Inval`] for rights that no OPEN requested.
+    /// [`Status::Inval`] for rights that no OPENs together requested: access and denial come from
+    /// the same ones.
     pub(crate) fn downgrade_open(
         &self,
         tables: &mut Tables,
@@ -184,19 +185,11 @@ impl State {
         deny: u32,
     ) -> Result<Stateid, Status> {
         let open = tables.opens.get_mut(&key).ok_or(Status::BadStateid)?;
-        let reachable = |bits: u32, shift: u32| {
-            // The union of some of the earlier OPENs must be exactly `bits`.
-            let mut union = 0;
-            for place in 0..16u32 {
-                let value = (place >> shift) & 3;
-                if open.history >> place & 1 == 1 && value & !bits == 0 {
-                    union |= value;
-                }
-            }
-            union == bits
-        };
-        let narrower = access & !open.access == 0 && deny & !open.deny == 0;
-        if access == 0 || !narrower || !reachable(access, 2) || !reachable(deny, 0) {
+        // The union of some of the earlier OPENs is that of all which asked for nothing else.
+        let within = open.history & allowed_history(access, deny);
+        let places = (0..16u32).filter(|place| within >> place & 1 == 1);
+        let union = places.fold(0, |union, place| union | place);
+        if access == 0 || union != (access << 2 | deny) {
             return Err(Status::Inval);
         }
         let before = open.share();

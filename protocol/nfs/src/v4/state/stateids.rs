@@ -59,7 +59,7 @@ impl State {
     }
 
     /// Status for an unknown stateid: from before a restart, revoked, or never
-    /// issued.
+    /// issued; or for one of another type than the operation takes.
     pub(crate) fn why_unknown(
         &self,
         tables: &Tables,
@@ -69,8 +69,9 @@ impl State {
         let key = StateKey::from(stateid);
         let client = requester.client.and_then(|client| tables.clients.get(&client));
         // Minor version 0 names no client: the lost stateids of all its clients
-        // are remembered together.
-        let lost = || tables.expired_stateids.contains(key) || tables.find_any(key).is_some();
+        // are remembered together, and what is left of removed clients is lost, too.
+        let is_left = || tables.find(key).is_none() && tables.find_any(key).is_some();
+        let lost = || tables.expired_stateids.contains(key) || is_left();
         match client.and_then(|client| client.losses.status_of(key)) {
             Some(status) => status,
             None if requester.minor == 0 && lost() => Status::Expired,

@@ -1,14 +1,17 @@
 //! DELEGPURGE, DELEGRETURN, WANT_DELEGATION and GET_DIR_DELEGATION
 //! (RFC 8881 §18.5, §18.6, §18.49, §18.39).
 
-use zgate_test_harness::nfs::{Client, Ops, Harness, OpenRequest, every_minor, sessions};
+use zgate_test_harness::nfs::{
+    Client, Ops, Harness, Locked, OpenRequest, Opened, every_minor, name, sessions,
+};
 use zgate_nfs_wire::v4::op::Delegpurge;
 use zgate_nfs_wire::v4::op::delegpurge;
 use zgate_nfs_wire::v4::op::Delegreturn;
 use zgate_nfs_wire::v4::op::delegreturn;
 use zgate_nfs_wire::v4::op::{GetDirDelegation, WantDelegation};
 use zgate_nfs_wire::v4::op::want_delegation::{GetDirArgs, GetDirRes, WantArgs};
-use zgate_nfs_wire::v4::{Bitmap, Stateid, Status};
+use zgate_nfs_wire::v4::op::open::Claim;
+use zgate_nfs_wire::v4::{Bitmap, LockType, Stateid, Status};
 
 fn give_back(ops: Ops, stateid: Stateid) -> Ops {
     ops.op::<Delegreturn>(&delegreturn::Args { stateid })
@@ -35,6 +38,36 @@ fn a_delegation_goes_back_once() {
         c.check("back", give_back(at(), held), Status::Ok);
         c.check("twice", give_back(at(), held), Status::BadStateid);
         assert_eq!(c.read(&opened.fh, opened.stateid, 0, 9).unwrap().1, "x");
+    }
+}
+
+/// NFS4ERR_EXPIRED would say that the client has lost its state (RFC 7530 §9.1.4.4).
+#[test]
+fn a_delegation_is_neither_an_open_nor_a_lock_nor_the_other_way_round() {
+    for minor in 0..=2 {
+        let harness = Harness::new();
+        let c: Client = harness.reachable("c", minor);
+        let root = c.export();
+        harness.client("maker", minor).file(&root, "f", b"x");
+        let opened = c.open(&OpenRequest::name(&root, "f").access(1)).unwrap();
+        let held = opened.delegation();
+        let mut fake = Opened { stateid: held, ..opened.clone() };
+        let mut lock = Locked { fh: opened.fh.clone(), stateid: held, owner: "l" };
+        let range = (0, 1);
+        assert_eq!(c.close(&fake).unwrap_err(), Status::BadStateid, "minor version {minor}");
+        assert_eq!(c.downgrade(&mut fake, 1, 0), Err(Status::BadStateid));
+        assert_eq!(c.lock(&fake, "l", LockType::Read, range).unwrap_err(), Status::BadStateid);
+        assert_eq!(c.lock_more(&mut lock, LockType::Read, range), Err(Status::BadStateid));
+        assert_eq!(c.unlock(&mut lock, range), Err(Status::BadStateid));
+        let ahead = Stateid { seqid: held.seqid + 1, ..held };
+        for stateid in [opened.stateid, ahead] {
+            let claim = Claim::DelegateCurrent(stateid, name("f"));
+            let wish = OpenRequest::name(&root, "f").access(1).claim(claim);
+            assert_eq!(c.open(&wish).unwrap_err(), Status::BadStateid, "{stateid:?}");
+        }
+        assert_eq!(c.read(&opened.fh, held, 0, 9).unwrap().1, "x", "it is still there");
+        c.close(&opened).unwrap();
+        c.delegreturn(&opened.fh, held).unwrap();
     }
 }
 

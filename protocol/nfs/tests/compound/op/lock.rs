@@ -225,6 +225,30 @@ fn minor_zero_counts_what_is_no_file() {
     });
 }
 
+/// RFC 7530 §9.1.7: the refusal of its first lock of a file has used the number of the lock owner
+/// as well as that of the open owner.
+#[test]
+fn minor_zero_counts_a_refused_first_lock_for_both_owners() {
+    each([0], |s| {
+        let opened = s.open();
+        s.c.lock(&opened, "a", LockType::Write, (0, 1)).unwrap();
+        let wish = OpenRequest::name(&s.dir, "inner");
+        let inner = s.c.open(&wish).unwrap();
+        let other = s.c.open(&wish.clone().owner("other")).unwrap();
+        s.c.lock(&other, "b", LockType::Write, (0, 1)).unwrap();
+        let args = s.c.lock_args(&inner, "a", LockType::Write, (0, 1));
+        let first = || Ops::new().at(&s.inner).op::<Lock>(&args);
+        s.c.check("held by b", first(), Status::Denied);
+        s.c.check("repeated", first(), Status::Denied);
+        s.c.advance("owner", Status::Denied);
+        let again = s.c.lock_args(&inner, "a", LockType::Write, (5, 1));
+        let again = Ops::new().at(&s.inner).op::<Lock>(&again);
+        s.c.check("the number is used", again, Status::BadSeqid);
+        s.c.advance("a", Status::Denied);
+        assert!(s.c.lock(&inner, "a", LockType::Write, (5, 1)).is_ok());
+    });
+}
+
 #[test]
 fn lock_owners_are_released_when_they_hold_nothing() {
     each([0], |s| {

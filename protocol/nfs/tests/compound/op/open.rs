@@ -243,6 +243,21 @@ fn claims() {
     });
 }
 
+/// RFC 7531 has four of them.
+#[test]
+fn claims_of_later_versions_are_none_of_minor_zero() {
+    each([0], |s| {
+        let opened = s.open();
+        let under = Claim::DelegateCurrentFh(opened.stateid);
+        for claim in [Claim::Fh, under, Claim::DelegatePreviousFh] {
+            let wish = OpenRequest::name(&s.root, "").claim(claim);
+            let wish = OpenRequest { fh: s.file.clone(), ..wish };
+            assert_eq!(refused(s, wish), Status::Badxdr);
+        }
+        s.c.close(&opened).unwrap();
+    });
+}
+
 #[test]
 fn flags_of_the_minor_versions() {
     every_minor(|s| {
@@ -353,6 +368,22 @@ fn downgrades() {
         s.c.advance("owner", Status::OldStateid);
         let other = Ops::new().at(&s.inner).op::<OpenDowngrade>(&args(opened.stateid));
         s.c.check("another file's", other, Status::BadStateid);
+    });
+}
+
+/// RFC 8881 §18.18.3: what stays is the union of some of the OPENs, access and denial alike.
+#[test]
+fn a_denial_ends_with_the_open_that_asked_for_it() {
+    every_minor(|s| {
+        let wish = |access, deny| OpenRequest::name(&s.root, "file").access(access).deny(deny);
+        let mut opened = s.c.open(&wish(1, 2)).unwrap();
+        assert_eq!(s.c.downgrade(&mut opened, 1, 0), Err(Status::Inval), "never opened so");
+        opened.stateid = s.c.open(&wish(1, 0)).unwrap().stateid;
+        s.c.downgrade(&mut opened, 1, 2).unwrap();
+        assert_eq!(refused(s, wish(2, 0).owner("b")), Status::ShareDenied);
+        s.c.downgrade(&mut opened, 1, 0).unwrap();
+        assert_eq!(s.c.downgrade(&mut opened, 1, 2), Err(Status::Inval), "no way back");
+        assert!(s.c.open(&wish(2, 0).owner("b")).is_ok(), "nothing is denied any more");
     });
 }
 

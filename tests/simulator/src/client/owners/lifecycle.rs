@@ -95,7 +95,7 @@ impl Delegated for OwnerClient {
             let claim = open::Claim::Previous(kind);
             Ops::new().at(fh).op::<Open>(&inside.open_args(OWNER, (access, 0), claim))
         };
-        let reply = self.reclaiming(OWNER, ops).await?;
+        let reply = self.reclaiming(&[OWNER], ops).await?;
         let name = &self.wire.name;
         self.wire.trace.note(name, format_args!("reclaim of a delegation: {:?}", reply.status));
         if reply.status != Status::Ok {
@@ -106,7 +106,7 @@ impl Delegated for OwnerClient {
             let args = close::Args { seqid: inside.seqid(OWNER), stateid: opened.stateid };
             Ops::new().at(fh).op::<Close>(&args)
         };
-        self.reclaiming(OWNER, ops).await?;
+        self.reclaiming(&[OWNER], ops).await?;
         Ok(Some(opened.delegated))
     }
 

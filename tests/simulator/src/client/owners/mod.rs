@@ -304,15 +304,21 @@ impl OwnerClient {
         self.reclaim_delegations(()).await
     }
 
-    /// Sends one COMPOUND of a reclaim; `owner` is whose number it has.
-    async fn reclaiming(&self, owner: &str, ops: impl Fn(&Inside) -> Ops) -> Result<Reply, IdLost> {
+    /// Sends one COMPOUND of a reclaim; `owners` are those whose numbers it has.
+    async fn reclaiming(
+        &self,
+        owners: &[&str],
+        ops: impl Fn(&Inside) -> Ops,
+    ) -> Result<Reply, IdLost> {
         loop {
             let (ops, generation) = {
                 let inside = lock(&self.inside);
                 (ops(&inside), inside.generation)
             };
             let (reply, _) = self.send(ops).await;
-            self.advance(owner, &reply, generation);
+            for owner in owners {
+                self.advance(owner, &reply, generation);
+            }
             match reply.status {
                 Status::StaleClientid | Status::StaleStateid | Status::Expired => {
                     return Err(IdLost);
@@ -329,7 +335,7 @@ impl OwnerClient {
         let ops = |inside: &Inside| {
             Ops::new().at(&old.fh).op::<Open>(&inside.open_args(&owner, old.share, claim()))
         };
-        let reply = self.reclaiming(&owner, ops).await?;
+        let reply = self.reclaiming(&[owner.as_str()], ops).await?;
         let name = &self.wire.name;
         self.wire.trace.note(name, format_args!("reclaim of worker {worker}: {:?}", reply.status));
         if reply.status != Status::Ok {
@@ -348,14 +354,12 @@ impl OwnerClient {
                 let args = inside.lock_args(worker, &again, (*range, *write), true);
                 Ops::new().at(&again.fh).op::<Lock>(&args)
             };
-            let first = again.lock_stateid.is_none();
-            let reply = self.reclaiming(if first { &owner } else { &locker }, ops).await?;
+            let both = [owner.as_str(), locker.as_str()];
+            let counted = if again.lock_stateid.is_none() { &both[..] } else { &both[1..] };
+            let reply = self.reclaiming(counted, ops).await?;
             let status = reply.status;
             self.wire.trace.note(name, format_args!("reclaim of range {range}: {status:?}"));
             if status == Status::Ok {
-                if first {
-                    self.count(&locker, again.generation);
-                }
                 again.lock_stateid = Some(reply.get::<Lock>().stateid);
                 again.ranges.insert(*range, *write);
             }

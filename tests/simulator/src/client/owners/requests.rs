@@ -273,12 +273,13 @@ impl OwnerClient {
             let first = opened.lock_stateid.is_none();
             let (reply, sent_at) = self.send(Ops::new().at(&opened.fh).op::<Lock>(&args)).await;
             let status = reply.status;
-            self.advance(if first { &opener } else { &locker }, &reply, opened.generation);
+            if first {
+                self.advance(&opener, &reply, opened.generation);
+            }
+            // Of an owner that the server does not know it takes any number.
+            self.advance(&locker, &reply, opened.generation);
             match status {
                 Status::Ok => {
-                    if first {
-                        self.count(&locker, opened.generation);
-                    }
                     let stateid = reply.get::<Lock>().stateid;
                     let mut inside = lock(&self.inside);
                     let now = inside.opens.get_mut(&(worker, Kind::Locks));

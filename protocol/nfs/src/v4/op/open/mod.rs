@@ -109,19 +109,22 @@ impl State {
         }
     }
 
-    /// Removes the opens of an unconfirmed owner.
+    /// Removes the opens of an unconfirmed owner. An OPEN is the next request of its owner: a
+    /// CLOSE before it is not repeated any more.
     fn restart_unconfirmed(&self, client: ClientId, owner: &OwnerName, now_seconds: u64) {
-        let mut tables = self.lock();
+        let tables = &mut *self.lock();
         let Some(record) = tables.clients.get_mut(&client) else { return };
         let Some(entry) = record.open_owners.get_mut(owner) else { return };
-        entry.last_closed = None;
+        if let Some(closed) = entry.last_closed.take() {
+            tables.last_closed.remove(&closed);
+        }
         if entry.confirmed {
             return;
         }
         let opens = std::mem::take(&mut entry.opens);
         record.open_owners.remove(owner);
         for key in opens {
-            self.remove_open(&mut tables, key, now_seconds);
+            self.remove_open(tables, key, now_seconds);
         }
     }
 }
@@ -338,4 +341,35 @@ async fn truncate(object: &Object, opened: &OpenFile, access: u32) -> Result<(),
 fn undo(cx: &Cx<'_>, entered: &Entered) {
     let mut tables = cx.server.state.lock();
     cx.server.state.undo_open(&mut tables, entered, cx.now.seconds());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v3::proc::rig::a_call;
+    use crate::v4::callback::Silence;
+    use crate::v4::state::grace::GracePeriod;
+    use crate::v4::state::recovery::NoRecovery;
+
+    /// Otherwise what a client opens and closes stays until the next sweep.
+    #[test]
+    fn what_is_kept_for_a_repeated_close_goes_with_the_next_open() {
+        let grace = GracePeriod { seconds: 0, max_seconds: 0 };
+        let state = State::new(1, 90, grace, Arc::new(NoRecovery), 0, Arc::new(Silence));
+        let owner: OwnerName = Arc::from([7]);
+        let client = state.add_client(&mut state.lock(), &a_call(), b"c", [0; 8], true, 0).unwrap();
+        for confirmed in [false, true] {
+            state.ensure_owner(client, &owner, confirmed, 0).unwrap();
+            let closed = state.ids.state();
+            {
+                // As CLOSE leaves it.
+                let tables = &mut *state.lock();
+                let record = tables.clients.get_mut(&client).unwrap();
+                record.open_owners.get_mut(&owner).unwrap().last_closed = Some(closed);
+                tables.last_closed.insert(closed, (client, Arc::clone(&owner)));
+            }
+            state.restart_unconfirmed(client, &owner, 0);
+            assert!(state.lock().last_closed.is_empty(), "confirmed: {confirmed}");
+        }
+    }
 }

@@ -6,7 +6,6 @@ use crate::v4::attrs::settable::{self, Settable, Subject};
 use crate::v4::failure::Failure;
 use crate::v4::op::names;
 use crate::v4::request::{Current, Cx};
-use crate::v4::tables::ids::StateKey;
 use zgate_nfs_wire::v4::attr::{SIZE, TIME_ACCESS, TIME_MODIFY};
 use zgate_nfs_wire::v4::op::open::{Args, Claim, How};
 use zgate_nfs_wire::v4::{Bitmap, ChangeInfo, ClientId, Fattr, Stateid, Status};
@@ -39,6 +38,10 @@ pub(super) async fn find(cx: &Cx<'_>, args: &Args, client: ClientId) -> Result<T
             let held = check_held(cx, *stateid, client)?;
             only(held, named(cx, args, &name.0).await?)
         }
+        // Minor version 0 has no such claims (RFC 7531, open_claim_type4).
+        Claim::Fh | Claim::DelegateCurrentFh(_) | Claim::DelegatePreviousFh if cx.minor == 0 => {
+            Err(Status::Badxdr.into())
+        }
         Claim::Fh | Claim::Previous(_) => by_handle(cx, args).await,
         Claim::DelegateCurrentFh(stateid) => {
             let held = check_held(cx, *stateid, client)?;
@@ -50,13 +53,15 @@ pub(super) async fn find(cx: &Cx<'_>, args: &Args, client: ClientId) -> Result<T
     }
 }
 
-/// The file of a delegation of the client.
+/// The file of a delegation of the client. Its stateid is looked up as that of any operation on
+/// state: it may be of another type or version (RFC 8881 §8.2.4, RFC 7530 §9.1.4.4).
 fn check_held(cx: &Cx<'_>, stateid: Stateid, client: ClientId) -> Result<FileKey, Status> {
-    let tables = cx.server.state.lock();
-    match tables.delegations.get(&StateKey::from(stateid)) {
+    let state = &cx.server.state;
+    let tables = state.lock();
+    let (key, _) = state.find_state(&tables, cx.requester(), stateid, None)?;
+    match tables.delegations.get(&key) {
         Some(delegation) if delegation.client == client => Ok(delegation.file),
-        Some(_) => Err(Status::BadStateid),
-        None => Err(cx.server.state.why_unknown(&tables, cx.requester(), stateid)),
+        _ => Err(Status::BadStateid),
     }
 }
 
