@@ -130,7 +130,7 @@ impl State {
 }
 
 /// Returns whether the arguments have a claim, or a way to create, that minor version 0 does not
-/// know: they do not decode there (RFC 7531).
+/// know: they do not decode there (RFC 7531, open_claim_type4 and createmode4).
 fn is_of_later_minors(args: &Args) -> bool {
     let by_handle =
         matches!(args.claim, Claim::Fh | Claim::DelegateCurrentFh(_) | Claim::DelegatePreviousFh);

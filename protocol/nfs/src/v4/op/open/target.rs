@@ -38,10 +38,6 @@ pub(super) async fn find(cx: &Cx<'_>, args: &Args, client: ClientId) -> Result<T
             let held = check_held(cx, *stateid, client)?;
             only(held, named(cx, args, &name.0).await?)
         }
-        // Minor version 0 has no such claims (RFC 7531, open_claim_type4).
-        Claim::Fh | Claim::DelegateCurrentFh(_) | Claim::DelegatePreviousFh if cx.minor == 0 => {
-            Err(Status::Badxdr.into())
-        }
         Claim::Fh | Claim::Previous(_) => by_handle(cx, args).await,
         Claim::DelegateCurrentFh(stateid) => {
             let held = check_held(cx, *stateid, client)?;
