@@ -15,6 +15,7 @@ use crate::net::connection_end::{Bug, ConnectionEnd};
 use crate::net::send::Sender;
 use crate::observe::data_path::{DataDirection, Transport};
 use bytes::Bytes;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use zgate_io::continuation::{Home, is_worker};
@@ -61,7 +62,7 @@ enum Task {
     Works,
     /// Waits for its socket, and for large amounts that have ended.
     WaitsForSocket,
-    /// Waits for the end of any request.
+    /// Waits for the end of any request, and of the sending of its reply.
     WaitsForRequests,
 }
 
@@ -103,6 +104,35 @@ impl State {
     /// Replies wait for the socket.
     fn has_unsent(&self) -> bool {
         self.sending_bytes.is_none() && !self.queued.is_empty()
+    }
+
+    /// Takes back the sender of a thread that has sent. Returns whether that is over: the task
+    /// ends the connection, or waits for room in the socket. Otherwise all has left.
+    fn sent(&mut self, mut sender: Sender, sent: io::Result<usize>) -> bool {
+        self.sending_bytes = None;
+        self.sent_bytes += *sent.as_ref().unwrap_or(&0) as u64;
+        if let Err(error) = sent {
+            self.channel = None;
+            self.end = Some(error.into());
+        } else if sender.is_empty() {
+            self.spare = sender;
+            return false;
+        } else {
+            sender.append(&mut self.queued);
+            self.spare = std::mem::replace(&mut self.queued, sender);
+        }
+        true
+    }
+
+    /// Returns whether the task must be told of what a thread has sent. One that waits for
+    /// requests may have looked while the last reply was being sent: nothing else tells it
+    /// that nothing is in progress any more.
+    fn must_tell(&self, is_over: bool) -> bool {
+        match self.task {
+            Task::Works => false,
+            Task::WaitsForSocket => is_over,
+            Task::WaitsForRequests => is_over || self.queued.is_empty(),
+        }
     }
 
     /// As [`Requests::wait`].
@@ -280,23 +310,13 @@ impl Shared {
             drop(state);
             let sent = channel.flush(&mut sender);
             state = self.lock();
-            state.sending_bytes = None;
-            state.sent_bytes += *sent.as_ref().unwrap_or(&0) as u64;
-            if let Err(error) = sent {
-                state.channel = None;
-                state.end = Some(error.into());
-            } else if sender.is_empty() {
-                state.spare = sender;
-                continue;
-            } else {
-                sender.append(&mut state.queued);
-                state.spare = std::mem::replace(&mut state.queued, sender);
-            }
-            // The task ends the connection, or waits for room in the socket.
-            if state.task != Task::Works {
+            let is_over = state.sent(sender, sent);
+            if state.must_tell(is_over) {
                 self.changed.notify_one();
             }
-            break;
+            if is_over {
+                break;
+            }
         }
         state
     }
@@ -319,5 +339,35 @@ mod tests {
         state.end = Some(Closed::ByPeer.into());
         assert_eq!(state.wait(|_| true), None);
         assert_eq!(state.task, Task::Works);
+    }
+
+    /// The task looks while a worker sends the last reply: of a connection that drains or is
+    /// held, or that reads nothing because memory is short.
+    #[test]
+    fn a_task_that_waits_for_requests_is_told_when_the_last_reply_has_left() {
+        for waits_for_requests in [true, false] {
+            let mut state = State::new(None);
+            state.sending_bytes = Some(7);
+            let wait = state.wait(|_| waits_for_requests).unwrap();
+            assert!(!wait.load.is_idle() && !wait.has_unsent);
+            let is_over = state.sent(Sender::default(), Ok(7));
+            assert!(!is_over && state.load().is_idle());
+            assert_eq!(state.must_tell(is_over), waits_for_requests);
+        }
+    }
+
+    #[test]
+    fn a_task_that_waits_is_told_of_replies_that_found_no_room() {
+        for waits_for_requests in [true, false] {
+            let mut state = State::new(None);
+            state.sending_bytes = Some(7);
+            assert!(state.wait(|_| waits_for_requests).is_some());
+            let mut left = Sender::default();
+            left.push_payload(Payload::Bytes(Bytes::from_static(b"left")));
+            let is_over = state.sent(left, Ok(3));
+            assert!(is_over && state.has_unsent() && state.must_tell(is_over));
+            state.task = Task::Works;
+            assert!(!state.must_tell(is_over), "it looks before it waits");
+        }
     }
 }
