@@ -72,12 +72,22 @@ pub(crate) struct InFlightLoad {
     pub requests: usize,
     pub request_bytes: usize,
     pub reply_bytes: usize,
+    /// Set while a thread sends replies.
+    pub is_sending: bool,
 }
 
 impl InFlightLoad {
     /// Returns whether there is neither a request nor a reply.
     pub(crate) fn is_idle(self) -> bool {
         self == Self::default()
+    }
+
+    /// Returns the bytes that count as memory of the connection until its task looks again. What
+    /// a thread sends leaves at once without the task being told, or else waits for the
+    /// socket, of which the task is told.
+    pub(crate) fn held_bytes(self) -> usize {
+        let replies = if self.is_sending { 0 } else { self.reply_bytes };
+        self.request_bytes + replies
     }
 }
 
@@ -98,7 +108,7 @@ impl State {
 
     fn load(&self) -> InFlightLoad {
         let reply_bytes = self.queued.queued_bytes() + self.sending_bytes.unwrap_or(0);
-        InFlightLoad { reply_bytes, ..self.load }
+        InFlightLoad { reply_bytes, is_sending: self.sending_bytes.is_some(), ..self.load }
     }
 
     /// Replies wait for the socket.
@@ -369,5 +379,22 @@ mod tests {
             state.task = Task::Works;
             assert!(!state.must_tell(is_over), "it looks before it waits");
         }
+    }
+
+    #[test]
+    fn replies_hold_memory_only_while_they_wait_for_the_socket() {
+        let reply = || Payload::Bytes(Bytes::from_static(b"reply"));
+        let mut state = State::new(None);
+        state.load.request_bytes = 7;
+        state.queued.push_payload(reply());
+        assert_eq!(state.load().held_bytes(), 12);
+        // No event follows when the thread has sent all of it.
+        state.sending_bytes = Some(100);
+        let load = state.load();
+        assert_eq!((load.reply_bytes, load.held_bytes()), (105, 7));
+        let mut left = Sender::default();
+        left.push_payload(reply());
+        assert!(state.sent(left, Ok(95)));
+        assert_eq!(state.load().held_bytes(), 17);
     }
 }
