@@ -224,7 +224,8 @@ impl event_loop::Connection for Connection {
             self.patience.excuse();
         }
         let is_scarce = self.host.memory_was_refused();
-        self.patience.check_replies(self.requests.taken_by_peer(), is_scarce)?;
+        let (taken, waiting) = (self.requests.taken_by_peer(), self.requests.load().reply_bytes);
+        self.patience.check_replies(taken, waiting, is_scarce)?;
         let is_wanted = is_scarce && self.receiver.held_bytes() > 0;
         Ok(self.patience.check(self.receiver.mark(), is_named, is_wanted)?)
     }
