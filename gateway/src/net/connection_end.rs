@@ -107,6 +107,8 @@ pub(crate) enum Slow {
     Silent,
     #[error("the peer no longer reads")]
     Unread,
+    #[error("the peer reads too slowly while others wait for memory")]
+    SlowReader,
     #[error("the peer no longer completes messages")]
     Stalled,
 }

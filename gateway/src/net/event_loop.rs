@@ -12,9 +12,14 @@ use super::drain::{Drain, Phase};
 use crate::observe::data_path::Transport;
 use std::convert::Infallible;
 use std::fmt::Display;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// Most events in a row for which a connection does not wait, until others of its core have
+/// their turn. One may be a megabyte that is received.
+const MAX_IN_A_ROW: u32 = 16;
 
 /// Event of a connection.
 pub(crate) enum Event<F, T, O> {
@@ -97,6 +102,7 @@ async fn run(connection: &mut impl Connection, drain: &Drain) -> Result<Infallib
     let mut changed = pin!(drain.after(phase));
     let mut rest = None;
     let mut may_advance = true;
+    let mut in_a_row = 0;
     loop {
         if may_advance {
             connection.advance().await?;
@@ -119,7 +125,7 @@ async fn run(connection: &mut impl Connection, drain: &Drain) -> Result<Infallib
         }
         may_advance = tokio::select! {
             biased;
-            event = connection.event() => connection.handle(event?).await?,
+            event = next_event(connection, &mut in_a_row) => connection.handle(event?).await?,
             now = changed.as_mut(), if phase != Phase::Draining => {
                 (phase, rest) = (enter(connection, now)?, None);
                 changed.set(drain.after(phase));
@@ -139,6 +145,30 @@ async fn run(connection: &mut impl Connection, drain: &Drain) -> Result<Infallib
             }
         };
     }
+}
+
+/// Waits for the next event of a connection. Cancel safe. The wait for a socket that is
+/// readable already takes nothing of its task's budget: a peer that sends as fast as it is
+/// served would keep the thread for itself, and its own connection from the end of the
+/// gateway and from all time limits.
+async fn next_event<C: Connection>(
+    connection: &mut C,
+    in_a_row: &mut u32,
+) -> Result<C::Event, ConnectionEnd> {
+    if *in_a_row >= MAX_IN_A_ROW {
+        *in_a_row = 0;
+        tokio::task::yield_now().await;
+    }
+    *in_a_row += 1;
+    let mut event = pin!(connection.event());
+    poll_fn(|task| {
+        let polled = event.as_mut().poll(task);
+        if polled.is_pending() {
+            *in_a_row = 0;
+        }
+        polled
+    })
+    .await
 }
 
 /// Has a connection follow the gateway into a phase; returns that of the
@@ -242,6 +272,57 @@ mod tests {
         fn retry_after(&self) -> Option<Duration> {
             self.waits_for_memory.then_some(Duration::from_millis(10))
         }
+    }
+
+    /// A connection whose peer always has more, until it closes.
+    #[derive(Default)]
+    struct Flood {
+        events: u32,
+        is_draining: bool,
+    }
+
+    impl Connection for Flood {
+        type Event = ();
+
+        async fn advance(&mut self) -> Result<(), ConnectionEnd> {
+            Ok(())
+        }
+
+        async fn event(&mut self) -> Result<(), ConnectionEnd> {
+            self.events += 1;
+            if self.events < 100 * MAX_IN_A_ROW { Ok(()) } else { Err(Closed::ByPeer.into()) }
+        }
+
+        async fn handle(&mut self, (): ()) -> Result<bool, ConnectionEnd> {
+            Ok(true)
+        }
+
+        fn begin_drain(&mut self) {
+            self.is_draining = true;
+        }
+
+        fn is_idle(&self) -> bool {
+            true
+        }
+
+        fn check_period(&mut self) -> Option<Duration> {
+            None
+        }
+
+        fn check(&mut self) -> Result<(), ConnectionEnd> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_always_has_more_lets_others_run_and_follows_the_gateway() {
+        let (mut flood, drain) = (Flood::default(), Drain::default());
+        let (ended, ()) = tokio::join!(run(&mut flood, &drain), async {
+            tokio::task::yield_now().await;
+            drain.begin();
+        });
+        assert_eq!(ended, Err(ConnectionEnd::Stopping));
+        assert!(flood.is_draining && flood.events <= 8 * MAX_IN_A_ROW, "{}", flood.events);
     }
 
     #[tokio::test]

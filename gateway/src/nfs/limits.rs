@@ -61,6 +61,10 @@ pub(crate) const UNREAD_CHECKS: u32 = 60;
 /// The same for replies that hold memory while others wait for memory: 10 to 15
 /// seconds.
 pub(crate) const SCARCE_UNREAD_CHECKS: u32 = 2;
+/// Bytes of replies that a peer is to take from one check to the next, if they hold memory while
+/// others wait for memory: 70 KiB/s. One that takes fewer in [`SCARCE_RECORD_CHECKS`] checks in
+/// a row is closed.
+pub(crate) const SCARCE_TAKEN_BYTES: u64 = 350 << 10;
 /// As [`SILENT_CHECKS`] and [`RECORD_CHECKS`] for a record that holds memory while others wait for memory: 10 to
 /// 15 seconds, and a minute, enough for the largest record at 70 KiB/s.
 pub(crate) const SCARCE_SILENT_CHECKS: u32 = 2;
@@ -89,4 +93,5 @@ const _: () = assert!(UNNAMED_CHECKS < SILENT_CHECKS && SILENT_CHECKS < RECORD_C
 const _: () = assert!(SCARCE_SILENT_CHECKS < SILENT_CHECKS && SCARCE_RECORD_CHECKS < RECORD_CHECKS);
 const _: () = assert!(SCARCE_SILENT_CHECKS < SCARCE_RECORD_CHECKS);
 const _: () = assert!(SCARCE_UNREAD_CHECKS < UNREAD_CHECKS);
+const _: () = assert!(SCARCE_UNREAD_CHECKS < SCARCE_RECORD_CHECKS);
 const _: () = assert!(CHECK_PERIOD.as_secs() < IDLE_CHECK_PERIOD.as_secs());

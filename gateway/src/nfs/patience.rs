@@ -3,8 +3,9 @@
 //! row without progress are counted.
 
 use super::limits::{
-    CHECK_PERIOD, IDLE_CHECK_PERIOD, RECORD_CHECKS, SCARCE_RECORD_CHECKS, SCARCE_SILENT_CHECKS,
-    SCARCE_UNREAD_CHECKS, SILENT_CHECKS, UNNAMED_CHECKS, UNREAD_CHECKS,
+    CHECK_PERIOD, IDLE_CHECK_PERIOD, MAX_UNTOLD_BYTES, RECORD_CHECKS, SCARCE_RECORD_CHECKS,
+    SCARCE_SILENT_CHECKS, SCARCE_TAKEN_BYTES, SCARCE_UNREAD_CHECKS, SILENT_CHECKS, UNNAMED_CHECKS,
+    UNREAD_CHECKS,
 };
 use super::record::Mark;
 use crate::net::connection_end::Slow;
@@ -25,6 +26,8 @@ pub(crate) struct Patience {
     taken: Option<u64>,
     /// Checks in a row without a further byte taken.
     unread: u32,
+    /// Checks in a row in which few were taken of replies whose memory others waited for.
+    slow: u32,
 }
 
 impl Patience {
@@ -74,19 +77,29 @@ impl Patience {
     }
 
     /// Checks the replies that wait for the peer. `taken`: bytes that it has taken so
-    /// far; `None` if none wait. `is_wanted`: others wait for memory.
+    /// far; `None` if none wait. `waiting`: bytes that wait. `is_wanted`: others wait for
+    /// memory.
     ///
     /// # Errors
-    /// [`Slow::Unread`].
+    /// [`Slow::Unread`], [`Slow::SlowReader`].
     pub(crate) fn check_replies(
         &mut self,
         taken: Option<u64>,
+        waiting: usize,
         is_wanted: bool,
     ) -> Result<(), Slow> {
         let before = std::mem::replace(&mut self.taken, taken);
         self.unread = if taken.is_some() && taken == before { self.unread + 1 } else { 0 };
+        // Fewer bytes do not count as memory of the connection.
+        let is_wanted_much = is_wanted && waiting >= MAX_UNTOLD_BYTES;
+        let further = taken.zip(before).map(|(taken, before)| taken.saturating_sub(before));
+        let is_slow = is_wanted_much && further.is_some_and(|bytes| bytes < SCARCE_TAKEN_BYTES);
+        self.slow = if is_slow { self.slow + 1 } else { 0 };
         let most = if is_wanted { SCARCE_UNREAD_CHECKS } else { UNREAD_CHECKS };
-        if self.unread >= most { Err(Slow::Unread) } else { Ok(()) }
+        if self.unread >= most {
+            return Err(Slow::Unread);
+        }
+        if self.slow >= SCARCE_RECORD_CHECKS { Err(Slow::SlowReader) } else { Ok(()) }
     }
 
     /// Resets the counters, because the server itself is not reading.
@@ -164,7 +177,7 @@ mod tests {
     fn who_takes_no_replies_is_ended_and_soon_while_others_wait_for_memory() {
         let checks = |at: fn(u32) -> Option<u64>, is_wanted| {
             let mut patience = Patience::default();
-            (1..1000).find(|n| patience.check_replies(at(*n), is_wanted).is_err())
+            (1..1000).find(|n| patience.check_replies(at(*n), 0, is_wanted).is_err())
         };
         assert_eq!(checks(|_| Some(7), false), Some(UNREAD_CHECKS + 1));
         assert_eq!(checks(|_| Some(7), true), Some(SCARCE_UNREAD_CHECKS + 1));
@@ -172,10 +185,33 @@ mod tests {
         assert_eq!(checks(|n| Some(u64::from(n / (UNREAD_CHECKS / 2))), false), None);
         assert_eq!(checks(|_| None, true), None);
         let mut patience = Patience::default();
-        patience.check_replies(Some(7), false).unwrap();
+        patience.check_replies(Some(7), 0, false).unwrap();
         assert_eq!(patience.period(true), CHECK_PERIOD);
-        patience.check_replies(None, false).unwrap();
+        patience.check_replies(None, 0, false).unwrap();
         assert_eq!(patience.period(true), IDLE_CHECK_PERIOD);
+    }
+
+    #[test]
+    fn who_takes_replies_slowly_is_ended_while_others_wait_for_their_memory() {
+        let checks = |bytes: u64, waiting, is_wanted| {
+            let mut patience = Patience::default();
+            (1..1000_u32).find(|n| {
+                let taken = Some(u64::from(*n) * bytes);
+                patience.check_replies(taken, waiting, is_wanted).is_err()
+            })
+        };
+        let much = MAX_UNTOLD_BYTES;
+        assert_eq!(checks(1, much, true), Some(SCARCE_RECORD_CHECKS + 1));
+        assert_eq!(checks(SCARCE_TAKEN_BYTES - 1, much, true), Some(SCARCE_RECORD_CHECKS + 1));
+        assert_eq!(checks(SCARCE_TAKEN_BYTES, much, true), None);
+        assert_eq!(checks(1, much, false), None, "nobody waits for it");
+        assert_eq!(checks(1, much - 1, true), None, "next to nothing waits");
+        let mut patience = Patience::default();
+        for check in 0..10 * u64::from(SCARCE_RECORD_CHECKS) {
+            // Now and then nobody waits.
+            let is_wanted = !check.is_multiple_of(SCARCE_RECORD_CHECKS.into());
+            patience.check_replies(Some(check), much, is_wanted).unwrap();
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::net::connection_end::{Bug, ConnectionEnd};
 use crate::net::send::Sender;
 use crate::observe::data_path::{DataDirection, Transport};
 use bytes::Bytes;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use zgate_io::continuation::{Home, is_worker};
@@ -61,7 +62,7 @@ enum Task {
     Works,
     /// Waits for its socket, and for large amounts that have ended.
     WaitsForSocket,
-    /// Waits for the end of any request.
+    /// Waits for the end of any request, and of the sending of its reply.
     WaitsForRequests,
 }
 
@@ -71,12 +72,22 @@ pub(crate) struct InFlightLoad {
     pub requests: usize,
     pub request_bytes: usize,
     pub reply_bytes: usize,
+    /// Set while a thread sends replies.
+    pub is_sending: bool,
 }
 
 impl InFlightLoad {
     /// Returns whether there is neither a request nor a reply.
     pub(crate) fn is_idle(self) -> bool {
         self == Self::default()
+    }
+
+    /// Returns the bytes that count as memory of the connection until its task looks again. What
+    /// a thread sends leaves at once without the task being told, or else waits for the
+    /// socket, of which the task is told.
+    pub(crate) fn held_bytes(self) -> usize {
+        let replies = if self.is_sending { 0 } else { self.reply_bytes };
+        self.request_bytes + replies
     }
 }
 
@@ -97,12 +108,41 @@ impl State {
 
     fn load(&self) -> InFlightLoad {
         let reply_bytes = self.queued.queued_bytes() + self.sending_bytes.unwrap_or(0);
-        InFlightLoad { reply_bytes, ..self.load }
+        InFlightLoad { reply_bytes, is_sending: self.sending_bytes.is_some(), ..self.load }
     }
 
     /// Replies wait for the socket.
     fn has_unsent(&self) -> bool {
         self.sending_bytes.is_none() && !self.queued.is_empty()
+    }
+
+    /// Takes back the sender of a thread that has sent. Returns whether that is over: the task
+    /// ends the connection, or waits for room in the socket. Otherwise all has left.
+    fn sent(&mut self, mut sender: Sender, sent: io::Result<usize>) -> bool {
+        self.sending_bytes = None;
+        self.sent_bytes += *sent.as_ref().unwrap_or(&0) as u64;
+        if let Err(error) = sent {
+            self.channel = None;
+            self.end = Some(error.into());
+        } else if sender.is_empty() {
+            self.spare = sender;
+            return false;
+        } else {
+            sender.append(&mut self.queued);
+            self.spare = std::mem::replace(&mut self.queued, sender);
+        }
+        true
+    }
+
+    /// Returns whether the task must be told of what a thread has sent. One that waits for
+    /// requests may have looked while the last reply was being sent: nothing else tells it
+    /// that nothing is in progress any more.
+    fn must_tell(&self, is_over: bool) -> bool {
+        match self.task {
+            Task::Works => false,
+            Task::WaitsForSocket => is_over,
+            Task::WaitsForRequests => is_over || self.queued.is_empty(),
+        }
     }
 
     /// As [`Requests::wait`].
@@ -280,23 +320,13 @@ impl Shared {
             drop(state);
             let sent = channel.flush(&mut sender);
             state = self.lock();
-            state.sending_bytes = None;
-            state.sent_bytes += *sent.as_ref().unwrap_or(&0) as u64;
-            if let Err(error) = sent {
-                state.channel = None;
-                state.end = Some(error.into());
-            } else if sender.is_empty() {
-                state.spare = sender;
-                continue;
-            } else {
-                sender.append(&mut state.queued);
-                state.spare = std::mem::replace(&mut state.queued, sender);
-            }
-            // The task ends the connection, or waits for room in the socket.
-            if state.task != Task::Works {
+            let is_over = state.sent(sender, sent);
+            if state.must_tell(is_over) {
                 self.changed.notify_one();
             }
-            break;
+            if is_over {
+                break;
+            }
         }
         state
     }
@@ -319,5 +349,52 @@ mod tests {
         state.end = Some(Closed::ByPeer.into());
         assert_eq!(state.wait(|_| true), None);
         assert_eq!(state.task, Task::Works);
+    }
+
+    /// The task looks while a worker sends the last reply: of a connection that drains or is
+    /// held, or that reads nothing because memory is short.
+    #[test]
+    fn a_task_that_waits_for_requests_is_told_when_the_last_reply_has_left() {
+        for waits_for_requests in [true, false] {
+            let mut state = State::new(None);
+            state.sending_bytes = Some(7);
+            let wait = state.wait(|_| waits_for_requests).unwrap();
+            assert!(!wait.load.is_idle() && !wait.has_unsent);
+            let is_over = state.sent(Sender::default(), Ok(7));
+            assert!(!is_over && state.load().is_idle());
+            assert_eq!(state.must_tell(is_over), waits_for_requests);
+        }
+    }
+
+    #[test]
+    fn a_task_that_waits_is_told_of_replies_that_found_no_room() {
+        for waits_for_requests in [true, false] {
+            let mut state = State::new(None);
+            state.sending_bytes = Some(7);
+            assert!(state.wait(|_| waits_for_requests).is_some());
+            let mut left = Sender::default();
+            left.push_payload(Payload::Bytes(Bytes::from_static(b"left")));
+            let is_over = state.sent(left, Ok(3));
+            assert!(is_over && state.has_unsent() && state.must_tell(is_over));
+            state.task = Task::Works;
+            assert!(!state.must_tell(is_over), "it looks before it waits");
+        }
+    }
+
+    #[test]
+    fn replies_hold_memory_only_while_they_wait_for_the_socket() {
+        let reply = || Payload::Bytes(Bytes::from_static(b"reply"));
+        let mut state = State::new(None);
+        state.load.request_bytes = 7;
+        state.queued.push_payload(reply());
+        assert_eq!(state.load().held_bytes(), 12);
+        // No event follows when the thread has sent all of it.
+        state.sending_bytes = Some(100);
+        let load = state.load();
+        assert_eq!((load.reply_bytes, load.held_bytes()), (105, 7));
+        let mut left = Sender::default();
+        left.push_payload(reply());
+        assert!(state.sent(left, Ok(95)));
+        assert_eq!(state.load().held_bytes(), 17);
     }
 }

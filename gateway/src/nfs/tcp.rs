@@ -110,7 +110,7 @@ impl event_loop::Connection for Connection {
                 // Apart: a session of TLS has 1.3 KB, which each request would move several times.
                 Box::pin(self.advance_handshake(load)).await?;
             }
-            self.host.holds(load.request_bytes + load.reply_bytes + self.receiver.held_bytes());
+            self.host.holds(load.held_bytes() + self.receiver.held_bytes());
             // There is no other notification of the end of the transmission.
             if !(self.is_held_back && self.may_read(load)) {
                 return Ok(());
@@ -128,6 +128,8 @@ impl event_loop::Connection for Connection {
         let (draining, is_held) = (self.draining, self.is_held);
         let (host, receiver) = (&mut self.host, &self.receiver);
         let wait = requests.wait(|load| {
+            // What has ended since the connection looked is told to nobody.
+            host.holds(load.held_bytes() + receiver.held_bytes());
             may_read = !awaits_memory && !draining && may_read_more(host, receiver, load);
             // A held connection has no other event that would tell it that it rests.
             !may_read || is_held
@@ -222,7 +224,8 @@ impl event_loop::Connection for Connection {
             self.patience.excuse();
         }
         let is_scarce = self.host.memory_was_refused();
-        self.patience.check_replies(self.requests.taken_by_peer(), is_scarce)?;
+        let (taken, waiting) = (self.requests.taken_by_peer(), self.requests.load().reply_bytes);
+        self.patience.check_replies(taken, waiting, is_scarce)?;
         let is_wanted = is_scarce && self.receiver.held_bytes() > 0;
         Ok(self.patience.check(self.receiver.mark(), is_named, is_wanted)?)
     }

@@ -164,6 +164,10 @@ impl IserWire {
         match event {
             EndpointEvent::Read { note, buffers } => read_done(note, buffers, initiator),
             EndpointEvent::Sent => {
+                if self.endpoint.sends() == 0 {
+                    // No progress may follow that counts what the initiator has taken.
+                    initiator.count_memory(self.unsent_bytes());
+                }
                 // Only commands that waited for room can make progress.
                 let waits = !self.held.is_empty() || initiator.has_waiting();
                 return !self.had_room || initiator.is_draining || waits;

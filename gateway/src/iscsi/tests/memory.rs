@@ -7,7 +7,7 @@ use crate::net::memory_quota::{MemoryQuota, MemoryReservation};
 use bytes::Bytes;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zgate_scsi::limits::MAX_TRANSFER_BYTES;
 use zgate_test_initiator::pdu::{Itt, TaskFunction, TaskResult};
 use zgate_test_initiator::{Lun, read16, write16};
@@ -162,6 +162,31 @@ fn an_initiator_that_does_not_take_what_it_reads_is_not_read_from() {
         assert!(held <= ALL / 2 + 3 * EACH, "{over:?}: {held} bytes held");
         all_end_well(&mut host, begun);
         fixture.until("all is given back", || fixture.quota().held() == 0);
+    }
+}
+
+/// Sooner than any check of the connection.
+#[test]
+fn an_initiator_that_has_what_it_read_holds_nothing() {
+    for over in [Over::Tcp, Over::Rdma] {
+        let fixture = Fixture::small();
+        let mut host = fixture.modest(over);
+        let cdb = read16(0, BLOCKS);
+        let itt = match &mut host {
+            Host::Tcp(session) => {
+                let itt = session.start(LUN, &cdb, EACH as u32, Bytes::new());
+                session.flush().unwrap();
+                itt
+            }
+            Host::Rdma(client) => client.start(LUN, &cdb, EACH as u32, &[]).unwrap(),
+        };
+        assert_eq!(host.wait(itt).status, 0);
+        let soon = Instant::now() + Duration::from_secs(5);
+        while fixture.quota().held() > 0 {
+            let held = fixture.quota().held();
+            assert!(Instant::now() < soon, "{over:?}: {held} bytes held");
+            host.go_on(Duration::from_millis(1));
+        }
     }
 }
 
