@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 import unittest
 
 import numpy
@@ -215,6 +216,33 @@ class Errors(unittest.TestCase):
             self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
             after = model.get_tensor("layer.2")
         self.assertEqual(after.tobytes(), self.arrays["layer.2"].tobytes())
+
+
+class ChangedLoad:
+    """A load whose end says that the file was changed."""
+
+    total_bytes = 0
+    done_bytes = 0
+
+    def __iter__(self):
+        yield "a", "U8", [0], b""
+        raise ValueError("m.safetensors: the file was changed while it was read")
+
+    def close(self):
+        pass
+
+
+class Changed(unittest.TestCase):
+    def test_one_tensor_of_a_changed_file_is_not_handed_out(self):
+        model = zgate.safe_open.__new__(zgate.safe_open)
+        model._framework, model._device = "np", "cpu"
+        model._model = types.SimpleNamespace(
+            start=lambda *_: ChangedLoad(), info=lambda _: ("U8", [0], 0, "m.safetensors")
+        )
+        with self.assertRaisesRegex(ValueError, "changed"):
+            model.get_tensor("a")
+        with self.assertRaisesRegex(ValueError, "changed"):
+            model.get_slice("a").part(0, 0, 1)
 
 
 class Waiting(unittest.TestCase):
