@@ -217,6 +217,38 @@ class Errors(unittest.TestCase):
             after = model.get_tensor("layer.2")
         self.assertEqual(after.tobytes(), self.arrays["layer.2"].tobytes())
 
+    def test_a_child_made_by_fork_does_not_wait_for_its_parents_loads(self):
+        with (
+            zgate.safe_open(self.gateway.url("m")) as model,
+            model.tensors(inflight_bytes=8 << 20) as tensors,
+            zgate.open_file(self.gateway.url("m/model.safetensors")) as pieces,
+        ):
+            begun = {name for name, _ in (next(tensors),)}
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    # A wait for ever ends here.
+                    signal.alarm(30)
+                    try:
+                        for _ in tensors:
+                            pass
+                    except RuntimeError:
+                        code = 2
+                    try:
+                        for _ in pieces:
+                            pass
+                    except ValueError:
+                        code -= 2
+                    tensors.close()
+                    pieces.close()
+                finally:
+                    os._exit(code)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+            begun.update(name for name, _ in tensors)
+            self.assertEqual(begun, set(self.arrays))
+            self.assertEqual(sum(len(piece) for piece in pieces), pieces.total_bytes)
+
 
 class ChangedLoad:
     """A load whose end says that the file was changed."""
