@@ -123,6 +123,12 @@ impl ClientError {
         }
     }
 
+    /// Returns whether the server says that there is nothing of the name.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        self.is_one_of(&[Status::Noent])
+    }
+
     fn is_one_of(&self, statuses: &[Status]) -> bool {
         self.status().is_some_and(|status| statuses.contains(&status))
     }

@@ -62,12 +62,18 @@ impl Drop for Opened {
 
 impl Opened {
     fn model(&self) -> PyResult<&zgate_loader::Model> {
-        if self.process != std::process::id() {
-            let reason = "this model was opened before the process forked; open it in the child";
-            return Err(PyRuntimeError::new_err(reason));
-        }
+        of_this_process(self.process)?;
         self.model.as_ref().ok_or_else(closed)
     }
+}
+
+/// Fails in a child of the process that opened a model.
+fn of_this_process(process: u32) -> PyResult<()> {
+    if process == std::process::id() {
+        return Ok(());
+    }
+    let reason = "this model was opened before the process forked; open it in the child";
+    Err(PyRuntimeError::new_err(reason))
 }
 
 fn closed() -> PyErr {
@@ -192,8 +198,8 @@ impl Model {
             }
         };
         drop(entered);
-        let (progress, url) = (load.progress(), self.url.clone());
-        Ok(Load { total_bytes, progress, url, inner: Mutex::new(Some((load, opened))) })
+        let (progress, url, process) = (load.progress(), self.url.clone(), opened.process);
+        Ok(Load { total_bytes, progress, url, process, inner: Mutex::new(Some((load, opened))) })
     }
 }
 
@@ -243,8 +249,21 @@ pub(crate) struct Load {
     total_bytes: u64,
     progress: Arc<Progress>,
     url: NfsUrl,
+    /// Process that started it: its threads do not survive a fork, and one of them may
+    /// hold a lock at that moment.
+    process: u32,
     /// Keeps the model's files open while they are read.
     inner: Mutex<Option<(Running, Arc<Opened>)>>,
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // It belongs to the parent process.
+            let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(inner.take());
+        }
+    }
 }
 
 type Item = (String, String, Vec<u64>, Buffer);
@@ -256,6 +275,7 @@ impl Load {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Item>> {
+        of_this_process(self.process)?;
         let runtime = runtime()?;
         let next = py.detach(|| {
             let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -273,14 +293,15 @@ impl Load {
     /// Returns the bytes placed in a GPU: written by an RDMA device, copied
     /// from host memory; and the reason. Zeros for a load with another
     /// destination, or one that has ended.
-    fn placement(&self) -> (u64, u64, String) {
-        match &*self.inner.lock().unwrap_or_else(PoisonError::into_inner) {
+    fn placement(&self, py: Python<'_>) -> (u64, u64, String) {
+        // Another thread may wait for a tensor, and for the interpreter's lock then.
+        py.detach(|| match &*self.inner.lock().unwrap_or_else(PoisonError::into_inner) {
             Some((Running::Cuda(load), _)) => {
                 let placed = load.placement();
                 (placed.direct_bytes, placed.staged_bytes, placed.reason)
             }
             _ => Default::default(),
-        }
+        })
     }
 
     /// Returns the bytes read so far.
@@ -291,6 +312,9 @@ impl Load {
 
     /// Stops the stream.
     fn close(&self, py: Python<'_>) {
+        if self.process != std::process::id() {
+            return;
+        }
         py.detach(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }

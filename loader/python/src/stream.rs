@@ -42,6 +42,16 @@ impl Drop for RemoteFile {
     }
 }
 
+impl RemoteFile {
+    /// Fails in a child of the process that opened it.
+    fn of_this_process(&self) -> PyResult<()> {
+        if self.process == std::process::id() {
+            return Ok(());
+        }
+        Err(PyValueError::new_err("opened before the process forked"))
+    }
+}
+
 #[pymethods]
 impl RemoteFile {
     #[new]
@@ -70,9 +80,7 @@ impl RemoteFile {
     /// Streams bytes `begin..end`.
     fn stream(slf: Py<Self>, begin: u64, end: u64, depth: usize) -> PyResult<Stream> {
         let file = slf.get();
-        if file.process != std::process::id() {
-            return Err(PyValueError::new_err("opened before the process forked"));
-        }
+        file.of_this_process()?;
         if begin > end || end > file.size {
             let reason = format!("{}: bytes {begin} to {end} of {}", file.url, file.size);
             return Err(PyValueError::new_err(reason));
@@ -100,6 +108,16 @@ pub(crate) struct Stream {
     _file: Py<RemoteFile>,
 }
 
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self._file.get().of_this_process().is_err() {
+            // It belongs to the parent process.
+            let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(inner.take());
+        }
+    }
+}
+
 #[pymethods]
 impl Stream {
     fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -107,6 +125,7 @@ impl Stream {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Buffer>> {
+        self._file.get().of_this_process()?;
         let runtime = runtime()?;
         let next = py.detach(|| {
             let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,6 +144,9 @@ impl Stream {
 
     /// Stops the stream.
     fn close(&self, py: Python<'_>) {
+        if self._file.get().of_this_process().is_err() {
+            return;
+        }
         py.detach(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 import unittest
 
 import numpy
@@ -215,6 +216,65 @@ class Errors(unittest.TestCase):
             self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
             after = model.get_tensor("layer.2")
         self.assertEqual(after.tobytes(), self.arrays["layer.2"].tobytes())
+
+    def test_a_child_made_by_fork_does_not_wait_for_its_parents_loads(self):
+        with (
+            zgate.safe_open(self.gateway.url("m")) as model,
+            model.tensors(inflight_bytes=8 << 20) as tensors,
+            zgate.open_file(self.gateway.url("m/model.safetensors")) as pieces,
+        ):
+            begun = {name for name, _ in (next(tensors),)}
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    # A wait for ever ends here.
+                    signal.alarm(30)
+                    try:
+                        for _ in tensors:
+                            pass
+                    except RuntimeError:
+                        code = 2
+                    try:
+                        for _ in pieces:
+                            pass
+                    except ValueError:
+                        code -= 2
+                    tensors.close()
+                    pieces.close()
+                finally:
+                    os._exit(code)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+            begun.update(name for name, _ in tensors)
+            self.assertEqual(begun, set(self.arrays))
+            self.assertEqual(sum(len(piece) for piece in pieces), pieces.total_bytes)
+
+
+class ChangedLoad:
+    """A load whose end says that the file was changed."""
+
+    total_bytes = 0
+    done_bytes = 0
+
+    def __iter__(self):
+        yield "a", "U8", [0], b""
+        raise ValueError("m.safetensors: the file was changed while it was read")
+
+    def close(self):
+        pass
+
+
+class Changed(unittest.TestCase):
+    def test_one_tensor_of_a_changed_file_is_not_handed_out(self):
+        model = zgate.safe_open.__new__(zgate.safe_open)
+        model._framework, model._device = "np", "cpu"
+        model._model = types.SimpleNamespace(
+            start=lambda *_: ChangedLoad(), info=lambda _: ("U8", [0], 0, "m.safetensors")
+        )
+        with self.assertRaisesRegex(ValueError, "changed"):
+            model.get_tensor("a")
+        with self.assertRaisesRegex(ValueError, "changed"):
+            model.get_slice("a").part(0, 0, 1)
 
 
 class Waiting(unittest.TestCase):

@@ -74,6 +74,11 @@ class Loading(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "closed"):
             model.keys()
 
+    def test_bounds_may_be_beyond_all_memory(self):
+        with zgate.safe_open(self.gateway.url("m")) as model:
+            for most in (1 << 44, 1 << 62):
+                self.same(dict(model.tensors(inflight_bytes=most, depth=sys.maxsize)), self.arrays)
+
     def test_ranks_get_their_parts(self):
         halves = [
             dict(zgate.stream(self.gateway.url("m"), ranks=(rank, 2))) for rank in range(2)

@@ -43,6 +43,15 @@ pub struct Target {
     pub cut: Option<Cut>,
 }
 
+impl Target {
+    /// Returns whether its elements are aligned if it begins at `start` of a region, whose
+    /// memory is.
+    fn is_aligned_at(&self, start: u64) -> bool {
+        let element_bytes = dtype_bits(&self.dtype).unwrap_or(8).div_ceil(8);
+        self.bytes == 0 || start.is_multiple_of(element_bytes)
+    }
+}
+
 /// One range of a file that is read as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
@@ -131,7 +140,9 @@ impl Plan {
         if let Some(last) = self.regions.last_mut().filter(|last| last.shard == shard) {
             let end = last.offset + last.bytes;
             let joined = (begin + target.bytes).max(end) - last.offset;
-            if begin <= end + GAP_BYTES && joined <= region_bytes {
+            let fits = begin <= end + GAP_BYTES && joined <= region_bytes;
+            // The format aligns nothing, but a GPU cannot load elements that are not.
+            if fits && target.is_aligned_at(begin - last.offset) {
                 target.start = begin - last.offset;
                 last.bytes = joined;
                 last.targets.push(target);
@@ -185,5 +196,18 @@ mod tests {
         );
         assert_eq!(plan.regions[0].targets[1].start, 50);
         assert_eq!(plan.regions[0].bytes, 110 + GAP_BYTES);
+    }
+
+    #[test]
+    fn a_tensor_whose_elements_would_not_be_aligned_begins_a_region() {
+        let mut plan = Plan::default();
+        let tensors =
+            [("U8", 100, 3), ("F32", 103, 8), ("F16", 111, 4), ("I64", 115, 8), ("F32", 123, 0)];
+        for (dtype, start, bytes) in tensors {
+            plan.add(0, Target { dtype: dtype.into(), ..target(start, bytes) }, REGION_BYTES);
+        }
+        let shape: Vec<(u64, u64, usize)> =
+            plan.regions.iter().map(|r| (r.offset, r.bytes, r.targets.len())).collect();
+        assert_eq!(shape, [(100, 3, 1), (103, 12, 2), (115, 8, 2)]);
     }
 }

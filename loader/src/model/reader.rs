@@ -55,7 +55,7 @@ impl Reader {
             files: shards.clone().map(|s| (s.name.clone(), s.file.clone())).collect(),
             hashes: shards.clone().map(|s| Mutex::new(FileHash::new(s, &options.verify))).collect(),
             verifies: options.verify != Verify::Off,
-            depth: Arc::new(Semaphore::new(options.depth.max(1))),
+            depth: Arc::new(Semaphore::new(options.depth.clamp(1, Semaphore::MAX_PERMITS))),
             asking: tokio::sync::Mutex::default(),
             progress: Arc::clone(progress),
             shared: shared.transpose()?,

@@ -17,9 +17,11 @@ const UNIT_BYTES: u64 = 4096;
 /// Tensors of a region, and their permit for memory, held until they are taken.
 pub(super) type Delivery<T> = (Result<Vec<T>, LoadError>, Option<OwnedSemaphorePermit>);
 
-/// Converts a bound on memory to units.
+/// Converts a bound on memory to units; a bound of more units than there can be is the
+/// largest one.
 pub(super) fn units(inflight_bytes: u64) -> u32 {
-    (inflight_bytes / UNIT_BYTES).clamp(1, Semaphore::MAX_PERMITS as u64) as u32
+    let most = u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX);
+    (inflight_bytes / UNIT_BYTES).clamp(1, most.into()) as u32
 }
 
 /// Reads regions, each with its index, within the bound; then checks whether
@@ -91,4 +93,18 @@ fn report<T>(ended: Result<(), JoinError>, sender: &mpsc::UnboundedSender<Delive
 /// Error for a part of a load that was dropped.
 pub(super) fn stopped<E>(_: E) -> LoadError {
     LoadError::Missing("the load was stopped".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_beyond_all_memory_is_the_largest() {
+        assert_eq!(units(0), 1);
+        assert_eq!(units(256 << 20), 65_536);
+        for bytes in [1 << 44, 1 << 62, u64::MAX] {
+            assert_eq!(units(bytes), u32::MAX, "{bytes}");
+        }
+    }
 }

@@ -55,14 +55,16 @@ impl Part {
         if piece_bits % 8 != 0 {
             return Err(format!("a part of {shape:?} along {dim} ends within a byte"));
         }
+        let count = product(&shape[..dim]).ok_or_else(too_large)?;
         let mut part = shape.to_vec();
         part[dim] = len / ranks;
         Ok(Cut {
             shape: part,
-            start_bytes: piece_bits / 8 * rank,
+            // Without pieces there is nothing of the tensor to be skipped.
+            start_bytes: if count == 0 { 0 } else { piece_bits / 8 * rank },
             piece_bytes: piece_bits / 8,
             stride_bytes: stride_bits / 8,
-            count: product(&shape[..dim]).ok_or_else(too_large)?,
+            count,
         })
     }
 }
@@ -110,6 +112,15 @@ mod tests {
         assert_eq!(&middle.gather(&whole)[..], [3, 4, 5, 9, 10, 11, 15, 16, 17, 21, 22, 23]);
         let last = Part { dim: 2, rank: 2, ranks: 3 }.cut(&[4, 2, 3], 8).unwrap();
         assert_eq!(&last.gather(&whole)[..], [2, 5, 8, 11, 14, 17, 20, 23]);
+    }
+
+    #[test]
+    fn a_part_of_an_empty_tensor_does_not_reach_beyond_it() {
+        let cut = Part { dim: 1, rank: 1, ranks: 2 }.cut(&[0, 8], 32).unwrap();
+        assert_eq!(cut.shape, [0, 4]);
+        assert_eq!((cut.start_bytes, cut.bytes()), (0, 0));
+        let cut = Part { dim: 0, rank: 1, ranks: 2 }.cut(&[8, 0], 32).unwrap();
+        assert_eq!((cut.start_bytes, cut.bytes()), (0, 0));
     }
 
     #[test]

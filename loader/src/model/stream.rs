@@ -50,7 +50,7 @@ impl FileStream {
             at: range.start,
             size: range.end,
             depth,
-            memory: Arc::new(Memory::new(depth as u64 * PIECE_BYTES)),
+            memory: Arc::new(Memory::new((depth as u64).saturating_mul(PIECE_BYTES))),
             running: VecDeque::new(),
         };
         stream.ask();

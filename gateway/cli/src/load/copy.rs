@@ -177,14 +177,17 @@ async fn place(
                 )
             })?;
             let inside = format!("{path}/{name}");
-            let there = client.find(&inside).await.ok();
+            let there = if_there(client.find(&inside).await).map_err(named)?;
             Target { dir: Some(found), path: inside, there }
         }
         Err(error) if is_directory => return Err(named(error).into()),
         Ok(_) if is_directory => {
             return Err(format!("{url}: not a directory; remove the / at its end").into());
         }
-        found => Target { dir: None, path: path.to_owned(), there: found.ok() },
+        found => {
+            let there = if_there(found).map_err(named)?;
+            Target { dir: None, path: path.to_owned(), there }
+        }
     };
     target.require_room(url, force)?;
     let (dir, name) = target.path.rsplit_once('/').unwrap_or(("", &target.path));
@@ -193,6 +196,17 @@ async fn place(
         None => client.find(dir).await.map_err(named)?,
     };
     Ok((dir, name.to_owned()))
+}
+
+/// Returns what was found, if it exists.
+///
+/// # Errors
+/// All but the answer that it does not exist: something may be there.
+fn if_there(found: Result<Found, ClientError>) -> Result<Option<Found>, ClientError> {
+    match found {
+        Err(error) if error.is_absent() => Ok(None),
+        found => found.map(Some),
+    }
 }
 
 /// Place of a file on the server.
@@ -295,6 +309,16 @@ async fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zgate_nfs_wire::v4::Status;
+
+    #[test]
+    fn only_what_the_server_calls_absent_is_absent() {
+        let refused = |status| ClientError::Refused { operation: "LOOKUP", status };
+        assert_eq!(if_there(Err(refused(Status::Noent))).unwrap(), None);
+        for error in [refused(Status::Io), refused(Status::Access), ClientError::Closed] {
+            assert!(if_there(Err(error)).is_err());
+        }
+    }
 
     #[test]
     fn uploads_to_one_target_have_names_of_their_own() {

@@ -139,9 +139,8 @@ class safe_open(Closing):
         :meth:`tensors` is faster: it reads them in few large requests. Raises
         ``KeyError`` for a name that is not there."""
         with self.tensors([name]) as tensors:
-            for _, tensor in tensors:
-                return tensor
-        raise KeyError(name)
+            # To the end, where a change of the file is noticed.
+            return dict(tensors)[name]
 
     def get_slice(self, name: str) -> "Slice":
         """One tensor of which a part is wanted. Raises ``KeyError``."""
@@ -226,9 +225,8 @@ class Slice:
         if dim >= len(shape) or shape[dim] % ranks:
             raise ValueError(f"{self._name}: {shape} has no part {rank} of {ranks} along {dim}")
         with self._model.tensors([self._name], part=(dim, rank, ranks)) as tensors:
-            for _, tensor in tensors:
-                return tensor
-        raise KeyError(self._name)
+            # To the end, where a change of the file is noticed.
+            return dict(tensors)[self._name]
 
     def __getitem__(self, index: Any) -> Any:
         """Reads the tensor and cuts it; the result keeps the whole alive."""
