@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -34,7 +34,11 @@ impl Phase {
 #[derive(Debug, Default)]
 pub(crate) struct Drain {
     phase: AtomicU8,
+    /// Number of changes of the phase so far.
+    changes: AtomicUsize,
     changed: Notify,
+    /// Held while the phase changes and those who wait are told.
+    changing: Mutex<()>,
     /// The present hold, or the one in which draining has begun.
     present_hold: Mutex<Option<Hold>>,
     /// Connections in the event loop.
@@ -69,8 +73,9 @@ impl Drop for Counted<'_> {
 impl Drain {
     /// Stops for good: no new requests are read, running ones are finished.
     pub(crate) fn begin(&self) {
+        let _one = self.changing();
         self.phase.store(Phase::Draining as u8, Ordering::Release);
-        self.changed.notify_waiters();
+        self.tell();
     }
 
     /// Holds connections for a time; returns whether they are held. Drained ones
@@ -108,17 +113,28 @@ impl Drain {
     }
 
     fn change(&self, from: Phase, to: Phase) -> bool {
+        let _one = self.changing();
         let changed = self
             .phase
             .compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire)
             .is_ok();
         if changed {
-            self.changed.notify_waiters();
+            self.tell();
         }
         changed
     }
 
-    fn present_hold(&self) -> std::sync::MutexGuard<'_, Option<Hold>> {
+    /// Tells those who wait of a change. The caller holds [`Self::changing`].
+    fn tell(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.changed.notify_waiters();
+    }
+
+    fn changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn present_hold(&self) -> MutexGuard<'_, Option<Hold>> {
         self.present_hold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -165,27 +181,35 @@ impl Drain {
     }
 
     /// Returns the phase, once it is another one. Connections poll this at each
-    /// event: only the first poll of a task takes a lock, which all cores share.
+    /// event: only the first poll of a task, and one behind a change that was taken back
+    /// meanwhile, take locks, which all cores share.
     pub(crate) async fn after(&self, known: Phase) -> Phase {
         let mut changed = pin!(self.changed.notified());
-        changed.as_mut().enable();
-        let mut registered: Option<Waker> = None;
+        let mut registered: Option<(Waker, usize)> = None;
         poll_fn(|task| {
             let now = self.phase();
             if now != known {
                 return Poll::Ready(now);
             }
-            if registered.as_ref().is_some_and(|waker| waker.will_wake(task.waker())) {
+            let changes = self.changes.load(Ordering::Acquire);
+            let is_registered =
+                |(waker, at): &(Waker, usize)| *at == changes && waker.will_wake(task.waker());
+            if registered.as_ref().is_some_and(is_registered) {
                 return Poll::Pending;
             }
-            registered = Some(task.waker().clone());
-            if changed.as_mut().poll(task).is_ready() {
-                // There and back again meanwhile: the next change is waited for.
-                changed.set(self.changed.notified());
-                changed.as_mut().enable();
-                registered = None;
-                task.waker().wake_by_ref();
+            // Nobody is told meanwhile: what comes from here on wakes this task.
+            let _one = self.changing();
+            let now = self.phase();
+            if now != known {
+                return Poll::Ready(now);
             }
+            // The one before may have been told of changes there and back: it wakes no more.
+            changed.set(self.changed.notified());
+            if changed.as_mut().poll(task).is_ready() {
+                task.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            registered = Some((task.waker().clone(), self.changes.load(Ordering::Acquire)));
             Poll::Pending
         })
         .await
@@ -197,6 +221,9 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
     use futures_util::stream::{FuturesUnordered, StreamExt};
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::task::{Context, Wake};
 
     #[tokio::test]
     async fn all_that_wait_are_woken_in_whatever_task_they_were_polled_last() {
@@ -234,6 +261,34 @@ mod tests {
         assert!(!drain.hold(Duration::from_secs(60)), "it stops for good");
         assert!(!drain.resume(|_| ()));
         assert_eq!(drain.hold_left(), None);
+    }
+
+    /// Notes that its task was woken.
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+
+    /// A task that is busy with something else may see neither of two changes.
+    #[test]
+    fn a_task_that_has_missed_a_change_there_and_back_is_woken_by_the_next_one() {
+        let (drain, woken) = (Drain::default(), Arc::<Woken>::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut task = Context::from_waker(&waker);
+        let mut serving = pin!(drain.after(Phase::Serving));
+        for _ in 0..2 {
+            assert!(serving.as_mut().poll(&mut task).is_pending());
+            assert!(drain.hold(Duration::from_secs(60)) && drain.resume(|_| ()));
+            assert!(woken.0.swap(false, Ordering::AcqRel));
+        }
+        assert!(serving.as_mut().poll(&mut task).is_pending());
+        drain.begin();
+        assert!(woken.0.load(Ordering::Acquire));
+        assert_eq!(serving.as_mut().poll(&mut task), Poll::Ready(Phase::Draining));
     }
 
     #[test]

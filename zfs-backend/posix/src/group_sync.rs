@@ -27,6 +27,26 @@ struct Line<T> {
 struct Last {
     number: u64,
     result: StoreResult<()>,
+    /// Number and error of the last one that failed.
+    failed: Option<(u64, StoreError)>,
+}
+
+impl Last {
+    /// Returns the result for a request that came when `before` syncs had begun; `None`: none
+    /// that began later has ended. Who is late to ask for it may find several: the one that
+    /// served the request may have failed, although a later one has not.
+    fn since(&self, before: u64) -> Option<StoreResult<()>> {
+        let failed = self.failed.filter(|(number, _)| *number > before);
+        let result = failed.map_or(self.result, |(_, error)| Err(error));
+        (self.number > before).then_some(result)
+    }
+
+    fn record(&mut self, number: u64, result: StoreResult<()>) {
+        (self.number, self.result) = (number, result);
+        if let Err(error) = result {
+            self.failed = Some((number, error));
+        }
+    }
 }
 
 /// Consecutive syncs of one object; `T` describes the part to sync.
@@ -41,7 +61,7 @@ impl<T> Default for GroupSync<T> {
     fn default() -> Self {
         Self {
             line: Mutex::new(Line { begun: 0, waiting: Vec::new(), since: None }),
-            turn: RwLock::new(Last { number: 0, result: Ok(()) }),
+            turn: RwLock::new(Last { number: 0, result: Ok(()), failed: None }),
         }
     }
 }
@@ -95,8 +115,8 @@ impl<T> GroupSync<T> {
             line.begun
         };
         let mut last = self.turn.write().await;
-        if last.number > before {
-            return last.result;
+        if let Some(result) = last.since(before) {
+            return result;
         }
         let (number, what) = {
             let mut line = self.line();
@@ -112,7 +132,7 @@ impl<T> GroupSync<T> {
         let result = outcome.as_ref().map_or(Err(StoreError::Io), |result| *result);
         running.unserved.clear();
         drop(running);
-        *last = Last { number, result };
+        last.record(number, result);
         outcome.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
@@ -198,6 +218,17 @@ mod tests {
         for request in &mut all[1..] {
             assert_eq!(poll(request), Poll::Ready(Err(StoreError::Io)), "it was for all of them");
         }
+    }
+
+    /// Between its request and its place in the line a thread may sleep as long as it likes.
+    #[test]
+    fn who_comes_late_for_its_result_is_told_of_the_sync_that_failed() {
+        let mut last = Last { number: 0, result: Ok(()), failed: None };
+        last.record(6, Err(StoreError::Io));
+        last.record(7, Ok(()));
+        assert_eq!(last.since(5), Some(Err(StoreError::Io)), "the sixth served it");
+        assert_eq!(last.since(6), Some(Ok(())));
+        assert_eq!(last.since(7), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A file that a client has open in a followed dataset.
 
 use super::store::DatasetTree;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use zgate_posix::PosixStore;
 use zgate_store::file_store::{OpenAccess, OpenFile};
@@ -98,5 +99,51 @@ pub(super) async fn opened(file: &OpenFile, store: &PosixStore) -> StoreResult<O
     match file.downcast_ref::<DatasetFile>() {
         Some(file) => file.opened(store).await,
         None => Ok(Arc::clone(file)),
+    }
+}
+
+/// Tells whether files of a dataset may be closed, without a look at each of them.
+#[derive(Debug, Default)]
+pub(super) struct ClosedFiles {
+    /// Number of times that some were closed.
+    closed: AtomicU64,
+    /// This number before the last look that found none closed.
+    none_closed_at: AtomicU64,
+}
+
+impl ClosedFiles {
+    /// Notes that some were closed. To be called behind that.
+    pub(super) fn note(&self) {
+        self.closed.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Begins a look at the files, whose number is returned; `None`: none is closed.
+    pub(super) fn begin_look(&self) -> Option<u64> {
+        let closed = self.closed.load(Ordering::Acquire);
+        (self.none_closed_at.load(Ordering::Acquire) != closed).then_some(closed)
+    }
+
+    /// Notes that the look of this number has found none. Those that were closed during it may
+    /// not have been seen: they are looked for again.
+    pub(super) fn found_none(&self, look: u64) {
+        self.none_closed_at.store(look, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_are_closed_during_a_look_are_looked_for_again() {
+        let files = ClosedFiles::default();
+        assert_eq!(files.begin_look(), None);
+        files.note();
+        let look = files.begin_look().unwrap();
+        files.note();
+        files.found_none(look);
+        let look = files.begin_look().unwrap();
+        files.found_none(look);
+        assert_eq!(files.begin_look(), None);
     }
 }

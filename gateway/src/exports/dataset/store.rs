@@ -4,7 +4,7 @@
 //! again by their handles when they are used. While the dataset is away,
 //! clients are told to retry later.
 
-use super::file::DatasetFile;
+use super::file::{ClosedFiles, DatasetFile};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -57,8 +57,8 @@ pub(crate) struct DatasetTree {
     used: AtomicBool,
     idle_looks: AtomicUsize,
     files: Mutex<HashMap<u64, Weak<DatasetFile>>>,
-    /// Set if some of them may be closed.
-    some_closed: AtomicBool,
+    /// Tells whether some of them may be closed.
+    closed: ClosedFiles,
     next_file: AtomicU64,
 }
 
@@ -144,7 +144,7 @@ impl DatasetTree {
             used: AtomicBool::new(true),
             idle_looks: AtomicUsize::new(0),
             files: Mutex::default(),
-            some_closed: AtomicBool::new(false),
+            closed: ClosedFiles::default(),
             next_file: AtomicU64::new(0),
         }))
     }
@@ -356,7 +356,7 @@ impl DatasetTree {
         let files: Vec<_> = self.files().values().filter_map(Weak::upgrade).collect();
         let taken: Vec<_> = files.iter().filter_map(|file| file.take()).collect();
         if !taken.is_empty() {
-            self.some_closed.store(true, Ordering::Release);
+            self.closed.note();
         }
         taken
     }
@@ -369,19 +369,17 @@ impl DatasetTree {
             Mount::Closed(_) | Mount::Away => false,
         };
         if !is_current && let Some(file) = file.take() {
-            self.some_closed.store(true, Ordering::Release);
+            self.closed.note();
             self.close(Mount::Away, vec![file]);
         }
     }
 
     fn closed_files(&self) -> Vec<Arc<DatasetFile>> {
-        if !self.some_closed.load(Ordering::Acquire) {
-            return Vec::new();
-        }
+        let Some(looked) = self.closed.begin_look() else { return Vec::new() };
         let mut files: Vec<_> = self.files().values().filter_map(Weak::upgrade).collect();
         files.retain(|file| file.is_closed());
         if files.is_empty() {
-            self.some_closed.store(false, Ordering::Release);
+            self.closed.found_none(looked);
         }
         files
     }

@@ -8,6 +8,7 @@ use crate::patience::Patience;
 use crate::runtime::{Call, Now, Refused};
 use crate::v4::server::Server;
 use crate::v4::state::stateids::{Requester, is_special};
+use crate::v4::tables::held::HeldTables;
 use crate::v4::tables::lease::{Lease, RunningRequest};
 use crate::v4::tables::session::{Channel, SlotUse};
 use std::sync::{Arc, OnceLock};
@@ -340,6 +341,29 @@ impl Cx<'_> {
     pub fn requester(&self) -> Requester {
         let (client, now_seconds) = (self.session_client(), self.now.seconds());
         Requester { minor: self.minor, client, now_seconds }
+    }
+
+    /// Locks the tables, and returns the exports in effect with them. Bound in this order, the
+    /// tables are unlocked first: whoever is the last to keep exports closes their stores.
+    pub(crate) fn lock_with_exports(&self) -> (HeldNamespace, HeldTables<'_>) {
+        let tables = self.server.state.lock();
+        (self.server.namespace(), tables)
+    }
+
+    /// Returns whether state may still be held through the export of an object, by the exports
+    /// in effect while the tables are locked. A change of the exports takes away what it finds
+    /// in the tables ([`Server::replace_namespace`]): what a request entered after that, by the
+    /// exports that it began with, would stay, and its client could not return it.
+    pub(crate) fn is_in_effect(&self, in_effect: &HeldNamespace, object: &Object) -> bool {
+        let known = &object.export;
+        match in_effect.export(known.id) {
+            Some(now) => {
+                let is_same_tree = || now.store.root() == known.store.root();
+                let is_open_to_it = || now.names_host(self.call.peer.address);
+                Arc::ptr_eq(now, known) || is_same_tree() && is_open_to_it()
+            }
+            None => in_effect.is_absent(known.id),
+        }
     }
 
     /// Recalls for REMOVE, RENAME, LINK and SETXATTR: all delegations of the

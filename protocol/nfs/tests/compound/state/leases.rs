@@ -3,10 +3,12 @@
 use std::rc::Rc;
 use zgate_memory::{FileOp, Hold, When};
 use zgate_nfs::limits::{LEASES_OF_A_RUNNING_REQUEST, MAX_STATES_PER_SLICE};
+use zgate_nfs_wire::v4::op::Open;
 use zgate_nfs_wire::v4::op::Renew;
 use zgate_nfs_wire::v4::op::renew;
 use zgate_nfs_wire::v4::{LockType, StableHow, Stateid, Status};
 use zgate_test_harness::nfs::{Client, Harness, LEASE, OpenRequest, Opened, Ops, Pending};
+use zgate_xdr::{Decode, Decoder};
 
 fn alive(c: &Client) -> Status {
     if c.minor > 0 {
@@ -229,6 +231,36 @@ fn exports_that_go_take_their_state_with_them() {
         assert_eq!(a.read(&opened.fh, opened.stateid, 0, 7).unwrap_err(), Status::Stale);
         harness.reload(|_| true);
         assert_eq!(a.read(&opened.fh, opened.stateid, 0, 7).unwrap_err(), Status::BadStateid);
+        b.open(&OpenRequest::name(&root, "f")).unwrap();
+    }
+}
+
+/// An OPEN that waits for storage while its export goes, or its host loses it, leaves nothing
+/// behind: nobody could close it.
+#[test]
+fn an_open_that_outlasts_its_export_is_not_entered() {
+    let changes: [fn(&Harness, &Client); 2] = [
+        |harness, _| harness.reload(|_| false),
+        |harness, b| harness.admit_only(&[b.address.get().into()]),
+    ];
+    for (minor, change) in (0..=2).flat_map(|minor| changes.map(|change| (minor, change))) {
+        let harness = Harness::new();
+        let (a, b) = (harness.stranger("a", minor), harness.client("b", 2));
+        a.address.set([192, 0, 2, 77].into());
+        a.introduce(false);
+        let root = a.export();
+        a.file(&root, "f", b"content");
+        let wish = OpenRequest::name(&root, "f").deny(2);
+        let hold = harness.store.faults().hold_next(FileOp::Open, When::AfterEffect);
+        let late = a.begin_next(Ops::new().at(&root).op::<Open>(&a.open_args(&wish)));
+        harness.simulation.settle();
+        assert_eq!(hold.waiting(), 1);
+        change(&harness, &b);
+        hold.release();
+        harness.simulation.settle();
+        let raw = late.borrow().clone().unwrap();
+        assert_eq!(Status::decode(&mut Decoder::new(&raw)).unwrap(), Status::Delay);
+        harness.reload(|_| true);
         b.open(&OpenRequest::name(&root, "f")).unwrap();
     }
 }

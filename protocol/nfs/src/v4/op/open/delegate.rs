@@ -150,7 +150,10 @@ fn grant(
 ) -> Result<(StateKey, bool), u32> {
     let (state, now) = (&cx.server.state, cx.now.seconds());
     let (file, client) = (new.file, new.client);
-    let mut tables = state.lock();
+    let (in_effect, mut tables) = cx.lock_with_exports();
+    if !cx.is_in_effect(&in_effect, new.object) {
+        return Err(RESOURCE);
+    }
     // A delegation that is reclaimed too late may have been in the way of others.
     let too_late = is_reclaimed && !state.grace.active();
     let unchanged = state.changes.begun(&file.id) == begun;

@@ -302,7 +302,11 @@ fn remember(
 ) -> Result<Entered, Status> {
     let state = &cx.server.state;
     let access = args.access & 3;
-    let mut tables = state.lock();
+    let (in_effect, mut tables) = cx.lock_with_exports();
+    // The exports may have changed during the calls to the backend. Who tries again learns it.
+    if !cx.is_in_effect(&in_effect, &target.object) {
+        return Err(Status::Delay);
+    }
     // Grace may have ended during the calls to the backend: others may have used the
     // file since, and left no open that would conflict, or the client's record is
     // being removed.
