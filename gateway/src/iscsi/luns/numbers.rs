@@ -28,9 +28,9 @@ pub(crate) struct NumberFiles {
 }
 
 impl NumberFiles {
-    /// Stores the numbers that have changed, of all targets or of none. It must have succeeded before the settings
-    /// take effect, and settings that take no effect must change nothing: the zvols in
-    /// use would have other numbers at the next search.
+    /// Stores the numbers that have changed, of all targets or of none. It must have succeeded
+    /// before the settings take effect, and settings that take no effect must change nothing:
+    /// the zvols in use would have other numbers at the next search.
     ///
     /// # Errors
     /// The file and the reason.
