@@ -108,7 +108,7 @@ pub(crate) enum Slow {
     #[error("the peer no longer reads")]
     Unread,
     #[error("the peer reads too slowly while others wait for memory")]
-    SlowReader,
+    Trickling,
     #[error("the peer no longer completes messages")]
     Stalled,
 }

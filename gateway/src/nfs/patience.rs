@@ -81,7 +81,7 @@ impl Patience {
     /// memory.
     ///
     /// # Errors
-    /// [`Slow::Unread`], [`Slow::SlowReader`].
+    /// [`Slow::Unread`], [`Slow::Trickling`].
     pub(crate) fn check_replies(
         &mut self,
         taken: Option<u64>,
@@ -99,7 +99,7 @@ impl Patience {
         if self.unread >= most {
             return Err(Slow::Unread);
         }
-        if self.slow >= SCARCE_RECORD_CHECKS { Err(Slow::SlowReader) } else { Ok(()) }
+        if self.slow >= SCARCE_RECORD_CHECKS { Err(Slow::Trickling) } else { Ok(()) }
     }
 
     /// Resets the counters, because the server itself is not reading.
