@@ -8,10 +8,14 @@ use super::drain::Drain;
 use crate::observe::panics::tell;
 use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
 /// Exit status after the end of an essential task: EX_SOFTWARE of sysexits.h.
 /// systemd starts the gateway again (`Restart=on-failure`).
 pub(crate) const EXIT_BROKEN: i32 = 70;
+
+/// Time for which the closing of open files is awaited at the end of the process.
+pub(crate) const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs work; `None` if it panicked, which is logged. Its resources have been
 /// dropped by then. A panic does not break this program's locks: the state they
@@ -49,6 +53,8 @@ pub(crate) fn bring_down(what: &str) -> ! {
         "an essential task has ended; the gateway ends, \
         too"
     );
+    // Otherwise storage that hangs would keep addresses and locks from the next gateway.
+    let _ = zgate_io::close_all(CLOSE_PATIENCE);
     std::process::exit(EXIT_BROKEN)
 }
 

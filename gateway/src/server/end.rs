@@ -2,6 +2,7 @@
 
 use super::run::Gateway;
 use super::systemd::notify;
+use crate::net::boundary::CLOSE_PATIENCE;
 use std::time::Duration;
 
 /// Time that a stop may take beside that of the gateway itself: for the port mapper, and for open
@@ -24,9 +25,6 @@ pub(super) fn wind_down(gateway: &Gateway, end_others: impl FnOnce()) {
     gateway.stop();
     tracing::info!("stopped");
 }
-
-/// Time for which the closing of open files is awaited at the end.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Closes all that this process has open, as the last thing before it ends: calls to storage that
 /// hangs would keep addresses, locks and devices of storage that does not, and the next gateway

@@ -9,22 +9,32 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// Standard input, output and error stay.
 const FIRST: RawFd = 3;
 
+/// Set by the first thread that closes all.
+static CLOSES: AtomicBool = AtomicBool::new(false);
+
 /// Closes the sockets, files and devices of this process, for its very end. Requests that still
 /// run get errors, and nobody hears of them, because the sockets come first. Each file system and
 /// each device is closed by a thread of its own, and awaited for `patience` at most.
 ///
-/// Returns the number of those that did not end in time.
+/// Returns the number of those that did not end in time. The first thread that calls it ends the
+/// process afterwards: others that have a reason to end it do not return, and so do not cut that
+/// short.
 ///
 /// # Errors
 /// The system's, if the open files cannot be listed.
 pub fn close_all(patience: Duration) -> io::Result<usize> {
+    while CLOSES.swap(true, Ordering::AcqRel) {
+        std::thread::park();
+    }
     let open = open_files(Path::new("/proc/self"))?;
     close(open, Instant::now() + patience)
 }
@@ -37,6 +47,9 @@ struct OpenFile {
     name: PathBuf,
     /// Lines of `/proc/self/fdinfo`.
     facts: String,
+    /// Set for a Unix socket without a name: one of a pair within this process, as which signals
+    /// reach its threads.
+    is_of_pair: bool,
 }
 
 /// Files whose closing waits for the same thing, in the order of closing.
@@ -48,11 +61,25 @@ enum Group {
     Device(PathBuf),
 }
 
+fn is_socket(name: &Path) -> bool {
+    name.to_string_lossy().starts_with("socket:")
+}
+
+#[allow(unsafe_code)]
+fn is_of_pair(number: RawFd) -> bool {
+    // SAFETY: only its name is asked for, which the system refuses if it is no Unix socket. It is
+    // given back below, and not closed here.
+    let socket = unsafe { UnixStream::from_raw_fd(number) };
+    let name = socket.local_addr();
+    let _: RawFd = socket.into_raw_fd();
+    name.is_ok_and(|name| name.is_unnamed())
+}
+
 /// Returns the group of a file; none if it stays: what is in no file system keeps nothing from
 /// anybody, and threads that wait for it are not disturbed.
 fn group_of(file: &OpenFile) -> Option<Group> {
-    if file.name.to_string_lossy().starts_with("socket:") {
-        return Some(Group::Sockets);
+    if is_socket(&file.name) {
+        return (!file.is_of_pair).then_some(Group::Sockets);
     }
     if !file.name.is_absolute() || file.name.starts_with("/proc") {
         return None;
@@ -75,7 +102,8 @@ fn open_files(process: &Path) -> io::Result<Vec<OpenFile>> {
         let name = fs::read_link(entry.path());
         let facts = fs::read_to_string(process.join("fdinfo").join(entry.file_name()));
         if let (true, Ok(name), Ok(facts)) = (number >= FIRST, name, facts) {
-            open.push(OpenFile { number, name, facts });
+            let is_of_pair = is_socket(&name) && is_of_pair(number);
+            open.push(OpenFile { number, name, facts, is_of_pair });
         }
     }
     Ok(open)
@@ -136,9 +164,11 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
     use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixListener;
 
     fn file(name: &str, facts: &str) -> OpenFile {
-        OpenFile { number: 7, name: name.into(), facts: facts.to_owned() }
+        let facts = facts.to_owned();
+        OpenFile { number: 7, name: name.into(), facts, is_of_pair: false }
     }
 
     #[test]
@@ -181,6 +211,20 @@ mod tests {
         assert!(accepted.write(b"x").is_err() && locked.write(b"x").is_err());
         assert!(listener.accept().is_err());
         assert_eq!(fs::read(&path).unwrap(), b"");
+    }
+
+    #[test]
+    fn sockets_of_a_pair_stay_because_threads_wait_for_signals_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(dir.path().join("s")).unwrap();
+        let (one, mut other) = UnixStream::pair().unwrap();
+        let numbers = [listener.as_raw_fd(), one.as_raw_fd()];
+        let mut open = open_files(Path::new("/proc/self")).unwrap();
+        open.retain(|file| numbers.contains(&file.number));
+        assert_eq!(close(open, Instant::now() + Duration::from_secs(30)).unwrap(), 0);
+        assert!(UnixStream::connect(dir.path().join("s")).is_err());
+        other.write_all(b"x").unwrap();
+        assert_eq!((&one).read(&mut [0; 8]).unwrap(), 1);
     }
 
     #[test]
