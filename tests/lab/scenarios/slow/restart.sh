@@ -109,6 +109,18 @@ goes_on() {
     done
     eventually 60 disk_written 1
 }
+journal_says() { under_manager journalctl --no-pager -o cat -u zgate | grep -F "$1"; }
+killed() {
+    under_manager kill -KILL "$(main_pid)"
+    eventually 150 journal_says "killed while storage hung"
+}
+comes_back() {
+    local began
+    began=$(now)
+    device_goes_on slow
+    hosts_go_on KILL "$began"
+    goes_on
+}
 logs() { under_manager journalctl --no-pager -o short-precise >"$RESULT/journal.log" 2>&1; }
 trap logs EXIT
 
@@ -121,3 +133,6 @@ step "the pool goes on, and so do its hosts" goes_on
 need "one pool stands still again" stands_still
 step "a watchdog ends the gateway: the other pool's hosts go on" ended ABRT
 step "the pool goes on, and so do its hosts" goes_on
+need "one pool stands still once more" stands_still
+step "after SIGKILL the next one says what keeps it from starting" killed
+step "the pool goes on, and so do all hosts" comes_back
