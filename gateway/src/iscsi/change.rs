@@ -195,13 +195,13 @@ impl IscsiService {
         if !problems.is_empty() {
             return Err(invalid(problems.join("; ")));
         }
-        let rules = self.rules();
         self.change(target, |target| {
             if target.has_lun(lun.number) {
                 return Err(invalid(format!("lun {} exists already", lun.number)));
             }
             let name = &target.settings.name;
-            rules.catalog.check_identity(name, lun)?;
+            // Those in effect now: another change may have ended while this one waited.
+            self.rules().catalog.check_identity(name, lun)?;
             // First: opening may create the file.
             keep.stage()?;
             let unit = self.home.open(name, lun, None)?;
