@@ -427,10 +427,7 @@ impl Reconciler {
 
     /// Runs one search for all who wait for it. The caller holds [`Self::changing`].
     fn search(&self, gateway: &Gateway) -> io::Result<Scanned> {
-        let (plan, block) = {
-            let state = self.state();
-            (Arc::clone(&state.plan), Arc::clone(&state.block))
-        };
+        let plan = Arc::clone(&self.state().plan);
         if plan.bases().is_empty() {
             return Ok(Scanned::default());
         }
@@ -455,6 +452,8 @@ impl Reconciler {
         let mut zvols = None;
         if volumes_differ {
             tracing::info!(zvols = shown.volumes.len(), "zvols have changed");
+            // Not as before the search: a live change may have taken numbers of LUNs since.
+            let block = Arc::clone(&self.state().block);
             zvols = gateway.replace_volumes(&block, &outcome.volumes).err();
         }
         // Access that was withdrawn ends, whatever keeps exports and zvols from being served.
