@@ -21,6 +21,22 @@ use std::time::{Duration, Instant};
 /// Set while a thread syncs: one that hangs is not joined by others.
 static SYNCING: AtomicBool = AtomicBool::new(false);
 
+/// The turn of the thread that syncs; it ends with this value, after a panic too.
+struct SyncTurn;
+
+impl SyncTurn {
+    /// Begins, unless another thread syncs.
+    fn begin() -> Option<Self> {
+        (!SYNCING.swap(true, Ordering::AcqRel)).then(|| Self)
+    }
+}
+
+impl Drop for SyncTurn {
+    fn drop(&mut self) {
+        SYNCING.store(false, Ordering::Release);
+    }
+}
+
 /// Result of a handover.
 #[derive(Debug, Serialize)]
 pub(crate) struct HandedOver {
@@ -147,25 +163,24 @@ fn sync(
     flush: impl FnOnce() -> bool + Send + 'static,
     patience: Duration,
 ) -> bool {
-    if SYNCING.swap(true, Ordering::AcqRel) {
-        return false;
-    }
+    let Some(turn) = SyncTurn::begin() else { return false };
     let (done, ended) = mpsc::channel();
     let work = move || {
+        // After a panic, the turn ends before the waiting thread learns of it.
+        let (done, turn) = (done, turn);
         // Each, whatever became of those before it.
         let mut synced = true;
         for path in &paths {
             synced &= sync_file_system(path);
         }
         synced &= flush();
-        SYNCING.store(false, Ordering::Release);
+        drop(turn);
         // Nobody waits any more for one that took too long.
         let _ = done.send(synced);
     };
     match std::thread::Builder::new().name("zgate-sync".to_owned()).spawn(work) {
         Ok(_) => ended.recv_timeout(patience).unwrap_or(false),
         Err(error) => {
-            SYNCING.store(false, Ordering::Release);
             tracing::warn!(%error, "no thread for a sync");
             false
         }
@@ -241,6 +256,8 @@ mod tests {
         assert!(synced(dir.path(), || true), "an absent one holds nothing back");
         assert!(!synced(dir.path(), || false), "a disk did not flush");
         assert!(!synced(&file, || true));
+        assert!(!synced(dir.path(), || panic!("of a disk")));
+        assert!(synced(dir.path(), || true), "a panic ends the turn");
         let (told, flushed) = mpsc::channel();
         let flush = move || told.send(()).is_ok();
         assert!(!sync(BTreeSet::from([file]), flush, long));

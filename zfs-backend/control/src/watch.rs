@@ -118,6 +118,8 @@ impl Control {
             // The process may have ended by itself; the thread waits for it.
             let _ = child.kill();
         }
+        // A pause that has looked before, and does not sleep yet, holds this.
+        let _guard = self.pause.0.lock().unwrap_or_else(PoisonError::into_inner);
         self.pause.1.notify_all();
     }
 
@@ -269,6 +271,23 @@ mod tests {
         assert!(control.is_stopped());
         let mut program = control.child().take().unwrap();
         assert!(!program.wait().unwrap().success());
+    }
+
+    #[test]
+    fn the_end_of_a_watch_is_told_to_a_pause_that_is_about_to_sleep() {
+        let control = Arc::new(Control::default());
+        // As a pause that has looked whether the watch goes on.
+        let about_to_sleep = control.pause.0.lock().unwrap();
+        let ending = WatchEnd(Arc::clone(&control));
+        let end = std::thread::spawn(move || ending.end());
+        while !control.is_stopped() {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!end.is_finished(), "it would tell nobody");
+        let (_, pause) = control.pause.1.wait_timeout(about_to_sleep, PAUSES[1]).unwrap();
+        assert!(!pause.timed_out());
+        end.join().unwrap();
     }
 
     #[test]

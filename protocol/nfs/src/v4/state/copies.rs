@@ -64,6 +64,12 @@ impl Progress {
         *self.ended() = Some(status);
     }
 
+    /// Returns what ends the copy, with an error that the client learns by OFFLOAD_STATUS, if
+    /// its work ends without an end: after a panic.
+    pub(crate) fn ended_at_last(self: &Arc<Self>) -> EndedAtLast {
+        EndedAtLast(Arc::clone(self))
+    }
+
     /// Tells the client the end of the copy. If the client does not acknowledge it, it
     /// is told again after a while.
     pub(crate) async fn tell(&self, target: &CallbackTarget, op: CallbackOp) {
@@ -128,6 +134,15 @@ impl Progress {
 
     fn ended(&self) -> MutexGuard<'_, Option<Status>> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends a copy that has no end yet when this is dropped.
+pub(crate) struct EndedAtLast(Arc<Progress>);
+
+impl Drop for EndedAtLast {
+    fn drop(&mut self) {
+        self.0.ended().get_or_insert(Status::Serverfault);
     }
 }
 
@@ -391,6 +406,20 @@ mod tests {
         let last = ended(&jobs, MAX_JOBS_PER_CLIENT);
         assert_eq!(told_again(&jobs), [last]);
         assert_eq!(jobs.status(CLIENT, running), Ok((0, None)), "it goes on");
+    }
+
+    #[test]
+    fn a_copy_whose_work_is_gone_has_ended() {
+        let jobs = CopyJobs::default();
+        let stateid = ended(&jobs, 0);
+        drop(jobs.get(CLIENT, stateid).unwrap().ended_at_last());
+        assert_eq!(jobs.status(CLIENT, stateid), Ok((0, Some(Status::Ok))), "as it ended");
+        let progress = add(&jobs, CLIENT, 1).unwrap();
+        let at_last = progress.ended_at_last();
+        assert_eq!(jobs.status(CLIENT, key(1).stateid(1)), Ok((0, None)));
+        drop(at_last);
+        let end = Some(Status::Serverfault);
+        assert_eq!(jobs.status(CLIENT, key(1).stateid(1)), Ok((0, end)));
     }
 
     #[test]

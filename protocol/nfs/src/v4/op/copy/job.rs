@@ -76,7 +76,10 @@ pub(super) fn start(cx: &Cx<'_>, job: Job, fh: Fh) -> Result<Stateid, Status> {
     let stateid = key.stateid(1);
     let verifier = cx.server.write_verifier.of(&*job.store);
     let runtime = Arc::clone(&state.runtime);
+    let at_last = progress.ended_at_last();
     cx.server.runtime.spawn(Box::pin(async move {
+        // It is dropped after the job: until then the copy may write.
+        let (_at_last, job) = (at_last, job);
         let result = run(&job, Some(&progress)).await;
         drop(job);
         let status = result.err().unwrap_or(Status::Ok);
