@@ -8,6 +8,14 @@ use tokio::time::Instant;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// Longest time limit; a longer one may be beyond what an instant can hold.
+const LONGEST_LIMIT: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+/// Returns the time limit, or the longest one.
+pub(crate) fn bounded(limit: Duration) -> Duration {
+    limit.min(LONGEST_LIMIT)
+}
+
 /// Growing pauses up to the client's time limit.
 pub(crate) struct Backoff {
     until: Instant,
@@ -16,7 +24,7 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub(crate) fn new(patience: Duration) -> Self {
-        Self { until: Instant::now() + patience, pause: FIRST_PAUSE }
+        Self { until: Instant::now() + bounded(patience), pause: FIRST_PAUSE }
     }
 
     /// Pauses; fails with `error` when the time limit is reached.
@@ -41,5 +49,16 @@ pub(crate) async fn patiently<T>(
             Err(error) if error.asks_for_patience() => backoff.next(error).await?,
             result => return result,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endless_patience_is_bounded() {
+        let backoff = Backoff::new(Duration::MAX);
+        assert!(backoff.until > Instant::now() + LONGEST_PAUSE);
     }
 }

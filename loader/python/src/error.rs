@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::{
     PyConnectionError, PyFileNotFoundError, PyIsADirectoryError, PyKeyError, PyMemoryError,
-    PyNotADirectoryError, PyOSError, PyPermissionError, PyValueError,
+    PyNotADirectoryError, PyOSError, PyPermissionError, PyRuntimeError, PyValueError,
 };
 use pyo3::prelude::*;
 use zgate_loader::model::LoadError;
@@ -52,6 +52,8 @@ pub(crate) fn raise(url: &NfsUrl, error: &LoadError) -> PyErr {
         }
         LoadError::Device(_) => Python::attach(|py| of_device(py, &text)),
         LoadError::Missing(_) => PyFileNotFoundError::new_err(text),
+        LoadError::Ended(_) => PyRuntimeError::new_err(text),
+        LoadError::SharedMemory(_) => PyOSError::new_err(text),
         LoadError::TooLarge { .. } => PyMemoryError::new_err(text),
         LoadError::Format { .. }
         | LoadError::Unverifiable(_)

@@ -109,7 +109,7 @@ impl Start {
     }
 
     fn limit(&self, wait: Duration, patience: Duration) -> Duration {
-        if self.has_answered() { wait.max(patience) } else { wait }
+        crate::backoff::bounded(if self.has_answered() { wait.max(patience) } else { wait })
     }
 
     /// Returns the error of a start that has reached its time limit.

@@ -10,6 +10,7 @@ use super::reader::{Reader, not_shared};
 use super::regions::{self, Delivery};
 use super::{LoadError, Model};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -25,6 +26,8 @@ pub struct Load<D: Destination = Host> {
     held: Option<OwnedSemaphorePermit>,
     /// Size of the bound, in units.
     units: u32,
+    /// Set when everything was sent, or the lack of it was reported.
+    ended: Arc<AtomicBool>,
     /// The task that loads; it ends with this.
     _driver: AbortOnDropHandle<()>,
 }
@@ -71,7 +74,11 @@ impl<D: Destination> Load<D> {
                     let all = self.units as usize;
                     self.held = room.filter(|room| room.num_permits() < all);
                 }
-                None => return Ok(None),
+                None if self.ended.swap(true, Ordering::AcqRel) => return Ok(None),
+                None => {
+                    let reason = "the load ended unexpectedly: tensors are missing";
+                    return Err(LoadError::Ended(reason.to_owned()));
+                }
             }
         }
     }
@@ -92,12 +99,20 @@ pub(super) fn run<D: RegionLoader>(
         // They are counted for the ranks only.
         None => (Plan::default(), vec![0; plan.regions.len()]),
     };
+    let ended = Arc::new(AtomicBool::new(false));
     let driver = match Reader::new(model, &stretches, options, &progress) {
         Ok(reader) => {
             let numbered = first.into_iter().zip(plan.regions).collect();
-            tokio::spawn(drive(Arc::clone(&destination), reader, numbered, units, sender))
+            let (destination, ended) = (Arc::clone(&destination), Arc::clone(&ended));
+            tokio::spawn(async move {
+                drive(destination, reader, numbered, units, &sender).await;
+                // Before the sender is dropped, which is the end to the caller.
+                ended.store(true, Ordering::Release);
+                drop(sender);
+            })
         }
         Err(error) => {
+            ended.store(true, Ordering::Release);
             // The receiver still exists here.
             let _ = sender.send((Err(not_shared(&error)), None));
             tokio::spawn(std::future::ready(()))
@@ -111,6 +126,7 @@ pub(super) fn run<D: RegionLoader>(
         waiting: Vec::new().into_iter(),
         held: None,
         units,
+        ended,
         _driver: AbortOnDropHandle::new(driver),
     }
 }
@@ -134,13 +150,37 @@ async fn drive<D: RegionLoader>(
     reader: Arc<Reader>,
     numbered: Vec<(usize, Region)>,
     units: u32,
-    sender: mpsc::UnboundedSender<Delivery<Tensor<D::Data>>>,
+    sender: &mpsc::UnboundedSender<Delivery<Tensor<D::Data>>>,
 ) {
     let one = |first, region| {
         let (destination, reader) = (Arc::clone(&destination), Arc::clone(&reader));
         async move { destination.load_region(&reader, first, region).await }
     };
-    regions::load_all(numbered, units, reader.source(), reader.hashes(), &sender, one).await;
+    regions::load_all(numbered, units, reader.source(), reader.hashes(), sender, one).await;
     // Drop first: a caller that sees the end must find unused memory returned.
     drop((destination, reader));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_driver_that_ends_early_is_an_error() {
+        let (sender, arriving) = mpsc::unbounded_channel();
+        drop(sender);
+        let mut load = Load {
+            destination: Arc::new(Host::new(1 << 20)),
+            total_bytes: 1,
+            progress: Arc::default(),
+            arriving,
+            waiting: Vec::new().into_iter(),
+            held: None,
+            units: 1,
+            ended: Arc::default(),
+            _driver: AbortOnDropHandle::new(tokio::spawn(std::future::ready(()))),
+        };
+        assert!(matches!(load.next().await, Err(LoadError::Ended(_))));
+        assert!(matches!(load.next().await, Ok(None)));
+    }
 }

@@ -60,6 +60,12 @@ pub enum LoadError {
     /// A requested file or tensor does not exist.
     #[error("{0}")]
     Missing(String),
+    /// The load ended before it was complete.
+    #[error("{0}")]
+    Ended(String),
+    /// Shared memory of this machine cannot be used.
+    #[error("shared memory (/dev/shm): {0}")]
+    SharedMemory(String),
     /// A file was changed after it was opened: the data read may be of several
     /// versions.
     #[error("{file}: the file was changed while it was read")]

@@ -166,5 +166,5 @@ impl Reader {
 }
 
 pub(super) fn not_shared(error: &io::Error) -> LoadError {
-    LoadError::Missing(format!("shared memory (/dev/shm): {error}"))
+    LoadError::SharedMemory(error.to_string())
 }

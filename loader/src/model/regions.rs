@@ -84,7 +84,7 @@ pub(super) async fn unchanged(client: &Client, name: &str, file: &File) -> Resul
 /// Reports a panic in a region: it must not look like the end of the model.
 fn report<T>(ended: Result<(), JoinError>, sender: &mpsc::UnboundedSender<Delivery<T>>) {
     if let Err(error) = ended {
-        let reason = LoadError::Missing(format!("the load ended unexpectedly: {error}"));
+        let reason = LoadError::Ended(format!("the load ended unexpectedly: {error}"));
         // If the load was dropped, nothing receives the error.
         let _ = sender.send((Err(reason), None));
     }
@@ -92,12 +92,20 @@ fn report<T>(ended: Result<(), JoinError>, sender: &mpsc::UnboundedSender<Delive
 
 /// Error for a part of a load that was dropped.
 pub(super) fn stopped<E>(_: E) -> LoadError {
-    LoadError::Missing("the load was stopped".to_owned())
+    LoadError::Ended("the load was stopped".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stopped_load_is_not_a_missing_file() {
+        assert!(matches!(stopped(()), LoadError::Ended(_)));
+        let full = std::io::ErrorKind::StorageFull.into();
+        let error = super::super::reader::not_shared(&full);
+        assert!(matches!(error, LoadError::SharedMemory(_)), "{error}");
+    }
 
     #[test]
     fn a_bound_beyond_all_memory_is_the_largest() {

@@ -82,7 +82,7 @@ impl FileStream {
         let Some(first) = self.running.pop_front() else {
             return unchanged(&self.client, &self.name, &self.file).await.map(|()| None);
         };
-        let stopped = |_| LoadError::Missing(format!("{}: the load was stopped", self.name));
+        let stopped = |_| LoadError::Ended(format!("{}: the load was stopped", self.name));
         let data = first.await.map_err(stopped)??;
         self.at += data.len() as u64;
         self.ask();
@@ -112,7 +112,7 @@ pub(super) async fn fill(
             result.map_err(|source| LoadError::Client { what: name.to_owned(), source })?;
         let mut part = read_buffer
             .and_then(ReadBuffer::into::<BytesMut>)
-            .ok_or_else(|| LoadError::Missing(format!("{name}: the load was stopped")))?;
+            .ok_or_else(|| LoadError::Ended(format!("{name}: the load was stopped")))?;
         if got == 0 {
             let reason = format!("the file ends at byte {at}: it was truncated while it was read");
             return Err(LoadError::Format { file: name.to_owned(), reason });

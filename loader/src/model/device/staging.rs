@@ -52,7 +52,7 @@ impl Buffers {
     /// # Errors
     /// The device's error.
     pub(super) async fn take(self: &Arc<Self>, len: usize) -> Result<(Lease, BytesMut), LoadError> {
-        let stopped = || LoadError::Missing("the load was stopped".to_owned());
+        let stopped = || LoadError::Ended("the load was stopped".to_owned());
         let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| stopped())?;
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let Buffer { mut memory, staging } = match idle {
