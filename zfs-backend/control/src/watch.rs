@@ -285,7 +285,8 @@ mod tests {
         }
         std::thread::sleep(Duration::from_millis(20));
         assert!(!end.is_finished(), "it would tell nobody");
-        let (_, pause) = control.pause.1.wait_timeout(about_to_sleep, PAUSES[1]).unwrap();
+        let (awake, pause) = control.pause.1.wait_timeout(about_to_sleep, PAUSES[1]).unwrap();
+        drop(awake);
         assert!(!pause.timed_out());
         end.join().unwrap();
     }
