@@ -24,7 +24,7 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub(crate) fn new(patience: Duration) -> Self {
-        Self { until: Instant::now() + bounded(patience), pause: FIRST_PAUSE }
+        Self { until: Instant::now() + patience, pause: FIRST_PAUSE }
     }
 
     /// Pauses; fails with `error` when the time limit is reached.
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn an_endless_patience_is_bounded() {
-        let backoff = Backoff::new(Duration::MAX);
+        let backoff = Backoff::new(bounded(Duration::MAX));
         assert!(backoff.until > Instant::now() + LONGEST_PAUSE);
     }
 }

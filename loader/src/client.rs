@@ -1,7 +1,7 @@
 //! A client of one server: names, and information for users.
 
 use crate::background::{give_back, renewal};
-use crate::backoff::patiently;
+use crate::backoff::{bounded, patiently};
 use crate::channel::{Channel, Start};
 use crate::compound::{Ops, Results};
 use crate::error::ClientError;
@@ -196,7 +196,7 @@ impl Client {
         let choice = options.transport.clone();
         let start = Start::new(addresses, options.connections, choice, request);
         let mut unfinished = Unfinished { start: Some(Arc::clone(&start)), home: home.clone() };
-        let opened = start.open(options.wait, options.patience).await;
+        let opened = start.open(bounded(options.wait), bounded(options.patience)).await;
         let opened = opened.and_then(|channel| {
             let bytes = transfer_bytes(&channel.session().fore, options.max_transfer_bytes)?;
             Ok((Arc::new(channel), bytes))

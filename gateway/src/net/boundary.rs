@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(crate) const EXIT_BROKEN: i32 = 70;
 
 /// Time for which the closing of open files is awaited at the end of the process.
-pub(crate) const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs work; `None` if it panicked, which is logged. Its resources have been
 /// dropped by then. A panic does not break this program's locks: the state they
@@ -53,9 +53,22 @@ pub(crate) fn bring_down(what: &str) -> ! {
         "an essential task has ended; the gateway ends, \
         too"
     );
-    // Otherwise storage that hangs would keep addresses and locks from the next gateway.
-    let _ = zgate_io::close_all(CLOSE_PATIENCE);
+    close_open_files();
     std::process::exit(EXIT_BROKEN)
+}
+
+/// Closes all that this process has open, as the last thing before it ends: calls to storage that
+/// hangs would keep addresses, locks and devices of storage that does not, and the next gateway
+/// could not start.
+pub fn close_open_files() {
+    match zgate_io::close_all(CLOSE_PATIENCE) {
+        Ok(0) => {}
+        Ok(left) => tracing::warn!(
+            left,
+            "file systems or devices do not answer; calls to them keep a part of this process"
+        ),
+        Err(error) => tracing::warn!(%error, "cannot list the open files of this process"),
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use super::run::Gateway;
 use super::systemd::notify;
-use crate::net::boundary::CLOSE_PATIENCE;
 use std::time::Duration;
 
 /// Time that a stop may take beside that of the gateway itself: for the port mapper, and for open
@@ -24,20 +23,6 @@ pub(super) fn wind_down(gateway: &Gateway, end_others: impl FnOnce()) {
     end_others();
     gateway.stop();
     tracing::info!("stopped");
-}
-
-/// Closes all that this process has open, as the last thing before it ends: calls to storage that
-/// hangs would keep addresses, locks and devices of storage that does not, and the next gateway
-/// could not start.
-pub fn close_open_files() {
-    match zgate_io::close_all(CLOSE_PATIENCE) {
-        Ok(0) => {}
-        Ok(left) => tracing::warn!(
-            left,
-            "file systems or devices do not answer; calls to them keep a part of this process"
-        ),
-        Err(error) => tracing::warn!(%error, "cannot list the open files of this process"),
-    }
 }
 
 #[cfg(test)]

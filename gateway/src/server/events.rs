@@ -1,7 +1,7 @@
 //! Events of the process: signals, and what the main thread does with them.
 
-use super::end::close_open_files;
 use super::systemd::notify;
+use crate::net::boundary::close_open_files;
 use crate::observe::panics::caught_blocking;
 use std::io;
 use std::sync::Arc;

@@ -12,7 +12,7 @@ mod cores;
 #[cfg(test)]
 mod dashboards_tests;
 pub(crate) mod descriptors;
-pub(crate) mod end;
+mod end;
 mod events;
 pub(crate) mod handover;
 mod health;

@@ -66,7 +66,7 @@ impl Channel {
             opens: Mutex::new(Vec::new()),
             open_owners: OpenOwners::default(),
             next: AtomicUsize::new(0),
-            patience: crate::backoff::bounded(patience),
+            patience,
             monitor,
             closed: AtomicBool::new(false),
         }

@@ -109,7 +109,7 @@ impl Start {
     }
 
     fn limit(&self, wait: Duration, patience: Duration) -> Duration {
-        crate::backoff::bounded(if self.has_answered() { wait.max(patience) } else { wait })
+        if self.has_answered() { wait.max(patience) } else { wait }
     }
 
     /// Returns the error of a start that has reached its time limit.

@@ -36,7 +36,7 @@ pub fn close_all(patience: Duration) -> io::Result<usize> {
         std::thread::park();
     }
     let open = open_files(Path::new("/proc/self"))?;
-    close(open, Instant::now() + patience)
+    Ok(close(open, Instant::now() + patience))
 }
 
 /// An open file.
@@ -110,7 +110,7 @@ fn open_files(process: &Path) -> io::Result<Vec<OpenFile>> {
 }
 
 /// Closes files; returns the number of groups that did not end by the deadline.
-fn close(open: Vec<OpenFile>, deadline: Instant) -> io::Result<usize> {
+fn close(open: Vec<OpenFile>, deadline: Instant) -> usize {
     let mut groups: BTreeMap<Group, Vec<RawFd>> = BTreeMap::new();
     for file in open {
         if let Some(group) = group_of(&file) {
@@ -118,10 +118,8 @@ fn close(open: Vec<OpenFile>, deadline: Instant) -> io::Result<usize> {
         }
     }
     let sockets = groups.remove(&Group::Sockets).into_iter().map(begin).collect();
-    let mut left = awaited(sockets, deadline);
-    let others = groups.into_values().map(begin).collect();
-    left += awaited(others, deadline);
-    Ok(left)
+    let left = awaited(sockets, deadline);
+    left + awaited(groups.into_values().map(begin).collect(), deadline)
 }
 
 /// Begins to close files; the receiver is told of the end.
@@ -171,6 +169,14 @@ mod tests {
         OpenFile { number: 7, name: name.into(), facts, is_of_pair: false }
     }
 
+    /// Closes these alone, as all are closed at the end.
+    fn close_these(numbers: &[RawFd]) {
+        let mut open = open_files(Path::new("/proc/self")).unwrap();
+        open.retain(|file| numbers.contains(&file.number));
+        assert_eq!(open.len(), numbers.len());
+        assert_eq!(close(open, Instant::now() + Duration::from_secs(30)), 0);
+    }
+
     #[test]
     fn files_are_grouped_by_what_their_closing_waits_for() {
         let facts = "pos:\t0\nflags:\t02100000\nmnt_id:\t29\nino:\t4\n";
@@ -197,11 +203,7 @@ mod tests {
         let mut locked = fs::File::create(&path).unwrap();
         flock(&locked, FlockOperation::LockExclusive).unwrap();
 
-        let numbers = [listener.as_raw_fd(), accepted.as_raw_fd(), locked.as_raw_fd()];
-        let mut open = open_files(Path::new("/proc/self")).unwrap();
-        open.retain(|file| numbers.contains(&file.number));
-        assert_eq!(open.len(), 3);
-        assert_eq!(close(open, Instant::now() + Duration::from_secs(30)).unwrap(), 0);
+        close_these(&[listener.as_raw_fd(), accepted.as_raw_fd(), locked.as_raw_fd()]);
 
         assert_eq!(client.read(&mut [0; 8]).unwrap(), 0, "the connection has ended");
         TcpListener::bind(address).unwrap();
@@ -218,10 +220,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(dir.path().join("s")).unwrap();
         let (one, mut other) = UnixStream::pair().unwrap();
-        let numbers = [listener.as_raw_fd(), one.as_raw_fd()];
-        let mut open = open_files(Path::new("/proc/self")).unwrap();
-        open.retain(|file| numbers.contains(&file.number));
-        assert_eq!(close(open, Instant::now() + Duration::from_secs(30)).unwrap(), 0);
+        close_these(&[listener.as_raw_fd(), one.as_raw_fd()]);
         assert!(UnixStream::connect(dir.path().join("s")).is_err());
         other.write_all(b"x").unwrap();
         assert_eq!((&one).read(&mut [0; 8]).unwrap(), 1);

@@ -3,6 +3,7 @@
 
 use crate::model::LoadError;
 use crate::model::memory::Memory;
+use crate::model::regions::stopped;
 use bytes::BytesMut;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -52,8 +53,7 @@ impl Buffers {
     /// # Errors
     /// The device's error.
     pub(super) async fn take(self: &Arc<Self>, len: usize) -> Result<(Lease, BytesMut), LoadError> {
-        let stopped = || LoadError::Ended("the load was stopped".to_owned());
-        let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| stopped())?;
+        let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(stopped)?;
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let Buffer { mut memory, staging } = match idle {
             Some(buffer) => buffer,
@@ -61,7 +61,7 @@ impl Buffers {
                 let device = Arc::clone(&self.device);
                 // Locking pages takes long.
                 let made = tokio::task::spawn_blocking(move || Buffer::new(&device));
-                made.await.map_err(|_| stopped())??
+                made.await.map_err(stopped)??
             }
         };
         let rest = memory.split_off(len.min(memory.len()));

@@ -191,6 +191,14 @@ impl Client {
         Ok(res)
     }
 
+    /// Registers, with a session whose fore channel is changed before it is asked for.
+    pub fn introduce_with(&self, change: impl FnOnce(&mut create_session::ChannelAttrs)) {
+        let made = self.exchange_id().unwrap();
+        let mut args = self.session_args(made.sequenceid, false);
+        change(&mut args.fore);
+        self.create_session_with(&args).unwrap();
+    }
+
     pub fn session_args(&self, sequence: u32, callbacks: bool) -> create_session::Args {
         create_session::Args {
             clientid: self.id.get(),

@@ -46,19 +46,24 @@ impl Settable {
     }
 }
 
+/// ACL that an object can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AclOf {
+    /// One from which children inherit.
+    Directory,
+    /// None: a symbolic link.
+    Link,
+    /// One of its own only.
+    Other,
+}
+
 /// Object whose attributes are set. An ACL alone depends on its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// An object that is made: CREATE, OPEN.
-    New {
-        /// It will be a directory.
-        is_dir: bool,
-    },
+    New(AclOf),
     /// An object that is there: SETATTR.
-    Existing {
-        /// It is a directory.
-        is_dir: bool,
-    },
+    Existing(AclOf),
 }
 
 impl Subject {
@@ -67,16 +72,16 @@ impl Subject {
     /// times under the delegation's stateid, which SETATTR alone has (RFC 9754 §5).
     fn takes(self, attribute: u32) -> bool {
         match self {
-            Self::New { .. } => {
+            Self::New(_) => {
                 !matches!(attribute, MODE_SET_MASKED | TIME_DELEG_ACCESS | TIME_DELEG_MODIFY)
             }
-            Self::Existing { .. } => attribute != MODE_UMASK,
+            Self::Existing(_) => attribute != MODE_UMASK,
         }
     }
 
-    fn is_dir(self) -> bool {
-        let (Self::New { is_dir } | Self::Existing { is_dir }) = self;
-        is_dir
+    fn acl(self) -> AclOf {
+        let (Self::New(acl) | Self::Existing(acl)) = self;
+        acl
     }
 }
 
@@ -105,8 +110,8 @@ fn mode(bits: u32) -> Result<u32, Status> {
 ///
 /// # Errors
 /// [`Status::Attrnotsupp`] for unknown attributes, for delegated times of a new object where
-/// there are none, and for an ACL where the file system has
-/// none: nothing may be made before that is said. [`Status::Inval`] for
+/// there are none, and for an ACL where the file system or
+/// the subject has none: nothing may be made before that is said. [`Status::Inval`] for
 /// read-only ones, those that the subject does not take, and invalid values,
 /// [`Status::Badxdr`], [`Status::Badowner`]; [`Status::Delay`] if the name service does
 /// not answer.
@@ -116,11 +121,12 @@ pub async fn read(
     attrs: &Fattr,
     subject: Subject,
 ) -> Result<Settable, Status> {
-    if attrs.mask.contains(ACL) && !of.export.store.statfs(&of.node).await?.traits.acls {
+    let has = |attribute| attrs.mask.contains(attribute);
+    let store = &of.export.store;
+    if has(ACL) && (subject.acl() == AclOf::Link || !store.statfs(&of.node).await?.traits.acls) {
         return Err(Status::Attrnotsupp);
     }
-    let is_new = matches!(subject, Subject::New { .. });
-    let has = |attribute| attrs.mask.contains(attribute);
+    let is_new = matches!(subject, Subject::New(_));
     if is_new
         && !of.export.gives_delegated_times()
         && (has(TIME_DELEG_ACCESS) || has(TIME_DELEG_MODIFY))
@@ -197,7 +203,7 @@ fn parse(
         }
     }
     d.finish()?;
-    let posix = |aces: Vec<_>| acl::to_posix(&aces, subject.is_dir(), principals);
+    let posix = |aces: Vec<_>| acl::to_posix(&aces, subject.acl() == AclOf::Directory, principals);
     out.acl = aces.map(posix).transpose()?;
     // RFC 8275 §5, RFC 8881 §6.2.5.
     let is_set_twice = attrs.mask.contains(MODE) && attrs.mask.contains(MODE_UMASK);
@@ -274,7 +280,7 @@ mod tests {
 
     #[test]
     fn what_may_not_be_set_is_refused() {
-        let subject = Subject::Existing { is_dir: false };
+        let subject = Subject::Existing(AclOf::Other);
         let parse = |attrs: &Fattr, minor| parse(attrs, minor, subject, &mut Principals::numbers());
         assert_eq!(parse(&fattr(&[FSID], &[0; 16]), 0), Err(Status::Inval));
         assert_eq!(parse(&fattr(&[14], &[0; 4]), 0), Err(Status::Attrnotsupp));
@@ -310,7 +316,7 @@ mod tests {
         let with = |umask: u32| {
             let values = [0o1777_u32.to_be_bytes(), umask.to_be_bytes()].concat();
             let attrs = fattr(&[MODE_UMASK], &values);
-            let subject = Subject::New { is_dir: true };
+            let subject = Subject::New(AclOf::Directory);
             parse(&attrs, 2, subject, &mut Principals::numbers()).map(|settable| settable.set.mode)
         };
         assert_eq!(with(0o022), Ok(Some(0o1755)));
@@ -318,7 +324,7 @@ mod tests {
         for umask in [0o1000, 0o1022, 0o100_022, u32::MAX] {
             assert_eq!(with(umask), Err(Status::Inval), "{umask:o}");
         }
-        let subject = Subject::New { is_dir: false };
+        let subject = Subject::New(AclOf::Other);
         let both = fattr(&[MODE, MODE_UMASK], &[0; 12]);
         assert_eq!(parse(&both, 2, subject, &mut Principals::numbers()), Err(Status::Inval));
     }

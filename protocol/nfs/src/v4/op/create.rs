@@ -4,11 +4,10 @@ use super::lookup::require_directory;
 use super::remove::as_directory;
 use super::{Rule, names};
 use crate::namespace::Object;
-use crate::v4::attrs::settable::{self, Settable, Subject};
+use crate::v4::attrs::settable::{self, AclOf, Settable, Subject};
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
 use zgate_nfs_wire::v4::Status;
-use zgate_nfs_wire::v4::attr::ACL;
 use zgate_nfs_wire::v4::op::Create;
 use zgate_nfs_wire::v4::op::create::{Args, Kind, Res};
 use zgate_store::file_store::NewNode;
@@ -55,10 +54,10 @@ async fn wanted(
     if matches!(kind, NewNode::Symlink(target) if target.is_empty()) {
         return Err(Status::Inval);
     }
-    // A link has no ACL of its own: nothing may be made before that is said.
-    if matches!(kind, NewNode::Symlink(_)) && args.attrs.mask.contains(ACL) {
-        return Err(Status::Attrnotsupp);
-    }
-    let subject = Subject::New { is_dir: *kind == NewNode::Directory };
-    settable::read(cx, dir, &args.attrs, subject).await
+    let acl = match kind {
+        NewNode::Directory => AclOf::Directory,
+        NewNode::Symlink(_) => AclOf::Link,
+        _ => AclOf::Other,
+    };
+    settable::read(cx, dir, &args.attrs, Subject::New(acl)).await
 }

@@ -3,7 +3,7 @@
 use super::Rule;
 use crate::namespace::Object;
 use crate::v4::attrs::delegated_times::ReferenceTimes;
-use crate::v4::attrs::settable::{self, Settable, Subject};
+use crate::v4::attrs::settable::{self, AclOf, Settable, Subject};
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
 use crate::v4::request::io::open_for_change;
@@ -86,11 +86,12 @@ async fn set(
     } else {
         None
     };
-    if kind == Some(FileKind::Symlink) && args.attrs.mask.contains(ACL) {
-        // It has none of its own: nothing else is set either.
-        return Err(Status::Attrnotsupp);
-    }
-    let subject = Subject::Existing { is_dir: kind == Some(FileKind::Directory) };
+    let acl = match kind {
+        Some(FileKind::Directory) => AclOf::Directory,
+        Some(FileKind::Symlink) => AclOf::Link,
+        _ => AclOf::Other,
+    };
+    let subject = Subject::Existing(acl);
     let mut settable = settable::read(cx, &object, &args.attrs, subject).await?;
     let opened = if settable.set.size.is_some() {
         match kind {

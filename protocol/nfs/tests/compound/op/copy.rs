@@ -1,6 +1,7 @@
 //! COPY, COPY_NOTIFY, CLONE, OFFLOAD_CANCEL and OFFLOAD_STATUS
 //! (RFC 7862 §15.2, §15.3, §15.8, §15.9, §15.13).
 
+use super::root_traits::RootTraits;
 use zgate_test_harness::nfs::{CallbackBehavior, Client, Ops, Harness, Fixture, OpenRequest, each};
 use zgate_nfs_wire::v4::callback::CallbackOp;
 use zgate_nfs_wire::v4::Fh;
@@ -17,7 +18,6 @@ use zgate_nfs_wire::v4::op::offload_status;
 use zgate_nfs_wire::v4::attr::CLONE_BLKSIZE;
 use zgate_nfs_wire::v4::{Stateid, Status};
 use std::sync::Arc;
-use zgate_memory::MemoryStore;
 use zgate_store::FileStore;
 use zgate_store::file_store::StoreTraits;
 use zgate_xdr::Opaque;
@@ -87,23 +87,6 @@ fn blocks_are_shared() {
     });
 }
 
-/// An export whose root lies in another file system than its files, with longer blocks.
-struct OtherRoot(MemoryStore);
-
-impl FileStore for OtherRoot {
-    zgate_store::forward_files! {
-        self => self.0;
-        root identity fsid recent_attr getattr lookup lookup_parent access setattr readlink
-        create_file create_node open remove rename link readdir read write losses commit
-        sync_objects sync_names allocate deallocate seek copy_range clone_range advise statfs
-        get_xattr set_xattr list_xattrs remove_xattr get_acl set_acl
-    }
-
-    fn traits(&self) -> StoreTraits {
-        StoreTraits { clone_block_bytes: Some(1 << 20), ..self.0.traits() }
-    }
-}
-
 /// RFC 7862 §12.2.1: the attribute is the file system's, and a dataset below the export's root
 /// has a recordsize of its own.
 #[test]
@@ -111,7 +94,9 @@ fn blocks_are_those_of_the_file_system_of_the_file() {
     each([2], |s| {
         let from = s.c.file(&s.root, "from", &[7; 8192]);
         let to = s.c.file(&s.root, "to", b"");
-        s.harness.serve_through("/export", Arc::new(OtherRoot(s.harness.store.clone())));
+        let store = &s.harness.store;
+        let traits = StoreTraits { clone_block_bytes: Some(1 << 20), ..store.traits() };
+        s.harness.serve_through("/export", Arc::new(RootTraits(store.clone(), traits)));
         assert_eq!(s.c.number(&to, CLONE_BLKSIZE), 4096);
         let clone = between(&from, &to).op::<CloneOp>(&clone_args(4096, 0, 4096));
         s.c.check("one block", clone, Status::Ok);

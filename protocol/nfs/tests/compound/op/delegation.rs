@@ -11,20 +11,26 @@ use zgate_nfs_wire::v4::op::delegreturn;
 use zgate_nfs_wire::v4::op::{GetDirDelegation, WantDelegation};
 use zgate_nfs_wire::v4::op::want_delegation::{GetDirArgs, GetDirRes, WantArgs};
 use zgate_nfs_wire::v4::op::open::Claim;
-use zgate_nfs_wire::v4::{Bitmap, LockType, Stateid, Status};
+use zgate_nfs_wire::v4::{Bitmap, Fh, LockType, Stateid, Status};
 
 fn give_back(ops: Ops, stateid: Stateid) -> Ops {
     ops.op::<Delegreturn>(&delegreturn::Args { stateid })
 }
 
+/// A client that has read delegation of a file of the export's root, by an OPEN.
+fn with_delegation(minor: u8) -> (Client, Fh, Opened) {
+    let harness = Harness::new();
+    let c = harness.reachable("c", minor);
+    let root = c.export();
+    harness.client("maker", minor).file(&root, "f", b"x");
+    let opened = c.open(&OpenRequest::name(&root, "f").access(1)).unwrap();
+    (c, root, opened)
+}
+
 #[test]
 fn a_delegation_goes_back_once() {
     for minor in 0..=2 {
-        let harness = Harness::new();
-        let c: Client = harness.reachable("c", minor);
-        let root = c.export();
-        harness.client("maker", minor).file(&root, "f", b"x");
-        let opened = c.open(&OpenRequest::name(&root, "f").access(1)).unwrap();
+        let (c, root, opened) = with_delegation(minor);
         let held = opened.delegation();
         let at = || Ops::new().at(&opened.fh);
         c.check("no handle", give_back(Ops::new(), held), Status::Nofilehandle);
@@ -45,11 +51,7 @@ fn a_delegation_goes_back_once() {
 #[test]
 fn a_delegation_is_neither_an_open_nor_a_lock_nor_the_other_way_round() {
     for minor in 0..=2 {
-        let harness = Harness::new();
-        let c: Client = harness.reachable("c", minor);
-        let root = c.export();
-        harness.client("maker", minor).file(&root, "f", b"x");
-        let opened = c.open(&OpenRequest::name(&root, "f").access(1)).unwrap();
+        let (c, root, opened) = with_delegation(minor);
         let held = opened.delegation();
         let mut fake = Opened { stateid: held, ..opened.clone() };
         let mut lock = Locked { fh: opened.fh.clone(), stateid: held, owner: "l" };

@@ -12,6 +12,7 @@ use zgate_nfs_wire::v4::op::{
 use zgate_nfs_wire::v4::{Bitmap, Stateid, Status};
 use zgate_store::FileStore;
 use zgate_store::file_store::{NewNode, StoreTraits};
+use super::root_traits::RootTraits;
 use zgate_test_harness::nfs::{Fixture, Harness, OpenRequest, Ops, attrs, every_minor, mode, name};
 use zgate_xdr::{Decode, Decoder, Encode};
 
@@ -108,29 +109,14 @@ fn a_file_system_that_is_case_insensitive_says_so() {
     }
 }
 
-/// An export whose root lies in a file system that can do less than that of its files.
-struct PlainRoot(MemoryStore);
-
-impl FileStore for PlainRoot {
-    zgate_store::forward_files! {
-        self => self.0;
-        root identity fsid recent_attr getattr lookup lookup_parent access setattr readlink
-        create_file create_node open remove rename link readdir read write losses commit
-        sync_objects sync_names allocate deallocate seek copy_range clone_range advise statfs
-        get_xattr set_xattr list_xattrs remove_xattr get_acl set_acl
-    }
-
-    fn traits(&self) -> StoreTraits {
-        StoreTraits { acls: false, xattrs: false, clone_block_bytes: None, ..self.0.traits() }
-    }
-}
-
 /// RFC 8881 §5.4: they are the file system's, and a dataset below the export's root is one of its
 /// own.
 #[test]
 fn a_file_system_below_the_root_has_abilities_of_its_own() {
     every_minor(|s| {
-        s.harness.serve_through("/export", Arc::new(PlainRoot(s.harness.store.clone())));
+        let store = &s.harness.store;
+        let traits = StoreTraits { acls: false, xattrs: false, clone_block_bytes: None, ..store.traits() };
+        s.harness.serve_through("/export", Arc::new(RootTraits(store.clone(), traits)));
         let got = s.c.run(Ops::new().at(&s.file).getattr(&[0])).ok().get::<Getattr>();
         let supported = Bitmap::decode(&mut Decoder::new(&got.values.0)).unwrap();
         assert!(supported.contains(12) && supported.contains(13));

@@ -5,6 +5,8 @@ use zgate_nfs::v4::op::table::ROWS;
 use zgate_nfs_wire::v4::OpNum;
 use zgate_nfs_wire::v4::Status;
 
+mod root_traits;
+
 macro_rules! families {
     ($($file:ident: $($op:ident)+;)*) => {
         $(mod $file;)*

@@ -434,11 +434,10 @@ fn a_hole_that_is_punched_while_its_data_is_looked_for_is_read_at_once() {
 /// A client with room for so many bytes of answers that are kept, or that are not.
 fn with_room(s: &Fixture, name: &str, kept: u32, others: u32) -> Client {
     let client = s.harness.stranger(name, s.c.minor);
-    let made = client.exchange_id().unwrap();
-    let mut args = client.session_args(made.sequenceid, false);
-    args.fore.max_cached_bytes = kept;
-    args.fore.max_response_bytes = others;
-    client.create_session_with(&args).unwrap();
+    client.introduce_with(|fore| {
+        fore.max_cached_bytes = kept;
+        fore.max_response_bytes = others;
+    });
     client.reclaim_complete().unwrap();
     client
 }

@@ -60,10 +60,7 @@ fn a_page_without_an_entry_tells_whose_limit_it_is() {
         s.c.mkdir(&s.c.mkdir(&s.root, "long"), &"n".repeat(200));
         let dir = s.c.lookup(&s.root, "long").unwrap();
         let small = s.harness.stranger("small", s.c.minor);
-        let made = small.exchange_id().unwrap();
-        let mut args = small.session_args(made.sequenceid, false);
-        args.fore.max_response_bytes = 300;
-        small.create_session_with(&args).unwrap();
+        small.introduce_with(|fore| fore.max_response_bytes = 300);
         // A larger maxcount would not help (RFC 8881 §2.10.6.4).
         small.check("of the session", list(&dir, 0, [0; 8], 4096, &[]), Status::RepTooBig);
         small.check("of the client", list(&dir, 0, [0; 8], 100, &[]), Status::Toosmall);
@@ -121,11 +118,10 @@ fn an_entry_that_the_session_has_no_room_for() {
         let dir = s.c.mkdir(&s.dir, "of one");
         s.c.mkdir(&dir, &"n".repeat(250));
         let small = s.harness.stranger("small", s.c.minor);
-        let made = small.exchange_id().unwrap();
-        let mut args = small.session_args(made.sequenceid, false);
-        args.fore.max_response_bytes = 380;
-        args.fore.max_cached_bytes = 300;
-        small.create_session_with(&args).unwrap();
+        small.introduce_with(|fore| {
+            fore.max_response_bytes = 380;
+            fore.max_cached_bytes = 300;
+        });
         let all = || list(&dir, 0, [0; 8], 4096, &[]);
         small.check("too big", all(), Status::RepTooBig);
         small.check("too few asked for", list(&dir, 0, [0; 8], 60, &[]), Status::Toosmall);

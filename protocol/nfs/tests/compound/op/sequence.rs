@@ -119,13 +119,12 @@ fn limits_of_the_session() {
     sessions(|s| {
         let harness: &std::rc::Rc<Harness> = &s.harness;
         let small = harness.stranger("small", s.c.minor);
-        let made = small.exchange_id().unwrap();
-        let mut args = small.session_args(made.sequenceid, false);
-        args.fore.max_request_bytes = 600;
-        args.fore.max_response_bytes = 700;
-        args.fore.max_cached_bytes = 400;
-        args.fore.max_ops = 8;
-        small.create_session_with(&args).unwrap();
+        small.introduce_with(|fore| {
+            fore.max_request_bytes = 600;
+            fore.max_response_bytes = 700;
+            fore.max_cached_bytes = 400;
+            fore.max_ops = 8;
+        });
         small.reclaim_complete().unwrap();
         let many = (0..8).fold(Ops::new(), |ops, _| ops.root());
         small.check("many operations", many, Status::TooManyOps);
@@ -154,11 +153,10 @@ fn limits_of_the_session() {
 fn what_has_no_room_for_its_result_is_not_done() {
     sessions(|s| {
         let small = s.harness.stranger("small", s.c.minor);
-        let made = small.exchange_id().unwrap();
-        let mut args = small.session_args(made.sequenceid, false);
-        args.fore.max_response_bytes = 700;
-        args.fore.max_cached_bytes = 400;
-        small.create_session_with(&args).unwrap();
+        small.introduce_with(|fore| {
+            fore.max_response_bytes = 700;
+            fore.max_cached_bytes = 400;
+        });
         small.reclaim_complete().unwrap();
         let long = s.c.file(&s.root, "kilobyte", &[5; 1024]);
         let read = |bytes| Ops::new().at(&long).read(Stateid::ANONYMOUS, 0, bytes);
@@ -198,10 +196,7 @@ fn the_protection_of_a_reply_counts_towards_its_length() {
         for service in Service::ALL {
             let small = s.harness.stranger(&format!("{service:?}"), s.c.minor);
             *small.credential.borrow_mut() = by_kerberos("host/a@R", service);
-            let made = small.exchange_id().unwrap();
-            let mut args = small.session_args(made.sequenceid, false);
-            args.fore.max_response_bytes = 700;
-            small.create_session_with(&args).unwrap();
+            small.introduce_with(|fore| fore.max_response_bytes = 700);
             let mut longest = 0;
             for handles in 0..60 {
                 let ops = (0..handles).fold(Ops::new().root(), |ops, _| ops.getfh());
@@ -224,11 +219,10 @@ fn the_protection_of_a_reply_counts_towards_its_length() {
 fn an_error_of_sequence_leaves_the_slot_as_it_was() {
     sessions(|s| {
         let small = s.harness.stranger("small", s.c.minor);
-        let made = small.exchange_id().unwrap();
-        let mut args = small.session_args(made.sequenceid, false);
-        args.fore.max_response_bytes = 700;
-        args.fore.max_cached_bytes = 100;
-        small.create_session_with(&args).unwrap();
+        small.introduce_with(|fore| {
+            fore.max_response_bytes = 700;
+            fore.max_cached_bytes = 100;
+        });
         let run = |sequence| small.run_as(0, sequence, Ops::new().root()).status;
         small.cache.set(true);
         assert_eq!(run(1), Status::RepTooBigToCache);

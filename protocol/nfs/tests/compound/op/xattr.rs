@@ -90,11 +90,10 @@ fn a_value_that_the_session_has_no_room_for() {
         s.c.run(set(at(s), Option4::Create, b"a", &[7; 500])).ok();
         s.c.run(set(at(s), Option4::Create, b"b", &[7; 800])).ok();
         let small = s.harness.stranger("small", s.c.minor);
-        let made = small.exchange_id().unwrap();
-        let mut args = small.session_args(made.sequenceid, false);
-        args.fore.max_response_bytes = 700;
-        args.fore.max_cached_bytes = 400;
-        small.create_session_with(&args).unwrap();
+        small.introduce_with(|fore| {
+            fore.max_response_bytes = 700;
+            fore.max_cached_bytes = 400;
+        });
         assert_eq!(small.run(get(at(s), b"a")).ok().get::<Getxattr>().0, [7_u8; 500]);
         small.check("too big", get(at(s), b"b"), Status::RepTooBig);
         small.cache.set(true);
@@ -108,11 +107,10 @@ fn a_name_that_the_session_has_no_room_for() {
     each([2], |s| {
         s.c.run(set(at(s), Option4::Create, &[b'n'; 240], b"")).ok();
         let small = s.harness.stranger("small", s.c.minor);
-        let made = small.exchange_id().unwrap();
-        let mut args = small.session_args(made.sequenceid, false);
-        args.fore.max_response_bytes = 380;
-        args.fore.max_cached_bytes = 300;
-        small.create_session_with(&args).unwrap();
+        small.introduce_with(|fore| {
+            fore.max_response_bytes = 380;
+            fore.max_cached_bytes = 300;
+        });
         small.check("too big", list(at(s), 0, 4096), Status::RepTooBig);
         small.check("too few asked for", list(at(s), 0, 60), Status::Toosmall);
         small.cache.set(true);
@@ -125,10 +123,7 @@ fn a_list_without_a_name_tells_whose_limit_it_is() {
     each([2], |s| {
         s.c.run(set(at(s), Option4::Create, &[b'a'; 200], b"v")).ok();
         let small = s.harness.stranger("small", s.c.minor);
-        let made = small.exchange_id().unwrap();
-        let mut args = small.session_args(made.sequenceid, false);
-        args.fore.max_response_bytes = 300;
-        small.create_session_with(&args).unwrap();
+        small.introduce_with(|fore| fore.max_response_bytes = 300);
         small.check("of the session", list(at(s), 0, 4096), Status::RepTooBig);
         small.check("of the client", list(at(s), 0, 100), Status::Toosmall);
     });

@@ -6,7 +6,7 @@ use zgate_nfs::limits::{LEASES_OF_A_RUNNING_REQUEST, MAX_STATES_PER_SLICE};
 use zgate_nfs_wire::v4::op::Open;
 use zgate_nfs_wire::v4::op::Renew;
 use zgate_nfs_wire::v4::op::renew;
-use zgate_nfs_wire::v4::{LockType, StableHow, Stateid, Status};
+use zgate_nfs_wire::v4::{Fh, LockType, StableHow, Stateid, Status};
 use zgate_test_harness::nfs::{Client, Harness, LEASE, OpenRequest, Opened, Ops, Pending};
 use zgate_xdr::{Decode, Decoder};
 
@@ -235,6 +235,17 @@ fn exports_that_go_take_their_state_with_them() {
     }
 }
 
+/// Clients on two hosts, and the export's root, in which the first one has made the file `f`.
+fn two_hosts(minor: u8) -> (Rc<Harness>, Client, Client, Fh) {
+    let harness = Harness::new();
+    let (a, b) = (harness.stranger("a", minor), harness.client("b", 2));
+    a.address.set([192, 0, 2, 77].into());
+    a.introduce(false);
+    let root = a.export();
+    a.file(&root, "f", b"content");
+    (harness, a, b, root)
+}
+
 /// An OPEN that waits for storage while its export goes, or its host loses it, leaves nothing
 /// behind: nobody could close it.
 #[test]
@@ -244,12 +255,7 @@ fn an_open_that_outlasts_its_export_is_not_entered() {
         |harness, b| harness.admit_only(&[b.address.get().into()]),
     ];
     for (minor, change) in (0..=2).flat_map(|minor| changes.map(|change| (minor, change))) {
-        let harness = Harness::new();
-        let (a, b) = (harness.stranger("a", minor), harness.client("b", 2));
-        a.address.set([192, 0, 2, 77].into());
-        a.introduce(false);
-        let root = a.export();
-        a.file(&root, "f", b"content");
+        let (harness, a, b, root) = two_hosts(minor);
         let wish = OpenRequest::name(&root, "f").deny(2);
         let hold = harness.store.faults().hold_next(FileOp::Open, When::AfterEffect);
         let late = a.begin_next(Ops::new().at(&root).op::<Open>(&a.open_args(&wish)));
@@ -313,12 +319,7 @@ fn exports_that_cannot_be_opened_for_a_while_keep_their_state() {
 #[test]
 fn a_host_that_loses_an_export_loses_its_state_there() {
     for minor in 0..=2 {
-        let harness = Harness::new();
-        let (a, b) = (harness.stranger("a", minor), harness.client("b", 2));
-        a.address.set([192, 0, 2, 77].into());
-        a.introduce(false);
-        let root = a.export();
-        a.file(&root, "f", b"content");
+        let (harness, a, b, root) = two_hosts(minor);
         let opened = a.open(&OpenRequest::name(&root, "f").deny(2)).unwrap();
         let refused = b.open(&OpenRequest::name(&root, "f"));
         assert_eq!(refused.unwrap_err(), Status::ShareDenied);

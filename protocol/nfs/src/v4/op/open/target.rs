@@ -2,7 +2,7 @@
 
 use crate::namespace::pseudo::Child;
 use crate::namespace::{FileKey, Object};
-use crate::v4::attrs::settable::{self, Settable, Subject};
+use crate::v4::attrs::settable::{self, AclOf, Settable, Subject};
 use crate::v4::failure::Failure;
 use crate::v4::op::names;
 use crate::v4::request::{Current, Cx};
@@ -132,7 +132,7 @@ async fn named(cx: &Cx<'_>, args: &Args, name: &[u8]) -> Result<Target, Failure>
 }
 
 async fn read_new(cx: &Cx<'_>, dir: &Object, attrs: &Fattr) -> Result<Settable, Status> {
-    settable::read(cx, dir, attrs, Subject::New { is_dir: false }).await
+    settable::read(cx, dir, attrs, Subject::New(AclOf::Other)).await
 }
 
 fn in_pseudo(cx: &Cx<'_>, id: crate::namespace::PseudoId, name: &[u8], how: &How) -> Status {
