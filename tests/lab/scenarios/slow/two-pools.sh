@@ -4,34 +4,17 @@
 
 . /lab/guest/iscsi.sh
 . /lab/guest/slow.sh
+. /lab/guest/two-pools.sh
 export TARGET
 store_make zfs
 slow_device slow "$OTHER_DISK" 1024
 
+# As many as would take all of a gateway's threads, if they shared them.
 CLIENTS=24
-pools() {
-    zpool create -f -o ashift=12 -O mountpoint=/scratch/slow slow /dev/mapper/slow
-    zfs create -V 64M -o volblocksize=4K lab/vol
-    zfs create -V 64M -o volblocksize=4K slow/vol
-    zfs create -o primarycache=metadata slow/cold
-    dd if=/dev/urandom of=/scratch/slow/cold/file bs=1M count=32 conv=fsync status=none
-    zpool sync
-    eventually 20 test -b /dev/zvol/lab/vol
-    eventually 20 test -b /dev/zvol/slow/vol
-}
 serves() {
-    iscsi_config /dev/zvol/lab/vol "[[target.lun]]
-number = 1
-path = \"/dev/zvol/slow/vol\""
-    EXPORTS=()
-    export_add "$STORE" /export
-    export_add /scratch/slow /slow
-    export_add /scratch/slow/cold /cold
+    two_pools_named
     gateway_start
-    eventually 20 port_open 3260
-    client_mount 4.2 /mnt/a
-    client_b_mount 4.2 /mnt/slow "" /slow
-    client_b_mount 4.2 /mnt/cold "" /cold
+    two_pools_mounted
 }
 pace() { PYTHONDONTWRITEBYTECODE=1 timeout 60 python3 /lab/guest/pace.py "$@" || fail "no pace: $*"; }
 # measured NAME KEPT: pace of files and of a disk, both at once.
@@ -46,25 +29,6 @@ measured() {
         figure "$1, $kind" "$(cut -d' ' -f1 "/tmp/pace-$kind")" steps/s
         figure "$1, $kind: longest step" "$(cut -d' ' -f2 "/tmp/pace-$kind")" s
     done
-}
-# Each of these waits for the pool: as many as would take all of a gateway's
-# threads.
-stands_still() {
-    device_stops slow
-    local number
-    for number in $(seq $CLIENTS); do
-        background dd if=/dev/zero of=/mnt/slow/written$number bs=64K count=4 conv=fsync status=none
-        background dd if=/mnt/cold/file of=/dev/null bs=64K count=1 skip=$((number * 20)) iflag=direct status=none
-        background python3 -c "
-import sys
-sys.path.insert(0, '/lab/guest')
-sys.dont_write_bytecode = True
-from initiator import *
-session = Session('$TARGET', 'iqn.2026-11.org.example:slow$number', lun=1, seconds=300)
-session.run(bytes(6))
-session.run(write16($number * 8, 8, fua=True), bytes(4096))"
-    done
-    sleep 10
 }
 got_on() {
     measured "one pool stands still" held
@@ -97,16 +61,12 @@ answers() {
 }
 goes_on() {
     device_goes_on slow
-    local number
-    for number in $(seq $CLIENTS); do
-        eventually 60 sync "/mnt/slow/written$number"
-        same 262144 "$(stat -c %s "/mnt/slow/written$number")"
-    done
+    hosts_written $CLIENTS 60
 }
-need "two pools" pools
+need "two pools" two_pools
 need "the gateway serves both" serves
 step "a quiet time" measured "quiet" quiet
-need "one pool stands still, $CLIENTS files, reads and writes of disks wait for it" stands_still
+need "one pool stands still, $CLIENTS files, reads and writes of disks wait for it" hosts_wait $CLIENTS
 step "the other pool's hosts get on" got_on
 step "status, metrics and healthz answer" answers
 step "the pool goes on, and so do its hosts" goes_on
