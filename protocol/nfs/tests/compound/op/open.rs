@@ -171,6 +171,9 @@ fn share_bits_and_reservations() {
         for (access, deny) in [(0, 0), (4, 0), (1, 4), (0x8000_0001, 0)] {
             assert_eq!(refused(s, wish(access, deny)), Status::Inval, "{access:x} {deny}");
         }
+        for undefined in [0x601, 0x701, 0xff01, 0x10_0601] {
+            assert_eq!(refused(s, wish(undefined, 0)), Status::Inval, "{undefined:x}");
+        }
         let first = s.c.open(&wish(1, 2)).unwrap();
         assert_eq!(refused(s, wish(2, 0).owner("b")), Status::ShareDenied);
         assert_eq!(refused(s, wish(1, 1).owner("b")), Status::ShareDenied);

@@ -19,6 +19,7 @@ use target::Target;
 use zgate_nfs_wire::v4::op::Open;
 use zgate_nfs_wire::v4::op::open::{
     Args, Claim, Delegated, How, RESULT_CONFIRM, RESULT_LOCKTYPE_POSIX, RESULT_MAY_NOTIFY_LOCK, Res,
+    WANT_CANCEL, WANT_MASK,
 };
 use zgate_nfs_wire::v4::{ClientId, Status};
 use zgate_store::SetAttr;
@@ -183,6 +184,10 @@ async fn open(
     owner: &OwnerName,
 ) -> Result<Res, Failure> {
     check_bits(cx.minor, args.access, args.deny)?;
+    // The types end with it (RFC 8881 §18.16.1); the bits of RFC 9754 are none of them.
+    if args.access & WANT_MASK > WANT_CANCEL {
+        return Err(Status::Inval.into());
+    }
     cx.current()?;
     check_grace(cx, client, &args.claim).await?;
     if !matches!(args.how, How::NoCreate) {
