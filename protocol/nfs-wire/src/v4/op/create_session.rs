@@ -88,7 +88,14 @@ impl CallbackSecurity {
 impl Encode for CallbackSecurity {
     fn encode(&self, e: &mut Encoder) {
         match self {
-            Self::None | Self::Gss => e.u32(0),
+            Self::None => e.u32(0),
+            Self::Gss => {
+                // rpc_gss_svc_none, and handles of no bytes.
+                e.u32(6);
+                e.u32(1);
+                e.opaque(&[]);
+                e.opaque(&[]);
+            }
             Self::Sys(sys) => {
                 e.u32(1);
                 sys.encode(e);

@@ -199,12 +199,13 @@ impl BackChannels {
     ) -> CallbackOutcome {
         let doubted = slot.in_doubt;
         let mut failure = CallbackFailure::Unreachable;
+        let Some(header) = session.callback() else { return Err(failure) };
         for connection in session.back_paths() {
             if !self.runtime.connected(connection) {
                 continue;
             }
             let xid = self.next_xid();
-            let call = encode_call(xid, &session.callback(), 0, Some(&slot.at), ops);
+            let call = encode_call(xid, &header, 0, Some(&slot.at), ops);
             slot.in_doubt = true;
             let answer =
                 self.runtime.callback(CallbackPath::Connection(connection), xid, call).await;
@@ -272,7 +273,8 @@ impl BackChannels {
             // The answer to CREATE_SESSION must be sent first.
             runtime.sleep(GREETING_MILLISECONDS).await;
             let Some(connection) = session.back_paths().first().copied() else { return };
-            let call = encode_null(xid, &session.callback());
+            let Some(header) = session.callback() else { return };
+            let call = encode_null(xid, &header);
             let path = CallbackPath::Connection(connection);
             if runtime.callback(path, xid, call).await.is_err() && runtime.connected(connection) {
                 tracing::info!(

@@ -29,10 +29,12 @@ impl Rule for BindConnToSession {
         if takes_a_channel {
             return Err(Status::Inval.into());
         }
-        let direction = match args.direction {
-            Direction::Fore => 1,
-            Direction::Back => 2,
-            Direction::ForeOrBoth | Direction::BackOrBoth => 3,
+        let direction = match (args.direction, session.may_have_back()) {
+            (Direction::Fore, _) | (Direction::ForeOrBoth, false) => 1,
+            (Direction::Back, true) => 2,
+            (Direction::ForeOrBoth | Direction::BackOrBoth, true) => 3,
+            // What it asks for at least cannot be.
+            (Direction::Back | Direction::BackOrBoth, false) => return Err(Status::Inval.into()),
         };
         if direction & 1 != 0 {
             session.bind_fore(connection);

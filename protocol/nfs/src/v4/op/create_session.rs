@@ -160,6 +160,18 @@ fn accept_back(asked: &ChannelAttrs) -> Channel {
     }
 }
 
+/// The header of callbacks, with security that the client offers (RFC 8881 §18.36.3). Where it
+/// offers none at all, AUTH_NONE; `None`: it offers GSS handles only, which this server does not
+/// have.
+fn callback_header(minor: u8, args: &Args) -> Option<CallbackHeader> {
+    let credential = match CallbackSecurity::choose(&args.security) {
+        Some(credential) => credential,
+        None if args.security.is_empty() => OpaqueAuth::none(),
+        None => return None,
+    };
+    Some(CallbackHeader { minor, program: args.callback_program, credential })
+}
+
 fn attrs_of(channel: &Channel) -> ChannelAttrs {
     ChannelAttrs {
         header_pad_bytes: channel.header_pad_bytes,
@@ -199,16 +211,13 @@ fn create(
         Arc::clone(&client.lease),
         fore,
         back,
-        CallbackHeader {
-            minor: cx.minor,
-            program: args.callback_program,
-            credential: CallbackSecurity::choose(&args.security).unwrap_or_else(OpaqueAuth::none),
-        },
+        callback_header(cx.minor, args),
     );
     session.keep(share);
     let session = Arc::new(session);
     session.bind_fore(cx.call.peer.connection);
-    let with_back = args.flags & BACK_CHANNEL != 0;
+    // The client learns from the flag whether there is one (RFC 8881 §18.36.3).
+    let with_back = args.flags & BACK_CHANNEL != 0 && session.may_have_back();
     if with_back {
         session.bind_back(cx.call.peer.connection);
     }

@@ -61,8 +61,9 @@ pub struct Session {
     pub fore: Channel,
     /// Back channel.
     pub back: Channel,
-    /// Header of callbacks; BACKCHANNEL_CTL changes it.
-    callback: Mutex<CallbackHeader>,
+    /// Header of callbacks; BACKCHANNEL_CTL changes it. `None`: the client offers no security
+    /// that the server can use.
+    callback: Mutex<Option<CallbackHeader>>,
     slots: Vec<Mutex<Slot>>,
     /// The reply cache's part of the total memory.
     share: std::sync::OnceLock<Share>,
@@ -116,7 +117,7 @@ impl Session {
         lease: Arc<Lease>,
         fore: Channel,
         back: Channel,
-        callback: CallbackHeader,
+        callback: Option<CallbackHeader>,
     ) -> Self {
         Self {
             id,
@@ -191,15 +192,22 @@ impl Session {
         let _ = self.share.set(share);
     }
 
-    /// The current header of callbacks.
+    /// The current header of callbacks; `None`: the client offers no security that the server
+    /// can use.
     #[must_use]
-    pub fn callback(&self) -> CallbackHeader {
+    pub fn callback(&self) -> Option<CallbackHeader> {
         self.callback.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Changes the header of callbacks.
     pub fn set_callback(&self, header: CallbackHeader) {
-        *self.callback.lock().unwrap_or_else(PoisonError::into_inner) = header;
+        *self.callback.lock().unwrap_or_else(PoisonError::into_inner) = Some(header);
+    }
+
+    /// Returns whether the session can have a back channel.
+    #[must_use]
+    pub fn may_have_back(&self) -> bool {
+        self.callback().is_some()
     }
 
     /// Binds a connection to the fore channel.
@@ -371,7 +379,7 @@ pub(in crate::v4) mod tests {
             Arc::new(Lease::new(0)),
             channel,
             channel,
-            CallbackHeader { minor: 1, program: 0, credential: OpaqueAuth::none() },
+            Some(CallbackHeader { minor: 1, program: 0, credential: OpaqueAuth::none() }),
         ))
     }
 

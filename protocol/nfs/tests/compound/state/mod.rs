@@ -1,5 +1,6 @@
 //! State and time: state that clients hold, lose and reclaim.
 
+mod back_channels;
 mod changes;
 mod closing;
 mod delegated_times;
