@@ -206,6 +206,10 @@ impl BackChannels {
             }
             let xid = self.next_xid();
             let call = encode_call(xid, &header, 0, Some(&slot.at), ops);
+            // The client would refuse it.
+            if call.len() > session.back.max_request_bytes as usize {
+                return Err(failure);
+            }
             slot.in_doubt = true;
             let answer =
                 self.runtime.callback(CallbackPath::Connection(connection), xid, call).await;

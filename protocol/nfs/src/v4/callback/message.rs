@@ -1,13 +1,15 @@
 //! Callbacks as RPC calls.
 
+use crate::limits::FH_PREFIX_BYTES;
 use crate::v4::tables::delegation::Delegation;
 use crate::v4::tables::session::CallbackHeader;
-use zgate_nfs_wire::v4::Status;
 use zgate_nfs_wire::v4::callback::{
     CB_COMPOUND, CB_NULL, CallHead, CallbackOp, Reply, Sequence, VERSION,
 };
+use zgate_nfs_wire::v4::{Fh, SessionId, Stateid, Status};
 use zgate_rpc::CallHeader;
 use zgate_rpc::auth::OpaqueAuth;
+use zgate_store::handle::MAX_NODE_HANDLE_BYTES;
 use zgate_xdr::{Decode, Decoder, Encode, Encoder, Message, Opaque, XdrError};
 
 /// The call that recalls this delegation.
@@ -50,6 +52,22 @@ pub(super) fn encode_call(
     }
     ops.iter().for_each(|op| op.encode(&mut e));
     e.finish()
+}
+
+/// Length of the longest recall in a session, with its RPC header, as ca_maxrequestsize counts
+/// (RFC 8881 §18.36.3).
+pub(crate) fn longest_recall_bytes(to: &CallbackHeader) -> usize {
+    let slot = Sequence {
+        session: SessionId::default(),
+        sequence: 0,
+        slot: 0,
+        highest_slot: 0,
+        cache_this: false,
+        referring: Vec::new(),
+    };
+    let fh = Fh(vec![0; FH_PREFIX_BYTES + MAX_NODE_HANDLE_BYTES]);
+    let recall = CallbackOp::Recall { stateid: Stateid::default(), truncate: false, fh };
+    encode_call(0, to, 0, Some(&slot), &[recall]).len()
 }
 
 /// A CB_NULL call.

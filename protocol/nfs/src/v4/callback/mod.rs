@@ -9,4 +9,5 @@ pub use channel::BackChannels;
 #[cfg(test)]
 pub(in crate::v4) use channel::tests::Silence;
 pub(crate) use channel::{CallbackOutcome, CallbackTarget};
+pub(crate) use message::longest_recall_bytes;
 pub use message::recall_call;

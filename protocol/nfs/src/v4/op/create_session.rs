@@ -5,6 +5,7 @@ use crate::limits::{
     MAX_CACHED_REPLY_BYTES, MAX_OPS, MAX_SESSIONS_PER_CLIENT, MAX_SLOTS, MIN_CHANNEL_BYTES,
     RESTART_PATIENCE_SECONDS,
 };
+use crate::v4::callback::longest_recall_bytes;
 use crate::v4::failure::Failure;
 use crate::v4::request::Cx;
 use crate::v4::state::client::RecordKept;
@@ -24,6 +25,8 @@ use zgate_rpc::limits::MAX_RECORD_BYTES;
 /// Bytes of a request or response beside the largest transfer: headers and the
 /// other operations of the COMPOUND.
 const OVERHEAD_BYTES: u32 = 8 << 10;
+/// Least usable sizes of a back channel: the answer to a recall has 84 bytes.
+const MIN_BACK_BYTES: u32 = 128;
 
 impl Rule for CreateSession {
     async fn run(cx: &mut Cx<'_>, args: Args) -> Result<Res, Failure> {
@@ -33,7 +36,7 @@ impl Rule for CreateSession {
             judge(cx, &mut tables, &args)?;
             check_old_self(cx, &tables, &args)?;
         }
-        let prepared = match check(&args) {
+        let prepared = match check(cx.minor, &args) {
             Ok(channels) => {
                 cx.server.state.keep_record(args.clientid).await.map(|kept| (channels, kept))
             }
@@ -118,12 +121,16 @@ fn check_old_self(cx: &Cx<'_>, tables: &Tables, args: &Args) -> Result<(), Statu
 }
 
 /// The channels of a valid request.
-fn check(args: &Args) -> Result<(Channel, Channel), Status> {
+fn check(minor: u8, args: &Args) -> Result<(Channel, Channel), Status> {
     if args.flags & !(PERSIST | BACK_CHANNEL | RDMA) != 0 {
         return Err(Status::Inval);
     }
     let fore = negotiate_fore(&args.fore)?;
-    if args.back.max_request_bytes < 128 || args.back.max_response_bytes < 128 {
+    let back = &args.back;
+    let needed_bytes = callback_header(minor, args).map_or(0, |to| longest_recall_bytes(&to));
+    let is_too_small =
+        (back.max_request_bytes as usize) < needed_bytes.max(MIN_BACK_BYTES as usize);
+    if is_too_small || back.max_response_bytes < MIN_BACK_BYTES {
         return Err(Status::Toosmall);
     }
     Ok((fore, accept_back(&args.back)))

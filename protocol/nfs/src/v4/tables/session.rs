@@ -204,10 +204,11 @@ impl Session {
         *self.callback.lock().unwrap_or_else(PoisonError::into_inner) = Some(header);
     }
 
-    /// Returns whether the session can have a back channel.
+    /// Returns whether the session can have a back channel: a call takes a slot, two operations,
+    /// and security that the client offers.
     #[must_use]
     pub fn may_have_back(&self) -> bool {
-        self.callback().is_some()
+        self.back.max_ops >= 2 && self.back.slots > 0 && self.callback().is_some()
     }
 
     /// Binds a connection to the fore channel.

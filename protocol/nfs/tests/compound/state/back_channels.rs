@@ -6,6 +6,7 @@ use zgate_nfs_wire::v4::op::bind_conn_to_session::{self, Direction};
 use zgate_nfs_wire::v4::op::create_session::{self, BACK_CHANNEL, CallbackSecurity};
 use zgate_nfs_wire::v4::op::open::Delegated;
 use zgate_nfs_wire::v4::op::{BackchannelCtl, BindConnToSession, backchannel_ctl};
+use zgate_rpc::AuthSys;
 use zgate_test_harness::nfs::{Client, Harness, OpenRequest, Ops};
 
 /// Gives a client a session with such arguments; returns the flags of the answer.
@@ -81,5 +82,38 @@ fn of_what_is_offered_the_server_takes_what_it_has() {
         let flags = begin(&c, &|args| args.security.clone_from(&offered)).unwrap();
         assert_eq!(flags, BACK_CHANNEL, "{offered:?}");
         assert!(is_delegated(&c, "one"), "{offered:?}");
+    }
+}
+
+/// CB_SEQUENCE and CB_RECALL have 188 bytes with the longest handle, and the credential's.
+#[test]
+fn a_back_channel_has_room_for_a_recall() {
+    for minor in 1..=2 {
+        let harness = Harness::new();
+        let sys = AuthSys { groups: vec![7; 16], ..AuthSys::default() };
+        let offers = [CallbackSecurity::None, CallbackSecurity::Sys(sys)];
+        for (security, (too_small, enough)) in offers.into_iter().zip([(140, 188), (200, 272)]) {
+            let c = harness.stranger(&format!("small{enough}"), minor);
+            let of_bytes = |bytes| {
+                begin(&c, &|args| {
+                    args.security = vec![security.clone()];
+                    args.back.max_request_bytes = bytes;
+                })
+            };
+            assert_eq!(of_bytes(too_small), Err(Status::Toosmall), "{security:?}");
+            assert_eq!(of_bytes(enough), Ok(BACK_CHANNEL), "{security:?}");
+        }
+    }
+}
+
+#[test]
+fn a_call_needs_a_slot_and_two_operations() {
+    for minor in 1..=2 {
+        for (ops, slots) in [(1, 4), (0, 4), (2, 0)] {
+            let (harness, _other) = with_file();
+            let c = harness.stranger("narrow", minor);
+            let flags = begin(&c, &|args| (args.back.max_ops, args.back.slots) = (ops, slots));
+            has_none(&c, flags.unwrap());
+        }
     }
 }
