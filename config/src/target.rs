@@ -74,7 +74,7 @@ pub struct IscsiConfig {
     /// CHAP credentials that a discovery session must present.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub discovery_chap: Option<ChapConfig>,
-    /// Most sessions in total.
+    /// Most sessions in total, three quarters of them from one host.
     pub max_sessions: usize,
 }
 

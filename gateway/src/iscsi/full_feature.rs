@@ -101,14 +101,13 @@ pub(crate) async fn serve(
     let carrier = carrier(wire.transport());
     let memory = network.reservation(peer.ip());
     let logged_in = tokio::select! {
-        logged_in = login::run(&mut wire, block, connection, memory, ticket) => logged_in,
+        logged_in = login::run(&mut wire, block, connection, memory, (&slot, ticket)) => logged_in,
         () = network.drain.wait() => Err(ConnectionEnd::Stopping),
     };
     let mut initiator = match logged_in {
         Ok(initiator) => initiator,
         Err(end) => return network.ends.record(&end, carrier, peer, false),
     };
-    initiator.admitted.count(&slot);
     let wake = Box::pin(Arc::clone(&connection.wake).notified_owned());
     initiator.catch_up();
     let mut connection = Connection { wire, initiator, wake };

@@ -7,7 +7,7 @@ use super::service::IscsiService;
 use super::session::{ConnectionHandle, LiveSession};
 use super::stats::reason;
 use crate::net::connection_end::{Closed, ConnectionEnd, Refused, Slow};
-use crate::net::connections::{Slot, Standing};
+use crate::net::connections::Slot;
 use crate::net::core::Core;
 use crate::net::memory_quota::MemoryReservation;
 use crate::observe::audit;
@@ -54,16 +54,6 @@ pub(crate) struct Admitted {
     pub handle: ConnHandle,
 }
 
-impl Admitted {
-    /// Stops counting the connection as one of an outsider. A discovery session
-    /// still counts, because it may need no authentication.
-    pub(crate) fn count(&self, slot: &Slot) {
-        if self.login.key.target.is_some() {
-            slot.set_standing(Standing::LoggedIn);
-        }
-    }
-}
-
 /// Reserves a login for a new connection; `None` if there are too many, which
 /// is counted and logged. No memory is kept for a connection without one.
 pub(crate) fn begin(
@@ -87,9 +77,9 @@ pub(crate) async fn run(
     block: &Arc<IscsiService>,
     connection: &Arc<ConnectionHandle>,
     memory: MemoryReservation,
-    mut ticket: Ticket,
+    (slot, mut ticket): (&Slot, Ticket),
 ) -> Result<InitiatorConnection, ConnectionEnd> {
-    let negotiated = ticket.within(LOGIN_TIMEOUT, negotiate(wire, block, connection)).await;
+    let negotiated = ticket.within(LOGIN_TIMEOUT, negotiate(wire, block, connection, slot)).await;
     let (done, login) = negotiated.inspect_err(|end| {
         let is_displaced = matches!(end, ConnectionEnd::Overloaded);
         block.stats.login_refused(if is_displaced { "displaced" } else { "timeout" });
@@ -101,6 +91,7 @@ async fn negotiate(
     wire: &mut impl LoginWire,
     block: &IscsiService,
     connection: &Arc<ConnectionHandle>,
+    slot: &Slot,
 ) -> Result<(Box<LoggedIn>, Login), ConnectionEnd> {
     let transport = wire.transport();
     let group = block.group_at(wire.local(), transport);
@@ -115,7 +106,7 @@ async fn negotiate(
         if let Some(target) = claimed.name.take() {
             login.set_offer(offer(block, Some(&target), transport));
         }
-        step(block, login, &frame);
+        step(block, login, &frame, slot);
         match login.state() {
             LoginState::InProgress => send(wire, login).await?,
             LoginState::Failed(status) => {
@@ -192,19 +183,22 @@ fn offer(block: &IscsiService, target: Option<&IscsiName>, transport: Transport)
     block.offer(target.map(|target| &target.settings), transport)
 }
 
-fn step(block: &IscsiService, login: &mut Login, frame: &Frame) {
+fn step(block: &IscsiService, login: &mut Login, frame: &Frame, slot: &Slot) {
     // First: when a target comes, it is no longer awaited afterwards.
     let awaited = block.awaited_targets();
     let rules = block.rules();
     let access = rules.access(&awaited);
     let mut entropy = block.entropy();
     let window_of = |tsih| block.session(tsih).map(|live| live.with(|session| session.window()));
+    // A discovery session still counts as an outsider's, because it may need no authentication.
+    let admit = |replaces: bool| slot.log_in(replaces);
     let mut directory = block.directory();
     let mut cx = LoginContext {
         policy: &access,
         directory: &mut directory,
         entropy: &mut entropy,
         window_of: &window_of,
+        admit: &admit,
     };
     login.handle_pdu(frame, &mut cx);
 }

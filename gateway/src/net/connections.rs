@@ -65,6 +65,17 @@ pub(crate) struct ConnectionLimits {
     pub per_client: usize,
 }
 
+impl ConnectionLimits {
+    fn most(self, counted: Counted) -> usize {
+        match counted {
+            Counted::Address(_) => self.per_client,
+            // The other half is reserved for other hosts.
+            Counted::Host(_) => self.per_client.max(self.total / 2),
+            Counted::Outsider(_) => self.per_client.min(MAX_OUTSIDER_CONNECTIONS_PER_HOST),
+        }
+    }
+}
+
 /// Slot of one connection, returned on drop.
 #[derive(Debug)]
 pub(crate) struct Slot {
@@ -73,10 +84,13 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Changes the standing: the host has logged in, or the exports have
-    /// changed.
-    pub(crate) fn set_standing(&self, standing: Standing) {
-        self.connections.lock().set_standing(self.id, standing);
+    /// Counts the connection as one of a host that has logged in. One that `replaces` others
+    /// counts beside them until they have ended.
+    ///
+    /// # Errors
+    /// The limit that the host has reached.
+    pub(crate) fn log_in(&self, replaces: bool) -> Result<(), String> {
+        self.connections.lock().log_in(self.id, self.connections.limits, replaces)
     }
 
     /// Notes the ends of a TCP connection ([`Connections::tcp_ends`]).
@@ -125,16 +139,10 @@ impl Table {
             Standing::LoggingIn => self.logging_in < outsiders,
             Standing::Named | Standing::LoggedIn => true,
         };
-        let most = |counted: Counted| match counted {
-            Counted::Address(_) => limits.per_client,
-            // The other half is reserved for other hosts.
-            Counted::Host(_) => limits.per_client.max(limits.total / 2),
-            Counted::Outsider(_) => limits.per_client.min(MAX_OUTSIDER_CONNECTIONS_PER_HOST),
-        };
         let mut counted = Counted::of(address, standing).into_iter().flatten();
         self.entries.len() < limits.total
             && of_kind
-            && counted.all(|counted| self.count_of(counted) < most(counted))
+            && counted.all(|counted| self.count_of(counted) < limits.most(counted))
     }
 
     fn count(&mut self, address: IpAddr, standing: Standing) {
@@ -165,6 +173,30 @@ impl Table {
             self.uncount(address, before);
             self.count(address, standing);
         }
+    }
+
+    fn log_in(
+        &mut self,
+        id: ConnectionId,
+        limits: ConnectionLimits,
+        replaces: bool,
+    ) -> Result<(), String> {
+        let Some(entry) = self.entries.get(&id) else { return Ok(()) };
+        for counted in Counted::of(entry.address, Standing::LoggedIn).into_iter().flatten() {
+            let (count, most) = (self.count_of(counted), limits.most(counted));
+            // Each of the others may be replaced.
+            let times = if replaces { 2 } else { 1 };
+            if count >= times * most {
+                let option = match counted {
+                    Counted::Host(_) => "max_connections",
+                    _ => "max_connections_per_client",
+                };
+                let has = format!("its host has {count} connections");
+                return Err(format!("{has}; server.{option} allows {most} to one"));
+            }
+        }
+        self.set_standing(id, Standing::LoggedIn);
+        Ok(())
     }
 
     fn set_ends(&mut self, id: ConnectionId, ends: TcpEnds) {
@@ -315,13 +347,37 @@ mod tests {
         let logging_in = fill(&connections, Standing::LoggingIn, many(2));
         assert_eq!((unnamed.len(), logging_in.len()), (100, 100));
         // A host that logs in or becomes named no longer counts as an outsider.
-        logging_in[0].set_standing(Standing::LoggedIn);
+        assert_eq!(logging_in[0].log_in(false), Ok(()));
         assert!(connections.admit(address("10.2.3.4"), Standing::LoggingIn).is_some());
         assert_eq!(fill(&connections, Standing::Named, many(3)).len(), 200);
         drop((unnamed, logging_in));
         let table = connections.lock();
         assert!(table.entries.is_empty() && table.counts.is_empty());
         assert_eq!((table.unnamed, table.logging_in), (0, 0));
+    }
+
+    #[test]
+    fn a_host_that_logs_in_has_no_more_connections_than_others() {
+        let connections = connections(40, 2);
+        let host = address("10.0.0.1");
+        let nfs = connections.admit(host, Standing::Named).unwrap();
+        let logging_in = || connections.admit(host, Standing::LoggingIn).unwrap();
+        let first = logging_in();
+        assert_eq!(first.log_in(false), Ok(()));
+        let second = logging_in();
+        let full = "its host has 2 connections; server.max_connections_per_client allows 2 to one";
+        assert_eq!(second.log_in(false), Err(full.to_owned()));
+        // Those whose places they take have not ended yet.
+        assert_eq!(second.log_in(true), Ok(()));
+        let third = logging_in();
+        assert_eq!(third.log_in(true), Ok(()));
+        let fourth = logging_in();
+        assert!(fourth.log_in(true).is_err());
+        drop((nfs, first, second));
+        assert_eq!(fourth.log_in(false), Ok(()));
+        let other = connections.admit(address("10.0.0.2"), Standing::LoggingIn).unwrap();
+        assert_eq!(other.log_in(false), Ok(()));
+        drop(third);
     }
 
     #[test]
@@ -387,7 +443,7 @@ mod tests {
         unnamed.set_ends(ends(700));
         initiator.set_ends(ends(701));
         assert_eq!(all.tcp_ends(), (2, BTreeSet::new()));
-        initiator.set_standing(Standing::LoggedIn);
+        assert_eq!(initiator.log_in(false), Ok(()));
         assert_eq!(all.tcp_ends(), (3, BTreeSet::from([ends(701)])));
         all.exports_changed(|_| true);
         assert_eq!(all.tcp_ends(), (4, BTreeSet::from([ends(700), ends(701)])));

@@ -278,6 +278,33 @@ fn idle_logins_of_many_hosts_keep_nobody_out() {
     serves(&gateway);
 }
 
+#[test]
+fn the_connections_of_a_host_are_bounded_over_iscsi_too() {
+    let port = free_port();
+    let more = format!(
+        "[iscsi]\nlisten = [\"127.0.0.1:{port}\"]\n\
+         [[target]]\nname = \"{TARGET}\"\nallow_any_initiator = true\n\
+         [[target.lun]]\nnumber = 0\npath = \"{{dir}}/disk.img\"\nsize = \"8MiB\"\n"
+    );
+    let gateway = Gateway::start_with(60, &more);
+    let gateway = with_server_keys(gateway, "max_connections_per_client = 4\n");
+    let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    wait_for_listener(to);
+    wait_until("no connections", || gateway.status()["connections"].as_u64() == Some(0));
+    let login = |name: &str| {
+        let name = format!("iqn.2026-11.test.zgate:{name}");
+        Session::login(to, &LoginScript::normal(&name, TARGET))
+    };
+    let mut hosts: Vec<_> = (0..4).map(|n| login(&format!("host{n}")).unwrap()).collect();
+    let refused = login("one-more").err().unwrap();
+    assert_eq!(refused.to_string(), "login refused: 0302", "RFC 7143 §11.13.5");
+    assert!(!is_answered(&mut connect(Ipv4Addr::LOCALHOST, &gateway)), "NFS of the same host");
+    // A session that is reinstated has the place of the old one.
+    hosts[0] = login("host0").unwrap();
+    hosts.truncate(3);
+    wait_until("a place", || login("one-more").is_ok());
+}
+
 /// The memory needs of login and full feature phase differ by some megabytes.
 #[tokio::test]
 async fn iser_connections_that_do_not_log_in_hold_little() {

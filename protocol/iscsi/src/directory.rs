@@ -3,7 +3,7 @@
 //! (RFC 7143 §6.3.5).
 
 use crate::entropy::Entropy;
-use crate::limits::{MAX_DISCOVERY_SESSIONS, MAX_DISCOVERY_SESSIONS_PER_HOST};
+use crate::limits::{MAX_DISCOVERY_SESSIONS, MAX_DISCOVERY_SESSIONS_PER_HOST, sessions_per_host};
 use crate::names::{Cid, IscsiName, Isid, PortalGroup, Tsih};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -73,6 +73,9 @@ pub enum ClaimError {
     /// Status 0302.
     #[error("out of session handles")]
     OutOfResources,
+    /// Status 0302, too; the others have places left.
+    #[error("its host has all {0} sessions that iscsi.max_sessions allows to one")]
+    HostHasAll(usize),
 }
 
 #[derive(Clone, Debug)]
@@ -90,6 +93,10 @@ impl Entry {
     fn new(key: &SessionKey, from: Option<IpAddr>, max_connections: usize, cid: Cid) -> Self {
         Self { key: key.clone(), from, max_connections, connections: vec![cid], left: None }
     }
+
+    fn host(&self) -> Option<HostKey> {
+        self.from.map(HostKey::from)
+    }
 }
 
 /// All sessions of one gateway.
@@ -97,6 +104,8 @@ impl Entry {
 pub struct Directory {
     by_tsih: HashMap<Tsih, Entry>,
     by_key: HashMap<SessionKey, Tsih>,
+    /// Numbers of normal sessions, by the hosts from which they began.
+    of_hosts: HashMap<Option<HostKey>, usize>,
     /// The discovery sessions, and the addresses they came from.
     discovery: HashMap<Tsih, Option<HostKey>>,
     max_sessions: usize,
@@ -111,6 +120,7 @@ impl Directory {
         Self {
             by_tsih: HashMap::new(),
             by_key: HashMap::new(),
+            of_hosts: HashMap::new(),
             discovery: HashMap::new(),
             max_sessions: max_sessions.min(0xfffe - MAX_DISCOVERY_SESSIONS),
             departures: 0,
@@ -155,7 +165,21 @@ impl Directory {
         self.by_tsih.get(&tsih).filter(|entry| entry.key == *key).map(|entry| entry.from)
     }
 
-    /// Takes the session for a login from `from` that is about to succeed.
+    /// True if a connection that logs in takes the place of others, which end: those of the
+    /// session that it reinstates, or the one whose CID it has.
+    #[must_use]
+    pub fn replaces(&self, key: &SessionKey, tsih: Tsih, cid: Cid) -> bool {
+        let reinstates = tsih == Tsih(0);
+        let old = if reinstates { self.by_key.get(key).copied() } else { Some(tsih) };
+        let old = old.and_then(|tsih| self.by_tsih.get(&tsih)).filter(|entry| entry.key == *key);
+        old.is_some_and(|entry| match reinstates {
+            true => !entry.connections.is_empty(),
+            false => entry.connections.contains(&cid),
+        })
+    }
+
+    /// Takes the session for a login from `from` that is about to succeed. One that reinstates a
+    /// session has its place.
     ///
     /// # Errors
     /// See [`ClaimError`].
@@ -178,21 +202,40 @@ impl Directory {
             self.add_connection(tsih, cid);
             return Ok(Claim::Joins(tsih));
         }
-        let is_full = !self.by_key.contains_key(key)
-            && self.by_tsih.len() - self.discovery.len() >= self.max_sessions;
-        let displaced = if is_full { Some(self.longest_left()?) } else { None };
+        let is_known = self.by_key.contains_key(key);
+        let displaced = if is_known { None } else { self.displaced_by(from.map(HostKey::from))? };
         let claim = self.begin(Entry::new(key, from, max_connections, cid), entropy)?;
         let Some(old) = displaced else { return Ok(claim) };
         self.remove(old);
         Ok(Claim::Displaces { old, new: claim.tsih() })
     }
 
-    /// Returns the session that has been without a connection for longest. A host decides how
-    /// long its own are kept then (DefaultTime2Wait), and could take all places for an hour.
-    fn longest_left(&self) -> Result<Tsih, ClaimError> {
+    /// Returns the session that gives its place to a new one of this host, one of its own if
+    /// possible; `None` if there is a place.
+    fn displaced_by(&self, host: Option<HostKey>) -> Result<Option<Tsih>, ClaimError> {
+        let of_host = self.of_hosts.get(&host).copied().unwrap_or_default();
+        let most = sessions_per_host(self.max_sessions);
+        let is_full = self.by_tsih.len() - self.discovery.len() >= self.max_sessions;
+        if of_host < most && !is_full {
+            return Ok(None);
+        }
+        let found = match self.longest_left(|entry| entry.host() == host) {
+            None if of_host >= most => return Err(ClaimError::HostHasAll(most)),
+            None => self.longest_left(|_| true),
+            own => own,
+        };
+        found.map(Some).ok_or(ClaimError::OutOfResources)
+    }
+
+    /// Returns the session, out of some, that has been without a connection for longest. A host
+    /// decides how long its own are kept then (DefaultTime2Wait), and could take all places for
+    /// an hour.
+    fn longest_left(&self, is_one: impl Fn(&Entry) -> bool) -> Option<Tsih> {
         let normal = self.by_tsih.iter().filter(|(_, entry)| entry.key.target.is_some());
-        let left = normal.filter_map(|(tsih, entry)| Some((entry.left?, *tsih)));
-        left.min().map(|(_, tsih)| tsih).ok_or(ClaimError::OutOfResources)
+        let left = normal
+            .filter(|(_, entry)| is_one(entry))
+            .filter_map(|(tsih, entry)| Some((entry.left?, *tsih)));
+        left.min().map(|(_, tsih)| tsih)
     }
 
     /// Takes a discovery session, for a login from `from` that is about to
@@ -228,10 +271,12 @@ impl Directory {
         let old = self.by_key.get(&entry.key).copied();
         let new = self.free_tsih(entropy).ok_or(ClaimError::OutOfResources)?;
         if let Some(old) = old {
-            self.by_tsih.remove(&old);
-            self.discovery.remove(&old);
+            self.take_out(old);
         }
         self.by_key.insert(entry.key.clone(), new);
+        if entry.key.target.is_some() {
+            *self.of_hosts.entry(entry.host()).or_default() += 1;
+        }
         self.by_tsih.insert(new, entry);
         Ok(match old {
             Some(old) => Claim::Reinstates { old, new },
@@ -264,10 +309,24 @@ impl Directory {
         }
     }
 
+    fn take_out(&mut self, tsih: Tsih) -> Option<Entry> {
+        self.discovery.remove(&tsih);
+        let entry = self.by_tsih.remove(&tsih)?;
+        let host = entry.host();
+        if entry.key.target.is_some()
+            && let Some(count) = self.of_hosts.get_mut(&host)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.of_hosts.remove(&host);
+            }
+        }
+        Some(entry)
+    }
+
     /// Forgets a session that has ended.
     pub fn remove(&mut self, tsih: Tsih) {
-        self.discovery.remove(&tsih);
-        if let Some(entry) = self.by_tsih.remove(&tsih)
+        if let Some(entry) = self.take_out(tsih)
             && self.by_key.get(&entry.key) == Some(&tsih)
         {
             self.by_key.remove(&entry.key);
@@ -377,6 +436,50 @@ mod tests {
         directory.claim(&key(1), Tsih(0), Cid(0), None, 1, &mut Fixed(3)).unwrap();
         let second = directory.claim(&key(2), Tsih(0), Cid(0), None, 1, &mut Fixed(3));
         assert_eq!(second, Err(ClaimError::OutOfResources));
+    }
+
+    #[test]
+    fn one_host_does_not_take_all_places() {
+        let host = |host: u8| format!("2001:db8:0:{host:x}::1").parse::<IpAddr>().ok();
+        let mut directory = Directory::new(100);
+        let claim = |directory: &mut Directory, isid: u8, from| {
+            directory.claim(&key(isid), Tsih(0), Cid(0), from, 1, &mut Fixed(3))
+        };
+        let first = claim(&mut directory, 0, host(1)).unwrap().tsih();
+        (1..75).for_each(|isid| assert!(claim(&mut directory, isid, host(1)).is_ok(), "{isid}"));
+        assert_eq!(claim(&mut directory, 75, host(1)), Err(ClaimError::HostHasAll(75)));
+        assert!(matches!(claim(&mut directory, 74, host(1)), Ok(Claim::Reinstates { .. })));
+        assert_eq!(claim(&mut directory, 75, host(1)), Err(ClaimError::HostHasAll(75)));
+        let others = claim(&mut directory, 100, host(2)).unwrap().tsih();
+        directory.remove_connection(others, Cid(0));
+        // What it has left makes room for it, and nothing of others.
+        assert_eq!(claim(&mut directory, 75, host(1)), Err(ClaimError::HostHasAll(75)));
+        directory.remove_connection(first, Cid(0));
+        let displaced = claim(&mut directory, 75, host(1));
+        assert!(matches!(displaced, Ok(Claim::Displaces { old, .. }) if old == first));
+        (101..125).for_each(|isid| assert!(claim(&mut directory, isid, host(2)).is_ok(), "{isid}"));
+        directory.remove(displaced.unwrap().tsih());
+        assert!(matches!(claim(&mut directory, 76, host(1)), Ok(Claim::New(_))));
+        let displaced = claim(&mut directory, 125, host(3));
+        assert!(matches!(displaced, Ok(Claim::Displaces { old, .. }) if old == others));
+        assert_eq!(claim(&mut directory, 126, host(3)), Err(ClaimError::OutOfResources));
+        let all: Vec<_> = directory.by_tsih.keys().copied().collect();
+        all.into_iter().for_each(|tsih| directory.remove(tsih));
+        assert!(directory.of_hosts.is_empty());
+    }
+
+    #[test]
+    fn a_login_may_take_the_place_of_connections() {
+        let mut directory = Directory::new(10);
+        assert!(!directory.replaces(&key(1), Tsih(0), Cid(0)), "a new session");
+        let claim = directory.claim(&key(1), Tsih(0), Cid(0), None, 2, &mut Fixed(3));
+        let tsih = claim.unwrap().tsih();
+        assert!(directory.replaces(&key(1), Tsih(0), Cid(5)), "reinstatement");
+        assert!(directory.replaces(&key(1), tsih, Cid(0)));
+        assert!(!directory.replaces(&key(1), tsih, Cid(1)), "an additional one");
+        assert!(!directory.replaces(&key(2), tsih, Cid(0)), "of another port");
+        directory.remove_connection(tsih, Cid(0));
+        assert!(!directory.replaces(&key(1), Tsih(0), Cid(0)), "nothing ends");
     }
 
     #[test]

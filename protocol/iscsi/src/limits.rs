@@ -43,6 +43,8 @@ pub const MAX_DISCOVERY_SESSIONS: usize = 64;
 /// Most concurrent discovery sessions of one address, or of one IPv6 network of
 /// 64 bits.
 pub const MAX_DISCOVERY_SESSIONS_PER_HOST: usize = 8;
+/// Normal sessions that one host may have in any case, where there are so many.
+pub const LEAST_SESSIONS_PER_HOST: usize = 64;
 /// Longest lifetime of a discovery session: a request for targets takes
 /// milliseconds.
 pub const DISCOVERY_SESSION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -109,6 +111,15 @@ pub const MAX_EARLY_BYTES: usize = 256 << 10;
 /// Length of a CHAP challenge sent, in bytes (RFC 7143 §12.1.3 allows 1..1024).
 pub const CHAP_CHALLENGE_BYTES: usize = 32;
 
+/// Returns the most normal sessions of one host, out of `max_sessions` of all: three quarters, so
+/// that no host keeps all others out.
+#[must_use]
+pub const fn sessions_per_host(max_sessions: usize) -> usize {
+    let share = max_sessions - max_sessions / 4;
+    if share > LEAST_SESSIONS_PER_HOST { share } else { LEAST_SESSIONS_PER_HOST }
+}
+
+const _: () = assert!(sessions_per_host(256) == 192 && sessions_per_host(1) == 64);
 const _: () = assert!(MAX_DISCOVERY_SESSIONS_PER_HOST < MAX_DISCOVERY_SESSIONS);
 const _: () = assert!(MAX_DISCOVERY_SESSIONS < 0x1000, "session handles have 16 bits");
 const _: () = assert!(MAX_AHS_BYTES >= 8 + MAX_CDB_BYTES && MAX_AHS_BYTES <= 255 * 4);

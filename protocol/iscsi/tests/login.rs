@@ -276,6 +276,24 @@ fn reinstatement_and_more_connections() {
     assert!(matches!(again.claim, Claim::Reinstates { old: o, .. } if o == old));
 }
 
+#[test]
+fn a_connection_needs_a_place_unless_it_takes_that_of_another() {
+    let mut target = target();
+    let script = to("open").with("MaxConnections", "2");
+    let (outcome, _) = target.login_ok(&script);
+    target.has_place = false;
+    let mut joining = to("open");
+    (joining.tsih, joining.cid) = (outcome.tsih, Cid(7));
+    assert_eq!(target.login_status(&joining), LoginStatus::OUT_OF_RESOURCES);
+    joining.cid = script.cid;
+    assert_eq!(target.login_ok(&joining).1.claim, Claim::Joins(outcome.tsih));
+    let mut other = to("open");
+    other.isid = Isid([0x80, 0, 0, 0, 0, 9]);
+    assert_eq!(target.login_status(&other), LoginStatus::OUT_OF_RESOURCES);
+    assert!(matches!(target.login_ok(&script).1.claim, Claim::Reinstates { .. }));
+    target.login_ok(&LoginScript::discovery(INITIATOR));
+}
+
 /// Discovery sessions end by timeout: an idle one does not keep its place.
 #[test]
 fn discovery_sessions_end_by_themselves() {

@@ -87,20 +87,27 @@ pub struct Target {
     pub offer: Offer,
     pub entropy: Counter,
     pub window: Option<(Sn, Sn)>,
+    /// There is a place for another connection.
+    pub has_place: bool,
 }
 
 impl Target {
     pub fn new(offer: Offer) -> Self {
-        Self { directory: Directory::new(100), offer, entropy: Counter(1), window: None }
+        let (directory, entropy) = (Directory::new(100), Counter(1));
+        Self { directory, offer, entropy, window: None, has_place: true }
     }
 
     pub fn feed(&mut self, login: &mut Login, frame: &Frame) {
-        let window = self.window;
+        let (window, has_place) = (self.window, self.has_place);
+        let admit = |replaces: bool| {
+            if has_place || replaces { Ok(()) } else { Err(String::from("no place")) }
+        };
         let mut cx = LoginContext {
             policy: &Policy,
             directory: &mut self.directory,
             entropy: &mut self.entropy,
             window_of: &|tsih| window.filter(|_| tsih != Tsih(0)),
+            admit: &admit,
         };
         login.handle_pdu(frame, &mut cx);
     }

@@ -7,7 +7,7 @@ use super::params::{Offer, Operational, Transport};
 use super::security::Security;
 use super::status::LoginStatus;
 use crate::access::{AccessPolicy, Peer};
-use crate::directory::{Claim, Directory, SessionKey};
+use crate::directory::{Claim, ClaimError, Directory, SessionKey};
 use crate::entropy::Entropy;
 use crate::limits::{DEFAULT_RECV_SEGMENT_BYTES, MAX_LOGIN_REQUESTS, MAX_UNSOLICITED_BYTES};
 use crate::names::{Cid, Isid, PortalGroup, Tsih};
@@ -28,6 +28,9 @@ pub struct LoginContext<'a> {
     pub entropy: &'a mut dyn Entropy,
     /// ExpCmdSN and MaxCmdSN of a live session, for connections that join it.
     pub window_of: &'a dyn Fn(Tsih) -> Option<(Sn, Sn)>,
+    /// Takes a place for the connection of a normal session, just before its login succeeds; true
+    /// is for one that takes the place of others, which end. The error is for the log.
+    pub admit: &'a dyn Fn(bool) -> Result<(), String>,
 }
 
 /// A connection in full feature phase.
@@ -137,7 +140,8 @@ impl Login {
         &self.state
     }
 
-    /// The fault in the initiator's keys, for the log, if they are the reason of a failure.
+    /// The fault in the initiator's keys, or the limit that its host has reached, for the log, if
+    /// it is the reason of a failure.
     #[must_use]
     pub fn detail(&self) -> Option<&str> {
         self.detail.as_deref()
@@ -331,11 +335,7 @@ impl Login {
             return Err(LoginStatus::INITIATOR_ERROR);
         }
         self.check_take_over(&key, fixed.tsih, cx)?;
-        let (most, from) = (params.max_connections as usize, self.address);
-        let claim = match key.target {
-            Some(_) => cx.directory.claim(&key, fixed.tsih, fixed.cid, from, most, cx.entropy)?,
-            None => cx.directory.claim_discovery(&key, fixed.tsih, fixed.cid, from, cx.entropy)?,
-        };
+        let claim = self.claim(&key, fixed, params.max_connections as usize, cx)?;
         self.state = LoginState::Done(Box::new(LoggedIn {
             key,
             claim,
@@ -348,6 +348,31 @@ impl Login {
             transport: self.offer.transport,
         }));
         Ok(())
+    }
+
+    /// Takes places for the connection and its session. RFC 7143 §11.13.5: 0302 is for a lack of
+    /// either.
+    fn claim(
+        &mut self,
+        key: &SessionKey,
+        Fixed { tsih, cid, .. }: Fixed,
+        max_connections: usize,
+        cx: &mut LoginContext<'_>,
+    ) -> Result<Claim, LoginStatus> {
+        let from = self.address;
+        let claimed = if key.target.is_some() {
+            (cx.admit)(cx.directory.replaces(key, tsih, cid)).map_err(|full| {
+                self.detail = Some(full);
+                LoginStatus::OUT_OF_RESOURCES
+            })?;
+            cx.directory.claim(key, tsih, cid, from, max_connections, cx.entropy)
+        } else {
+            cx.directory.claim_discovery(key, tsih, cid, from, cx.entropy)
+        };
+        if let Err(full @ ClaimError::HostHasAll(_)) = &claimed {
+            self.detail = Some(full.to_string());
+        }
+        claimed.map_err(LoginStatus::from)
     }
 
     /// Refuses to join or reinstate a session that is somebody else's by the rules.

@@ -35,7 +35,7 @@ impl From<ClaimError> for LoginStatus {
         match error {
             ClaimError::NoSuchSession => Self::NO_SUCH_SESSION,
             ClaimError::TooManyConnections => Self::TOO_MANY_CONNECTIONS,
-            ClaimError::OutOfResources => Self::OUT_OF_RESOURCES,
+            ClaimError::OutOfResources | ClaimError::HostHasAll(_) => Self::OUT_OF_RESOURCES,
         }
     }
 }

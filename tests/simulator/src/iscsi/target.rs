@@ -420,6 +420,7 @@ impl Target {
                     directory: &mut lock(&self.directory),
                     entropy: &mut Random(&self.dice),
                     window_of: &window_of,
+                    admit: &|_| Ok(()),
                 };
                 login.handle_pdu(&frame, &mut cx);
             }
