@@ -220,6 +220,7 @@ async fn erase_all(disk: &Disk, span: Span, pacer: &dyn Pacer) -> StoreResult<()
     let stride = if erases { ERASE_STRIDE_BYTES } else { STRIDE_BYTES };
     let mut done = 0;
     for piece in span.strides(stride) {
+        disk.store.admit_change().await?;
         if erases {
             disk.deallocate(piece).await?;
         } else {
