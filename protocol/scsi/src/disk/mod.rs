@@ -270,6 +270,13 @@ impl Disk {
         self.shared.state()
     }
 
+    /// Begins a reset: what commands to other logical units copy to this one ends. The caller
+    /// aborts the tasks next, waits for them ([`Self::settled`]) and resets the unit
+    /// ([`Self::reset_lun`]).
+    pub fn begin_reset(&self) {
+        self.shared.begin_reset();
+    }
+
     /// Resets the logical unit: RESERVE (6) and PREVENT ALLOW end, mode pages
     /// return to their defaults, every I_T nexus gets a unit attention.
     /// Persistent reservations and SANITIZE are not affected (SPC-4 §5.13.1,
