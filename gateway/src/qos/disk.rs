@@ -7,7 +7,7 @@ use zgate_config::Rates;
 use zgate_store::block_store::{BlockGeometry, BlockStore, Extent};
 use zgate_store::{Payload, StoreFuture};
 
-/// Disk whose reads and writes wait for their rate.
+/// Disk whose reads and writes wait for their rate, and commands that discard or write zeros.
 struct LimitedDisk {
     disk: Arc<dyn BlockStore>,
     limiter: Limiter,
@@ -51,18 +51,19 @@ impl BlockStore for LimitedDisk {
         self.disk.sync()
     }
 
-    fn discard<'a>(&'a self, offset: u64, len: u64) -> StoreFuture<'a, ()> {
+    fn admit_change<'a>(&'a self) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             self.limiter.admit(0).await;
-            self.disk.discard(offset, len).await
+            self.disk.admit_change().await
         })
     }
 
+    fn discard<'a>(&'a self, offset: u64, len: u64) -> StoreFuture<'a, ()> {
+        self.disk.discard(offset, len)
+    }
+
     fn write_zeroes<'a>(&'a self, offset: u64, len: u64, may_unmap: bool) -> StoreFuture<'a, ()> {
-        Box::pin(async move {
-            self.limiter.admit(0).await;
-            self.disk.write_zeroes(offset, len, may_unmap).await
-        })
+        self.disk.write_zeroes(offset, len, may_unmap)
     }
 
     fn extents<'a>(&'a self, offset: u64, len: u64, max: usize) -> StoreFuture<'a, Vec<Extent>> {
@@ -116,6 +117,21 @@ mod tests {
         let flushed = Instant::now();
         limited.sync().await.unwrap();
         assert_eq!(flushed.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_that_discards_counts_once_however_many_calls_it_makes() {
+        let rates = Rates { iops_max: Some(10), bytes_per_second_max: None };
+        let limited = limited_disk(Arc::new(SimDisk::new(8 << 20)), rates);
+        let begun = Instant::now();
+        for _ in 0..20 {
+            limited.admit_change().await.unwrap();
+            for number in 0..100 {
+                limited.write_zeroes(number * 4096, 4096, true).await.unwrap();
+            }
+        }
+        let (elapsed, all) = (begun.elapsed(), Duration::from_secs(2));
+        assert!(elapsed + 2 * BURST >= all && elapsed < all + BURST, "{elapsed:?}");
     }
 
     #[test]

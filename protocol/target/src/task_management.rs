@@ -103,6 +103,7 @@ async fn reset<T: TaskManagement>(
     reason: ResetReason,
 ) -> TaskResult {
     for unit in units {
+        target.disk(unit).begin_reset();
         target.others_on(unit).iter().for_each(|other| target.abort_on(other, unit));
     }
     let own = target.own().id;

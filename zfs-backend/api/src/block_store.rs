@@ -67,6 +67,10 @@ pub trait BlockStore: Send + Sync {
     /// Brings all completed writes to stable storage.
     fn sync<'a>(&'a self) -> StoreFuture<'a, ()>;
 
+    /// Waits until a command may begin to discard or to write zeros, where its rate is limited:
+    /// it counts once, however many calls it makes.
+    fn admit_change<'a>(&'a self) -> StoreFuture<'a, ()>;
+
     /// Frees the range; afterwards it reads as zeros if
     /// [`BlockGeometry::discard_zeroes`] is set.
     fn discard<'a>(&'a self, offset: u64, len: u64) -> StoreFuture<'a, ()>;

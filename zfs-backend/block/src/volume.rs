@@ -371,6 +371,10 @@ impl BlockStore for BlockVolume {
         })
     }
 
+    fn admit_change<'a>(&'a self) -> StoreFuture<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
     fn discard<'a>(&'a self, offset: u64, len: u64) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let _gate = self.size_gate.read().await;

@@ -74,7 +74,12 @@ impl BlockVolume {
                 let same = (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino);
                 match backing.shape.kind {
                     BackingKind::File => same,
-                    _ => found.st_rdev == held.st_rdev,
+                    // A device that was pulled has no size any more. Another one may have come
+                    // back under its number.
+                    _ => {
+                        let is_there = backing.size_below().is_ok_and(|bytes| bytes > 0);
+                        is_there && found.st_rdev == held.st_rdev
+                    }
                 }
             }))
         });

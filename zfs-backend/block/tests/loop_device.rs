@@ -213,6 +213,17 @@ fn a_device_that_grew_is_seen_after_a_refresh() {
     });
 }
 
+/// The kernel takes the size of a disk that is pulled, and gives its number to another one.
+#[test]
+fn a_device_without_a_size_is_gone() {
+    let Some(device) = LoopDevice::new(4 * MIB, &[]) else { return };
+    let volume = BlockVolume::open(&device.path, options(), engine()).unwrap();
+    run(async { assert!(!volume.is_orphaned().await) });
+    OpenOptions::new().write(true).open(&device.below).unwrap().set_len(0).unwrap();
+    program("losetup", &["--set-capacity", device.name()]).unwrap();
+    run(async { assert!(volume.is_orphaned().await) });
+}
+
 #[test]
 fn a_device_that_fails_is_named_as_such() {
     for engine in engines() {

@@ -30,6 +30,9 @@ const MAX_IN_FLIGHT: usize = 1024;
 /// Most requests in flight of a slow store. More go to the worker pool, which
 /// refuses them when the store hangs.
 const MAX_IN_FLIGHT_SLOW: usize = 16;
+/// Attempts in a row at a submission that the kernel refuses: some follow completions, which
+/// make room for it.
+const SUBMIT_ATTEMPTS: u32 = 16;
 /// Time for which a ring that ends waits for requests in flight.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -84,6 +87,11 @@ struct Ring {
     /// the kernel has no such limit.
     kernel_workers: u32,
     kernel_workers_more: u32,
+    /// Set while the kernel does not take what is queued, for want of memory.
+    is_refused: bool,
+    /// Number of submissions that fail.
+    #[cfg(test)]
+    failing_submits: usize,
 }
 
 /// A thread's ring.
@@ -206,6 +214,7 @@ impl CoreRing {
             (true, None) => return Err(request),
         };
         let mut ring = self.lock();
+        ring.offer_again();
         if !ring.has_room(store) {
             return Err(request);
         }
@@ -236,7 +245,9 @@ async fn drive(driver: Driver, completions: AsyncFd<OwnedFd>) {
                 // Clear the readiness first: a later completion makes the ring
                 // ready again.
                 ready.clear_ready();
-                driver.0.lock().reap();
+                let mut ring = driver.0.lock();
+                ring.reap();
+                ring.offer_again();
             }
             _ = look.tick() => driver.0.lock().look(),
         }
@@ -255,11 +266,17 @@ impl Ring {
             hang_detectors: Vec::new(),
             kernel_workers: asked.map_or(0, |()| kernel_workers[0]),
             kernel_workers_more: 0,
+            is_refused: false,
+            #[cfg(test)]
+            failing_submits: 0,
         }
     }
 
     /// Returns whether another request of the store may be in flight.
     fn has_room(&self, store: StoreSlot) -> bool {
+        if self.is_refused {
+            return false;
+        }
         let of_it = self.hang_detectors.get(store.0).copied().unwrap_or_default();
         let most = if of_it.is_slow() { MAX_IN_FLIGHT_SLOW } else { MAX_IN_FLIGHT };
         of_it.count() < most && self.in_flight.len() - self.free.len() < MAX_IN_FLIGHT
@@ -279,6 +296,7 @@ impl Ring {
     /// other stores do not wait behind them. Call it on the ring's thread.
     fn look(&mut self) {
         self.reap();
+        self.offer_again();
         for store in &mut self.hang_detectors {
             let _ = store.look();
         }
@@ -316,19 +334,45 @@ impl Ring {
             self.finish(slot, -libc::EAGAIN);
             return;
         }
-        // A failed submit leaves the entry queued; the next submit includes it.
-        while let Err(error) = self.ring.submit() {
-            match error.raw_os_error() {
-                Some(libc::EINTR) => {}
-                Some(libc::EAGAIN | libc::EBUSY) => {
-                    self.reap();
-                    std::thread::yield_now();
+        self.submit_queued(SUBMIT_ATTEMPTS);
+    }
+
+    /// Has the kernel take what is queued. What it refuses stays queued, and is offered again
+    /// with the next request or completion, or by [`Ring::look`]: meanwhile the thread serves
+    /// others, and further requests go to the workers.
+    fn submit_queued(&mut self, attempts: u32) {
+        let mut refusal = None;
+        for _ in 0..attempts {
+            match self.submit_once() {
+                Ok(_) if self.ring.submission().is_empty() => {
+                    self.is_refused = false;
+                    return;
                 }
-                _ => {
-                    tracing::error!(%error, "io_uring refuses submissions");
-                    break;
-                }
+                Ok(_) => {}
+                Err(error) => refusal = Some(error),
             }
+            self.reap();
+            std::thread::yield_now();
+        }
+        if !std::mem::replace(&mut self.is_refused, true) {
+            let error = refusal.map_or_else(|| "it takes a part".to_owned(), |e| e.to_string());
+            tracing::warn!(%error, "the kernel refuses requests to io_uring; workers do them");
+        }
+    }
+
+    fn submit_once(&mut self) -> io::Result<usize> {
+        #[cfg(test)]
+        if let Some(left) = self.failing_submits.checked_sub(1) {
+            self.failing_submits = left;
+            return Err(io::Error::from_raw_os_error(libc::EAGAIN));
+        }
+        self.ring.submit()
+    }
+
+    /// Offers the kernel what it has refused.
+    fn offer_again(&mut self) {
+        if self.is_refused {
+            self.submit_queued(1);
         }
     }
 
@@ -440,131 +484,4 @@ fn prepare(fd: RawFd, request: Request) -> (squeue::Entry, Lent) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::hang_detector::SLOW_LOOKS;
-    use rustix::event::{PollFd, PollFlags, poll};
-    use std::path::Path;
-    use std::process::{Command, Stdio};
-
-    const HUNG: StoreSlot = StoreSlot(1);
-    const SOUND: StoreSlot = StoreSlot(2);
-
-    fn run(program: &str, args: &[&str]) -> bool {
-        let mut command = Command::new(program);
-        command.args(args).stdout(Stdio::null()).stderr(Stdio::null());
-        command.status().is_ok_and(|status| status.success())
-    }
-
-    /// A file system whose writes block until this is dropped.
-    struct Frozen(String);
-
-    impl Frozen {
-        /// Returns `None` if root, loop devices or ext4's tools are missing, which is a failure
-        /// where everything is required.
-        fn with_files(dir: &Path, count: usize) -> Option<(Self, Vec<Arc<OwnedFd>>)> {
-            let (image, at) = (dir.join("image"), dir.join("mounted"));
-            std::fs::create_dir(&at).ok()?;
-            std::fs::File::create(&image).ok()?.set_len(16 << 20).ok()?;
-            let (image, at) = (image.to_str()?, at.to_str()?);
-            let mounted = run("mkfs.ext4", &["-q", "-F", "-O", "^has_journal", image])
-                && run("mount", &["-o", "loop", image, at]);
-            if !mounted {
-                return None;
-            }
-            let frozen = Self(at.to_owned());
-            let open = |number| std::fs::File::create(format!("{at}/{number}"));
-            let files = (0..count).map(|number| Some(Arc::new(open(number).ok()?.into())));
-            let files = files.collect::<Option<Vec<_>>>()?;
-            run("fsfreeze", &["-f", at]).then_some((frozen, files))
-        }
-
-        fn thaw(&self) {
-            run("fsfreeze", &["-u", &self.0]);
-        }
-    }
-
-    impl Drop for Frozen {
-        fn drop(&mut self) {
-            self.thaw();
-            run("umount", &["-l", &self.0]);
-        }
-    }
-
-    fn write() -> Request {
-        let data = Bytes::from_static(b"x");
-        let set_id = SetIdBits::Kept;
-        Request::Write { offset: 0, data, done: 0, flags: libc::RWF_DSYNC, set_id }
-    }
-
-    /// Uses more files than the kernel gives a thread workers, so that all of
-    /// them are stuck.
-    #[test]
-    fn a_store_that_hangs_leaves_the_ring_to_others() {
-        let dir = tempfile::tempdir().unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let Ok(ring) = CoreRing::open().map(Arc::new) else { return };
-            let kernel_workers = ring.lock().kernel_workers as usize;
-            let Some((frozen, files)) = Frozen::with_files(dir.path(), kernel_workers + 8) else {
-                let wish = std::env::var("ZGATE_TEST_LOOP").unwrap_or_default();
-                assert!(wish != "require", "no file system can be frozen");
-                return;
-            };
-            assert!(ring.is_driven());
-            let submit = |store, file, request| ring.submit(store, file, request);
-            let mut stuck: Vec<_> =
-                files.iter().map(|file| submit(HUNG, file, write()).ok().unwrap()).collect();
-            let sound = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
-            (0..SLOW_LOOKS).for_each(|_| ring.lock().look());
-            // A slow store gets a few more requests in flight, but only a few.
-            while let Ok(answer) = submit(HUNG, &files[0], write()) {
-                stuck.push(answer);
-            }
-            assert!(stuck.len() <= MAX_IN_FLIGHT_SLOW.max(files.len()));
-            // The kernel starts a worker for one of them; earlier requests run
-            // first.
-            for _ in 0..2 {
-                let request = Request::Sync { data_only: true };
-                let answer = submit(SOUND, &sound, request).ok().unwrap();
-                let patience = std::time::Duration::from_secs(20);
-                let answered = tokio::time::timeout(patience, answer).await;
-                assert_eq!(answered.expect("it waits for the other").unwrap().0, 0);
-            }
-            frozen.thaw();
-            for answer in stuck {
-                assert_eq!(answer.await.unwrap().0, 1);
-            }
-            ring.lock().look();
-            assert_eq!(ring.lock().kernel_workers_more, 0);
-        });
-    }
-    #[test]
-    fn completions_without_room_in_the_queue_are_answered() {
-        let Ok(small) = IoUring::new(4) else { return };
-        let mut ring = Ring::over(small);
-        let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
-        let mut waiting = Vec::new();
-        for _ in 0..64 {
-            let (done, answer) = oneshot::channel();
-            let sync = Request::Sync { data_only: true };
-            ring.start(SOUND, &file, (sync, OWN_IDENTITY), done);
-            waiting.push(answer);
-        }
-        // Nothing is reaped until the queue is full, or holds all that is left.
-        while !ring.ring.submission().cq_overflow()
-            && ring.ring.completion().len() < ring.in_flight.len() - ring.free.len()
-        {
-            std::thread::yield_now();
-        }
-        let readable = descriptor(&ring.ring).unwrap();
-        waiting.retain_mut(|answer| answer.try_recv().is_err());
-        while !waiting.is_empty() {
-            poll(&mut [PollFd::new(&readable, PollFlags::IN)], None).unwrap();
-            ring.reap();
-            let before = waiting.len();
-            waiting.retain_mut(|answer| answer.try_recv().is_err());
-            assert!(waiting.len() < before, "{before} requests are never answered");
-        }
-    }
-}
+mod tests;

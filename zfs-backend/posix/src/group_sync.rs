@@ -13,6 +13,12 @@ use zgate_store::{StoreError, StoreResult};
 /// Time after which a running sync marks its storage as hanging: no operation
 /// is started that would have to wait for it.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Time after which a running sync is slow: no operation is started that would have to wait for
+/// it together with [`MAX_WAITING`] others.
+const SLOW: Duration = Duration::from_secs(1);
+/// Most requests that wait for a slow sync. They cannot be sent away, since their changes are
+/// made: for as long as the storage hangs, each keeps its memory, and its place in its connection.
+const MAX_WAITING: usize = 1024;
 
 struct Line<T> {
     /// Number of syncs begun so far.
@@ -142,7 +148,7 @@ impl<T> GroupSync<T> {
         guard
     }
 
-    /// Refuses while a sync has been running for too long.
+    /// Refuses while a sync has been running for too long, or for long while many wait for it.
     ///
     /// # Errors
     /// [`StoreError::OutOfResources`]: try again later.
@@ -151,8 +157,13 @@ impl<T> GroupSync<T> {
     }
 
     fn check_at(&self, now: impl FnOnce() -> Instant) -> StoreResult<()> {
-        let Some(since) = self.line().since else { return Ok(()) };
-        if now().saturating_duration_since(since) >= PATIENCE {
+        let (since, waiting) = {
+            let line = self.line();
+            (line.since, line.waiting.len())
+        };
+        let Some(since) = since else { return Ok(()) };
+        let patience = if waiting < MAX_WAITING { PATIENCE } else { SLOW };
+        if now().saturating_duration_since(since) >= patience {
             return Err(StoreError::OutOfResources);
         }
         Ok(())
@@ -298,5 +309,24 @@ mod tests {
         disk.end(0, Ok(()));
         assert!(poll(&mut sync).is_ready());
         assert_eq!(group.check_at(|| later), Ok(()));
+    }
+
+    #[test]
+    fn a_slow_sync_has_a_bounded_number_of_requests_that_wait() {
+        let (group, disk) = (GroupSync::default(), Disk::default());
+        let mut all: Vec<_> =
+            (0..=MAX_WAITING as u32).map(|what| disk.join(&group, what)).collect();
+        let (before, slow) = (Instant::now(), Instant::now() + Duration::from_secs(4));
+        let last = all.pop().unwrap();
+        assert!(all.iter_mut().all(|request| poll(request).is_pending()));
+        assert_eq!(group.check_at(|| slow), Ok(()), "there is room for one");
+        all.push(last);
+        assert!(poll(all.last_mut().unwrap()).is_pending());
+        assert_eq!(group.check_at(|| slow), Err(StoreError::OutOfResources));
+        assert_eq!(group.check_at(|| before), Ok(()), "it has just begun");
+        disk.end(0, Ok(()));
+        assert!(poll(&mut all[0]).is_ready());
+        assert!(poll(&mut all[1]).is_pending(), "it syncs for all of them");
+        assert_eq!(group.check_at(|| slow), Ok(()));
     }
 }

@@ -91,11 +91,25 @@ async fn tell_orphan(unit: &Unit, was_orphaned: &mut bool) {
     if orphaned && !*was_orphaned {
         tracing::error!(
             target_name = %unit.target, lun = unit.config.number, path = %unit.config.path.display(),
-            "the file or device of a LUN was removed or replaced; initiators keep using the open \
-             one and lose it when the gateway stops: copy its data from a host now"
+            "the file or device of a LUN was removed or replaced; {}",
+            way_out(unit.volume.kind())
         );
     }
     *was_orphaned = orphaned;
+}
+
+/// Returns what follows from the removal of a file or device, and the next step.
+fn way_out(kind: BackingKind) -> &'static str {
+    match kind {
+        BackingKind::File => {
+            "initiators keep using the open one and lose it when the gateway stops: copy its data \
+             from a host now"
+        }
+        BackingKind::Zvol | BackingKind::Loop | BackingKind::Device => {
+            "commands fail if it is gone, also when there is one again: open that by `zgate lun \
+             remove` and `zgate lun add`, or a restart"
+        }
+    }
 }
 
 /// Informs initiators of the space behind a thin unit, and when it runs short, by an answer to a
@@ -159,6 +173,15 @@ mod tests {
         let watched = watch_both(device, space);
         let ended = tokio::time::timeout(2 * WATCH_INTERVAL + WATCH_INTERVAL / 2, watched).await;
         assert!(ended.is_err() && looks.get() == 3, "{} looks", looks.get());
+    }
+
+    /// A device that comes back is another one for the kernel, which the open one never leads to.
+    #[test]
+    fn the_way_out_of_a_removal_is_that_of_its_kind() {
+        assert!(way_out(BackingKind::File).contains("copy its data"));
+        for kind in [BackingKind::Zvol, BackingKind::Loop, BackingKind::Device] {
+            assert!(way_out(kind).contains("`zgate lun remove`"), "{kind:?}");
+        }
     }
 
     #[test]

@@ -257,6 +257,10 @@ impl BlockStore for Gated {
         self.store.sync()
     }
 
+    fn admit_change<'a>(&'a self) -> StoreFuture<'a, ()> {
+        self.store.admit_change()
+    }
+
     fn discard<'a>(&'a self, offset: u64, len: u64) -> StoreFuture<'a, ()> {
         self.store.discard(offset, len)
     }

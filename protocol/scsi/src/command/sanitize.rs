@@ -13,6 +13,13 @@ use zgate_store::StoreResult;
 
 const _: () = assert!(MAX_OVERWRITE_PASSES == 0x1F);
 
+/// Background work of a disk.
+enum Due {
+    /// The write cache is to be emptied, then off.
+    Cache,
+    Sanitize(Job),
+}
+
 /// Service action that leaves the state after a failure.
 const EXIT_FAILURE_MODE: u8 = 0x1F;
 
@@ -58,14 +65,23 @@ pub(crate) async fn sanitize(cx: &Cx<'_>) -> Outcome {
 impl Disk {
     /// Runs this disk's background work; never returns. Run it in one task for
     /// each disk, independent of sessions. Without such a task SANITIZE runs
-    /// inside its command.
+    /// inside its command, and a write cache that is to be emptied stays on.
     pub async fn run_background(&self, pacer: &dyn Pacer) {
         let _runner = Runner::new(&self.shared.background);
         loop {
-            let job =
-                self.shared.background.changed.wait_for(|| self.shared.background.take()).await;
-            work(self, job, pacer).await;
+            match self.shared.background.changed.wait_for(|| self.due()).await {
+                Due::Cache => self.empty_cache().await,
+                Due::Sanitize(job) => work(self, job, pacer).await,
+            }
         }
+    }
+
+    /// Returns the background work that is due.
+    fn due(&self) -> Option<Due> {
+        if self.state().empties_cache {
+            return Some(Due::Cache);
+        }
+        self.shared.background.take().map(Due::Sanitize)
     }
 
     /// Runs pending work here if no background task exists.
@@ -204,6 +220,7 @@ async fn erase_all(disk: &Disk, span: Span, pacer: &dyn Pacer) -> StoreResult<()
     let stride = if erases { ERASE_STRIDE_BYTES } else { STRIDE_BYTES };
     let mut done = 0;
     for piece in span.strides(stride) {
+        disk.store.admit_change().await?;
         if erases {
             disk.deallocate(piece).await?;
         } else {

@@ -36,6 +36,9 @@ pub(crate) async fn unmap(cx: &Cx<'_>) -> Outcome {
     for range in &ranges {
         cx.span(*range)?;
     }
+    if total > 0 {
+        cx.disk.store.admit_change().await.map_err(Cx::write_failed)?;
+    }
     for range in ranges {
         let span = cx.span(range)?;
         let _shared = cx.disk.shared.ranges.share(range).await;
@@ -81,6 +84,7 @@ mod tests {
         assert_eq!(bench.content(8, 16), vec![0; 16 * 512]);
         assert!(!bench.store.is_mapped(8 * 512));
         assert_eq!(bench.content(24, 8), vec![9; 8 * 512]);
+        assert_eq!(bench.store.changes(), 1, "for the rate it is one command");
     }
 
     #[test]

@@ -23,6 +23,9 @@ pub(crate) async fn write_same(cx: &Cx<'_>) -> Outcome {
     // SBC-4 §4.7.3.4.4: blocks may only be unmapped if they then read as the
     // data to be written.
     let pattern = pattern.filter(|block| block.iter().any(|&byte| byte != 0));
+    if pattern.is_none() {
+        cx.disk.store.admit_change().await.map_err(Cx::write_failed)?;
+    }
     let _shared = cx.disk.shared.ranges.share(range).await;
     match pattern {
         Some(block) => cx.write_pattern(span, &block).await?,
@@ -88,6 +91,7 @@ mod tests {
         assert_eq!(bench.run(&cdb16(0x08, 0, 64), &[0; 512]).status, ScsiStatus::Good);
         assert_eq!(bench.content(0, 64), vec![0; 64 * 512]);
         assert!(!bench.store.is_mapped(0));
+        assert_eq!(bench.store.changes(), 1);
         // Other data is written, regardless of UNMAP.
         assert_eq!(bench.run(&cdb16(0x08, 0, 8), &[5; 512]).status, ScsiStatus::Good);
         assert_eq!(bench.content(0, 8), vec![5; 8 * 512]);

@@ -32,6 +32,10 @@ impl BlockStore for AbsentStore {
         refused()
     }
 
+    fn admit_change<'a>(&'a self) -> StoreFuture<'a, ()> {
+        refused()
+    }
+
     fn discard<'a>(&'a self, _offset: u64, _len: u64) -> StoreFuture<'a, ()> {
         refused()
     }

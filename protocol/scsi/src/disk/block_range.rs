@@ -13,6 +13,9 @@ pub(crate) struct BlockRange {
 }
 
 impl BlockRange {
+    /// All blocks.
+    pub(crate) const WHOLE: Self = Self { lba: 0, blocks: u64::MAX };
+
     pub(crate) fn overlaps(self, other: Self) -> bool {
         Extent::from(self).overlaps(other.into())
     }

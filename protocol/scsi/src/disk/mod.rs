@@ -188,7 +188,11 @@ impl Disk {
         }
         self.arrives.store(false, Ordering::Relaxed);
         let write_cache = initial_write_cache(&self.config, self.store.as_ref());
-        state.mode = state.mode.with_default_write_cache(write_cache);
+        let wanted = state.mode.with_default_write_cache(write_cache);
+        if wanted != state.mode {
+            state.set_mode(wanted);
+            self.shared.background.changed.raise();
+        }
         state.ejected &= self.config.removable;
         // Logical blocks may have another size now.
         state.tokens.forget_all();
@@ -266,6 +270,13 @@ impl Disk {
         self.shared.state()
     }
 
+    /// Begins a reset: what commands to other logical units copy to this one ends. The caller
+    /// aborts the tasks next, waits for them ([`Self::settled`]) and resets the unit
+    /// ([`Self::reset_lun`]).
+    pub fn begin_reset(&self) {
+        self.shared.begin_reset();
+    }
+
     /// Resets the logical unit: RESERVE (6) and PREVENT ALLOW end, mode pages
     /// return to their defaults, every I_T nexus gets a unit attention.
     /// Persistent reservations and SANITIZE are not affected (SPC-4 §5.13.1,
@@ -276,12 +287,14 @@ impl Disk {
         let mut state = self.state();
         state.legacy_holder = None;
         state.legacy_holder_lost = false;
-        state.mode = defaults;
+        state.set_mode(defaults);
         for nexus in state.nexuses.values_mut() {
             nexus.prevents_removal = false;
             nexus.copies.clear();
             nexus.attentions.reset(reason.attention());
         }
+        drop(state);
+        self.shared.background.changed.raise();
     }
 
     /// Ends an I_T nexus: its PREVENT and unit attentions end at once, its

@@ -4,7 +4,7 @@
 use super::State;
 use super::background::Background;
 use super::running::RunningCommands;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use zgate_store::range_lock::RangeLocks;
 
@@ -19,6 +19,8 @@ pub(crate) struct Shared {
     pub(crate) running: RunningCommands,
     /// Set while an I_T nexus still has to be told of lost writes.
     pub(crate) owes: AtomicBool,
+    /// Number of resets that have begun.
+    resets: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -30,8 +32,18 @@ impl Shared {
             reserving: futures_util::lock::Mutex::new(()),
             running: RunningCommands::default(),
             owes: AtomicBool::new(false),
+            resets: AtomicU64::new(0),
             state: Mutex::new(state),
         }
+    }
+
+    /// Returns the number of resets that have begun.
+    pub(crate) fn resets(&self) -> u64 {
+        self.resets.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn begin_reset(&self) {
+        self.resets.fetch_add(1, Ordering::SeqCst);
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {

@@ -35,6 +35,8 @@ pub(crate) struct State {
     /// Set if that I_T nexus has ended while its commands may still run.
     pub(crate) legacy_holder_lost: bool,
     pub(crate) mode: ModePages,
+    /// Set while a write cache is still on that is to be off once it is empty.
+    pub(crate) empties_cache: bool,
     pub(crate) losses: Losses,
     pub(crate) ejected: bool,
     pub(crate) sanitize: Progress,
@@ -58,6 +60,7 @@ impl State {
             legacy_holder: None,
             legacy_holder_lost: false,
             mode,
+            empties_cache: false,
             losses: Losses::default(),
             ejected: false,
             sanitize: Progress::Idle,
@@ -88,6 +91,14 @@ impl State {
                 copies: VecDeque::new(),
             }
         })
+    }
+
+    /// Puts mode pages into effect that no MODE SELECT has set. A write cache that they turn
+    /// off stays on until the background work has emptied it: once it is off, no host flushes
+    /// any more. The caller raises the signal of that work.
+    pub(crate) fn set_mode(&mut self, wanted: ModePages) {
+        self.empties_cache = self.mode.write_cache() && !wanted.write_cache();
+        self.mode = wanted.with_write_cache(wanted.write_cache() || self.empties_cache);
     }
 
     /// Queues a unit attention for every I_T nexus.

@@ -1,7 +1,9 @@
 //! Syncs of the store, and the report of lost writes.
 
+use super::block_range::BlockRange;
 use super::{Disk, State};
 use crate::nexus::Nexus;
+use crate::sense::Asc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zgate_store::{StoreError, StoreResult};
@@ -44,6 +46,23 @@ impl Disk {
                 self.shared.owes.store(!state.losses.owed.is_empty(), Ordering::Release);
                 Err(error)
             }
+        }
+    }
+
+    /// Empties a write cache that is to be off, with what the writes that run leave in it, then
+    /// turns it off: with WCE=0, GOOD means that data is on the medium (SBC-4 §6.5.6). After a
+    /// sync that fails, each host is told of the loss by its next write, which is stable then.
+    pub(crate) async fn empty_cache(&self) {
+        let _alone = self.shared.ranges.exclude(BlockRange::WHOLE).await;
+        if !self.state().empties_cache {
+            return;
+        }
+        // The loss is noted for all hosts.
+        let _ = self.sync_store(None).await;
+        let mut state = self.state();
+        if std::mem::take(&mut state.empties_cache) {
+            state.mode = state.mode.with_write_cache(false);
+            state.raise_for_all(Asc::MODE_PARAMETERS_CHANGED);
         }
     }
 

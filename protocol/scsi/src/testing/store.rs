@@ -23,6 +23,8 @@ pub(crate) struct MemoryStore {
     medium: Mutex<Medium>,
     syncs: AtomicUsize,
     stable_writes: AtomicUsize,
+    /// Number of commands that discarded or wrote zeros.
+    changes: AtomicUsize,
     pauses: AtomicBool,
     write_cache: AtomicBool,
 }
@@ -38,6 +40,7 @@ impl Default for MemoryStore {
             medium: Mutex::new(medium),
             syncs: AtomicUsize::new(0),
             stable_writes: AtomicUsize::new(0),
+            changes: AtomicUsize::new(0),
             pauses: AtomicBool::new(false),
             write_cache: AtomicBool::new(true),
         }
@@ -55,6 +58,10 @@ impl MemoryStore {
 
     pub(crate) fn stable_writes(&self) -> usize {
         self.stable_writes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn changes(&self) -> usize {
+        self.changes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn fail_writes(&self, error: Option<StoreError>) {
@@ -158,6 +165,11 @@ impl BlockStore for MemoryStore {
             self.syncs.fetch_add(1, Ordering::Relaxed);
             self.medium().check()
         })
+    }
+
+    fn admit_change<'a>(&'a self) -> StoreFuture<'a, ()> {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async { Ok(()) })
     }
 
     fn discard<'a>(&'a self, offset: u64, len: u64) -> StoreFuture<'a, ()> {

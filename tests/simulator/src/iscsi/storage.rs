@@ -99,6 +99,10 @@ impl BlockStore for UnitStore {
         })
     }
 
+    fn admit_change<'a>(&'a self) -> StoreFuture<'a, ()> {
+        self.disk.blocks.admit_change()
+    }
+
     fn discard<'a>(&'a self, offset: u64, len: u64) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             self.disk.reach(FileOp::Write).await?;

@@ -266,6 +266,10 @@ impl BlockStore for SimDisk {
         })
     }
 
+    fn admit_change<'a>(&'a self) -> StoreFuture<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
     fn discard<'a>(&'a self, offset: u64, len: u64) -> StoreFuture<'a, ()> {
         self.run(DiskOp::Discard, move |disk| {
             if disk.geometry.discard_granularity_bytes.is_none() {

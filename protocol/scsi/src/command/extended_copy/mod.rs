@@ -73,8 +73,10 @@ async fn copy_segments(
     parameters: &Parameters<'_>,
     done: &mut Done,
 ) -> Result<(), Failure> {
+    let resets = |unit: &Option<Unit<'_>>| unit.as_ref().map(|unit| unit.disk().shared.resets());
+    let resets: Vec<_> = parameters.units.iter().map(resets).collect();
     for segment in &parameters.segments {
-        let bytes = copy_segment(cx, parameters, segment).await?;
+        let bytes = copy_segment(cx, parameters, segment, &resets).await?;
         done.segments = done.segments.saturating_add(1);
         done.bytes += bytes;
     }
@@ -86,10 +88,12 @@ pub(crate) fn aborted(asc: Asc) -> Failure {
     Sense::new(SenseKey::CopyAborted, asc).into()
 }
 
+/// Copies a segment. `resets`: those that each unit had when the command began.
 async fn copy_segment(
     cx: &Cx<'_>,
     parameters: &Parameters<'_>,
     segment: &Segment,
+    resets: &[Option<u64>],
 ) -> Result<u64, Failure> {
     let unit = |index: u16| {
         parameters
@@ -102,7 +106,14 @@ async fn copy_segment(
     let target = unit(segment.target)?.disk();
     // Resets and preempts of the target unit wait for this copy, too.
     let _running = target.shared.running.begin(&cx.command.nexus);
-    let goes_on = || cx.may_copy(source, target);
+    let resets = resets.get(usize::from(segment.target)).copied().flatten();
+    let goes_on = || {
+        cx.may_copy(source, target)?;
+        // It ends what was to be written to the unit. It aborts this command only if that was
+        // sent there.
+        let is_reset = resets != Some(target.shared.resets());
+        if is_reset { Err(aborted(Asc::THIRD_PARTY_FAILURE)) } else { Ok(()) }
+    };
     goes_on()?;
     let bytes = segment.bytes(source.block_bytes(), target.block_bytes());
     let from = disk_offset(source, segment.source_lba, segment.source_offset, bytes)?;
@@ -288,6 +299,19 @@ mod tests {
         copy_one_stride(copy.as_mut(), &target);
         is_aborted.set(true);
         assert_eq!(source.block_on(copy).status, ScsiStatus::TaskAborted);
+        assert!(!is_copied(&target));
+    }
+
+    #[test]
+    fn a_reset_of_the_target_stops_a_copy_by_a_command_to_another_unit() {
+        let (source, target, luns, list) = long_copy();
+        source.store.pause_calls(true);
+        let command = source.command(&source.nexus, &cdb(list.len()), &list);
+        let mut copy = pin!(luns.execute([0; 8], command));
+        copy_one_stride(copy.as_mut(), &target);
+        target.disk.begin_reset();
+        let sense = source.block_on(copy).sense.unwrap();
+        assert_eq!((sense.key, sense.asc), (SenseKey::CopyAborted, Asc::THIRD_PARTY_FAILURE));
         assert!(!is_copied(&target));
     }
 

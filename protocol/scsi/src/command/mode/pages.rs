@@ -63,6 +63,11 @@ impl ModePages {
         Self { write_cache, default_write_cache: write_cache, ..self }
     }
 
+    /// Returns the same pages with another WCE.
+    pub(crate) fn with_write_cache(self, write_cache: bool) -> Self {
+        Self { write_cache, ..self }
+    }
+
     /// Returns WCE: status may be sent before data is on stable storage.
     pub(crate) fn write_cache(&self) -> bool {
         self.write_cache

@@ -8,9 +8,6 @@ use crate::disk::block_range::BlockRange;
 use crate::sense::{Asc, Sense};
 use crate::wire::{be16, be24, byte};
 
-/// All blocks.
-const WHOLE: BlockRange = BlockRange { lba: 0, blocks: u64::MAX };
-
 pub(crate) async fn mode_select(cx: &Cx<'_>) -> Outcome {
     let cdb = cx.cdb();
     let long = cx.row.length == 10;
@@ -31,7 +28,7 @@ pub(crate) async fn mode_select(cx: &Cx<'_>) -> Outcome {
     if !adopt(cx, list, start, false)? {
         // Cached data must not be lost (SBC-4 §6.5.6), nor that of a write which began with the
         // cache on: once it is off, no host flushes any more.
-        let _alone = cx.disk.shared.ranges.exclude(WHOLE).await;
+        let _alone = cx.disk.shared.ranges.exclude(BlockRange::WHOLE).await;
         cx.sync_aside().await?;
         adopt(cx, list, start, true)?;
     }
@@ -48,6 +45,7 @@ fn adopt(cx: &Cx<'_>, list: &[u8], start: usize, emptied: bool) -> Result<bool, 
     }
     if state.mode != wanted {
         state.mode = wanted;
+        state.empties_cache &= wanted.write_cache();
         state.raise_for_others(cx.command.nexus.id, Asc::MODE_PARAMETERS_CHANGED);
     }
     Ok(true)
@@ -153,11 +151,13 @@ fn unchanged_provisioning(
 
 #[cfg(test)]
 mod tests {
-    use crate::disk::ThinSpace;
+    use crate::disk::background::Unpaced;
+    use crate::disk::{ResetReason, ThinSpace};
     use crate::sense::{Asc, ScsiStatus};
-    use crate::testing::Bench;
+    use crate::testing::{Bench, poll_until};
     use std::pin::pin;
     use std::task::{Context, Waker};
+    use zgate_store::StoreError;
 
     fn current(bench: &Bench, page: u8) -> Vec<u8> {
         bench.data(&bench.run(&[0x1A, 0x08, page, 0, 255, 0], b""))
@@ -205,11 +205,70 @@ mod tests {
 
     #[test]
     fn another_default_of_the_cache_counts_with_the_first_command() {
+        let bench = Bench::with(|config| config.write_cache = Some(false));
+        let after = bench.reopened_with(|config| config.write_cache = Some(true));
+        assert_eq!(current(&bench, 0x08)[6] & 0x04, 0, "it is not in use yet");
+        after.settle(&after.nexus);
+        assert_eq!(current(&after, 0x08)[6] & 0x04, 0x04);
+    }
+
+    #[test]
+    fn a_cache_that_the_configuration_turns_off_is_on_until_it_is_empty() {
+        let bench = Bench::new();
+        bench.store.pause_calls(true);
+        let write = [0x2A, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+        let running = bench.command(&bench.nexus, &write, &[1; 512]);
+        let mut running = pin!(bench.disk.execute(running));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(running.as_mut().poll(&mut context).is_pending());
+        let after = bench.reopened_with(|config| config.write_cache = Some(false));
+        let mut background = pin!(after.disk.run_background(&Unpaced));
+        assert!(background.as_mut().poll(&mut context).is_pending(), "it is not in use yet");
+        after.settle(&after.nexus);
+        for _ in 0..4 {
+            assert!(background.as_mut().poll(&mut context).is_pending(), "the write goes on");
+        }
+        assert_eq!(after.store.syncs(), 0);
+        assert_eq!(current(&after, 0x08)[6] & 0x04, 0x04);
+        assert_eq!(bench.block_on(running).status, ScsiStatus::Good);
+        poll_until(background.as_mut(), || after.store.syncs() == 1);
+        let told = after.run(&[0; 6], b"").sense.unwrap();
+        assert_eq!(told.asc, Asc::MODE_PARAMETERS_CHANGED);
+        assert_eq!(current(&after, 0x08)[6] & 0x04, 0);
+        assert_eq!(after.run(&write, &[2; 512]).status, ScsiStatus::Good);
+        assert_eq!(after.store.stable_writes(), 1);
+    }
+
+    #[test]
+    fn what_a_cache_that_is_turned_off_has_lost_is_told() {
         let bench = Bench::new();
         let after = bench.reopened_with(|config| config.write_cache = Some(false));
-        assert_eq!(current(&bench, 0x08)[6] & 0x04, 0x04, "it is not in use yet");
+        after.settle(&after.nexus);
+        after.store.fail_writes(Some(StoreError::Io));
+        let mut background = pin!(after.disk.run_background(&Unpaced));
+        poll_until(background.as_mut(), || after.store.syncs() == 1);
+        after.store.fail_writes(None);
         after.settle(&after.nexus);
         assert_eq!(current(&after, 0x08)[6] & 0x04, 0);
+        let write = [0x2A, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+        let told = after.run(&write, &[1; 512]).sense.unwrap();
+        assert_eq!(told.asc, Asc::WRITE_ERROR);
+        assert_eq!(after.run(&write, &[1; 512]).status, ScsiStatus::Good);
+    }
+
+    #[test]
+    fn a_reset_turns_no_cache_off_that_is_not_empty() {
+        let bench = Bench::with(|config| config.write_cache = Some(false));
+        let mut list = current(&bench, 0x08);
+        list[6] |= 0x04;
+        assert_eq!(select(&bench, list).status, ScsiStatus::Good);
+        bench.disk.reset_lun(ResetReason::LunReset);
+        bench.settle(&bench.nexus);
+        assert_eq!(current(&bench, 0x08)[6] & 0x04, 0x04);
+        let mut background = pin!(bench.disk.run_background(&Unpaced));
+        poll_until(background.as_mut(), || bench.store.syncs() == 1);
+        bench.settle(&bench.nexus);
+        assert_eq!(current(&bench, 0x08)[6] & 0x04, 0);
     }
 
     #[test]

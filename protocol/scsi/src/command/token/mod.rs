@@ -97,6 +97,7 @@ pub(crate) async fn write_using(cx: &Cx<'_>) -> Outcome {
 }
 
 async fn write_zeros(cx: &Cx<'_>, targets: &[Span]) -> Result<(), Failure> {
+    cx.disk.store.admit_change().await.map_err(Cx::write_failed)?;
     for span in targets {
         let range = in_blocks(cx, *span);
         let _shared = cx.disk.shared.ranges.share(range).await;
