@@ -62,7 +62,7 @@ const LATEST_CLOCK_SECONDS: u32 = u32::MAX - (1 << 20);
 /// Longest server owner, in bytes (RFC 8881 §3.3.10: NFS4_OPAQUE_LIMIT).
 const MAX_OWNER_BYTES: usize = 1024;
 
-fn named(path: &Path, what: &str, error: &io::Error) -> io::Error {
+pub(crate) fn named(path: &Path, what: &str, error: &io::Error) -> io::Error {
     let hint = match error.kind() {
         io::ErrorKind::PermissionDenied => {
             "; run as root, or set state_dir to a directory of your own"
@@ -72,6 +72,7 @@ fn named(path: &Path, what: &str, error: &io::Error) -> io::Error {
             "; free space there, or raise the quota"
         }
         io::ErrorKind::ReadOnlyFilesystem => "; set state_dir to a directory on a writable disk",
+        io::ErrorKind::TimedOut => "; check that disk, and repeat a command that failed",
         _ => "",
     };
     let reason = format!("state directory: cannot {what} {}: {error}{hint}", path.display());

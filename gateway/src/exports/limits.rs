@@ -22,6 +22,10 @@ pub(crate) const UNKNOWN_PATIENCE: Duration = Duration::from_secs(600);
 pub(crate) const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// Longest interval between two attempts.
 pub(crate) const LONGEST_RETRY: Duration = Duration::from_secs(30);
+/// First and longest interval between two searches for what is away, of whose return nothing may
+/// tell: it doubles while nothing changes.
+pub(crate) const FIRST_LOOK: Duration = Duration::from_secs(2);
+pub(crate) const LONGEST_LOOK: Duration = Duration::from_secs(30);
 /// Interval between two looks at the paths of exports that are served.
 pub(crate) const PLACE_INTERVAL: Duration = Duration::from_secs(5);
 /// Most attempts of one kind that are under way at the same time and do not
@@ -31,6 +35,7 @@ pub(crate) const MAX_UNDER_WAY: usize = 64;
 pub(crate) const HANGS_AFTER: Duration = Duration::from_secs(5);
 
 const _: () = assert!(FIRST_RETRY.as_secs() <= LONGEST_RETRY.as_secs());
+const _: () = assert!(FIRST_LOOK.as_secs() <= LONGEST_LOOK.as_secs());
 // A start with `config check` before it stays below the 90 s of systemd. The check: what is
 // wrong, what is absent, names, the state directory, ZFS. The start: directories, LUNs, names.
 const _: () = assert!(4 * (NAME_PATIENCE.as_secs() + START_PATIENCE.as_secs()) < 90);

@@ -9,6 +9,7 @@ pub(crate) mod exposed;
 pub(crate) mod granted;
 pub(crate) mod hosts;
 pub(crate) mod limits;
+pub(crate) mod looks;
 pub(crate) mod open;
 pub(crate) mod overlap;
 pub(crate) mod place;

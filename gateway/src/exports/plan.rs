@@ -3,6 +3,7 @@
 
 use super::absent::{AbsentItem, AbsentKind, Fault};
 use super::granted::{AwaitedTargets, GrantedDisk, ParentPlan};
+use super::looks::Looks;
 use super::settings::{DatasetRef, ExportSet, ExportSettings};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
@@ -86,6 +87,7 @@ pub(crate) struct Memory {
     /// Disks of the API that were found, by their guids.
     granted: BTreeMap<u64, GrantedDisk>,
     pub(crate) holds: BTreeMap<u64, Hold>,
+    pub(crate) looks: Looks,
 }
 
 /// Exports and targets to be served now.
@@ -243,6 +245,7 @@ impl Plan {
     /// Evaluates the entries against the present datasets.
     pub(crate) fn apply(&self, memory: &mut Memory, inventory: &Inventory<'_>) -> Outcome {
         memory.lift_holds(inventory);
+        let before: Vec<_> = memory.away().collect();
         let mut served = BTreeMap::new();
         for (index, entry) in self.exports.iter().enumerate() {
             for dataset in inventory.datasets {
@@ -266,6 +269,8 @@ impl Plan {
             }
         }
         memory.served = served;
+        let is_other = !memory.away().eq(before);
+        memory.looks.note(inventory.now, is_other);
         let mut missing = BTreeSet::new();
         let (volumes, pending) = self.volumes(memory, inventory, &mut missing);
         let (granted, awaits_device) = self.granted(memory, inventory, &mut missing);
@@ -542,11 +547,18 @@ impl Memory {
         unlisted.filter_map(|(_, served)| pool(served)).collect()
     }
 
-    /// Returns whether an evaluation is due at `now` although nothing has
-    /// happened.
-    pub(crate) fn is_due(&self, now: Instant) -> bool {
-        self.holds.values().any(|hold| hold.until <= now)
-            || self.served.values().any(|served| served.away_since.is_some())
+    /// Returns the exports of datasets that are away, and since when.
+    fn away(&self) -> impl Iterator<Item = ((usize, u64), Instant)> {
+        self.served.iter().filter_map(|(key, served)| Some((*key, served.away_since?)))
+    }
+
+    /// Returns whether an evaluation is due at `now` although nothing has happened, if datasets
+    /// may be away for so long.
+    pub(crate) fn is_due(&self, now: Instant, away: Duration) -> bool {
+        let holds = self.holds.values().map(|hold| hold.until);
+        let mut ends = holds.chain(self.away().map(|(_, since)| since + away));
+        ends.any(|end| self.looks.has_passed(end, now))
+            || self.away().next().is_some() && self.looks.is_due(now)
     }
 
     /// Ends holds whose time is over, and holds of datasets that have moved,

@@ -1,6 +1,7 @@
 //! Plans against datasets that come and go.
 
 use super::*;
+use crate::exports::limits::FIRST_LOOK;
 use zgate_control::OutputForm;
 use zgate_control::volume::{Grant, VolumeKind};
 use zgate_iscsi::names::IscsiName;
@@ -99,12 +100,19 @@ fn destroyed_goes_at_once_unmounted_and_exported_pools_go_later() {
     fixture.see(&["zfast/models/a 2 /z/a", "zfast/models/b 3 /z/b"]);
     let shown = fixture.see(&["zfast/models/a 2 -"]);
     assert_eq!(shown, ["/m/a /z/a away"], "the one is not mounted, the other destroyed");
-    assert!(fixture.memory.is_due(fixture.now));
+    let is_due = |fixture: &Fixture, seconds: u64| {
+        let now = fixture.now + Duration::from_secs(seconds);
+        fixture.memory.is_due(now, fixture.plan.away)
+    };
+    assert!(!is_due(&fixture, 1) && is_due(&fixture, FIRST_LOOK.as_secs()));
     fixture.now += Duration::from_secs(59);
     fixture.pools.clear();
     assert_eq!(fixture.see(&[]), ["/m/a /z/a away"], "the pool is exported");
+    // Its time ends in a second, long before the next look at what does not change.
+    assert!(!is_due(&fixture, 0) && is_due(&fixture, 1));
     fixture.pools.insert("zfast".parse().unwrap());
     assert_eq!(fixture.see(&["zfast/models/a 2 /z/a"]), ["/m/a /z/a"], "and back");
+    assert!(!is_due(&fixture, 3600), "nothing is away");
     fixture.see(&["zfast/models/a 2 -"]);
     fixture.now += Duration::from_secs(61);
     assert!(fixture.see(&["zfast/models/a 2 -"]).is_empty());

@@ -159,7 +159,10 @@ const _: () = assert!(LOGIN_SETTLE_TIMEOUT.as_secs() < LOGIN_TIMEOUT.as_secs());
 const _: () = assert!(FUNCTION_TIMEOUT.as_secs() < PING_AFTER.as_secs() + PING_TIMEOUT.as_secs());
 const _: () = assert!(crate::qos::limits::MAX_WAIT.as_secs() < FUNCTION_TIMEOUT.as_secs());
 const _: () = assert!(
-    NAME_PATIENCE.as_secs() + 2 * RELOAD_PATIENCE.as_secs() + RESIZE_PATIENCE.as_secs() < 30,
+    NAME_PATIENCE.as_secs() + 2 * RELOAD_PATIENCE.as_secs() + RESIZE_PATIENCE.as_secs()
+        // What is written to the state directory, and what is read.
+        + 2 * crate::state_writer::STATE_PATIENCE.as_secs()
+        < 30,
     "a reload answers before its caller gives up"
 );
 const _: () = assert!(SPACE_LEAST_INTERVAL.as_secs() < SPACE_INTERVAL.as_secs());

@@ -186,7 +186,7 @@ impl IscsiService {
             unit.close();
             // No configured unit has this identity any more.
             if !new.catalog.has_identity(unit.naa) {
-                if let Err(error) = self.home.state_dir.forget_file(&unit.naa.to_string()) {
+                if let Err(error) = self.home.state_files.forget_file(&unit.naa.to_string()) {
                     tracing::warn!(%error, "cannot remove the record of a removed LUN");
                 }
                 // One that was found may only have gone with its pool.

@@ -53,6 +53,8 @@ pub(super) struct State {
     pub(super) shown: Shown,
     /// Set if a device was awaited when the configuration came into effect.
     pub(super) pending: bool,
+    /// Set if the last search has not put all zvols of patterns into effect.
+    pub(super) leaves_zvols: bool,
 }
 
 /// State from which a change is detected.
@@ -159,6 +161,7 @@ impl Reconciler {
             memory: Memory::default(),
             shown: Shown::default(),
             pending: false,
+            leaves_zvols: false,
         };
         Arc::new(Self {
             discovery,
@@ -246,6 +249,7 @@ impl Reconciler {
         let mut state = self.state();
         state.shown = Shown::of(&prepared.outcome);
         state.pending = prepared.outcome.pending;
+        state.leaves_zvols = false;
         state.plan = prepared.plan;
         state.block = prepared.block;
         // Not the holds of the preparation: a dataset was released or resumed since, and
@@ -322,7 +326,11 @@ impl Reconciler {
 
     /// Returns whether an evaluation is due at `now` although nothing has happened.
     pub(super) fn is_due(&self, now: Instant) -> bool {
-        self.state().memory.is_due(now) || self.gives_up(now)
+        let is_due = {
+            let State { memory, plan, leaves_zvols, .. } = &*self.state();
+            memory.is_due(now, plan.away) || *leaves_zvols && memory.looks.is_due(now)
+        };
+        is_due || self.gives_up(now)
     }
 
     /// Returns whether late pools are to be asked with the full time limit at `now`.

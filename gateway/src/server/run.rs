@@ -28,6 +28,7 @@ use crate::iscsi::change::Resizes;
 use crate::iscsi::granted::with_granted;
 use crate::iscsi::luns::catalog::Catalog;
 use crate::iscsi::luns::numbers::{NumberFiles, with_volumes};
+use crate::iscsi::luns::state_files::{IfLate, StateFiles};
 use crate::iscsi::luns::unit::UnitHome;
 use crate::iscsi::luns::volumes::Volumes;
 use crate::iscsi::service::IscsiService;
@@ -117,7 +118,9 @@ impl Gateway {
         drop_cap_sys_resource();
         let state_dir = Arc::new(StateDir::open(&settings.state_dir)?);
         let strict = how == Opening::StrictStart;
-        let (block, numbers) = with_volumes(block, volumes, &state_dir, &Catalog::default());
+        let state_files = Arc::new(StateFiles::start(Arc::clone(&state_dir))?);
+        let (block, numbers) = with_volumes(block, volumes, &state_files, &Catalog::default());
+        numbers.require_answers()?;
         if strict {
             numbers.require_all()?;
         }
@@ -147,7 +150,7 @@ impl Gateway {
         let Opened { namespace, stores, absent } =
             opener.open(exports, 1, &OpenStores::default(), how)?;
         let (followed, _) = place_datasets(exports, &stores);
-        let home = UnitHome::new(engine, pool.clone(), Arc::clone(&state_dir), block)?;
+        let home = UnitHome::new(engine, pool.clone(), Arc::clone(&state_files), block)?;
         let files = Volumes::new(wake.clone());
         let block_service = Arc::new(IscsiService::new(block, home, files, how)?);
         if strict {
@@ -192,7 +195,7 @@ impl Gateway {
         shared.iscsi.set_portals(portals);
         shared.absent.update(Source::Addresses, awaited.absent());
         // Last of what may fail: a start that ends leaves zvols the numbers that are stored.
-        numbers.store(&state_dir)?;
+        numbers.store(&state_files, IfLate::PutBack)?;
         let (background, units) = mpsc::unbounded_channel();
         shared.iscsi.set_background(background);
         // Set only here.
@@ -253,6 +256,7 @@ impl Gateway {
         force: bool,
     ) -> io::Result<Resizes> {
         let (block, numbers) = self.with_volumes(block, volumes);
+        numbers.require_answers()?;
         if self.strict {
             numbers.require_all()?;
         }
@@ -268,7 +272,7 @@ impl Gateway {
             in_use::refuse(&self.shared, exports, &opened.namespace, &prepared)?;
         }
         // Last of what may fail: zvols in use keep the numbers that are stored.
-        numbers.store(&self.state_dir)?;
+        numbers.store(self.state_files(), IfLate::PutBack)?;
         numbers.report();
         self.put_in_place(exports, opened);
         let resizes = self.shared.iscsi.commit(prepared);
@@ -325,22 +329,28 @@ impl Gateway {
         block: &IscsiSettings,
         volumes: &[Volume],
     ) -> (IscsiSettings, NumberFiles) {
-        with_volumes(block, volumes, &self.state_dir, &self.shared.iscsi.rules().catalog)
+        with_volumes(block, volumes, self.state_files(), &self.shared.iscsi.rules().catalog)
+    }
+
+    fn state_files(&self) -> &StateFiles {
+        &self.shared.iscsi.home.state_files
     }
 
     /// Replaces only the zvols of the targets.
     ///
     /// # Errors
-    /// If their numbers cannot be stored, or a target does not exist. A target whose numbers
-    /// cannot be read: the zvols of the others are replaced.
+    /// If a target does not exist. If numbers cannot be stored: all zvols are replaced but those
+    /// that need one. A target whose numbers cannot be read: the zvols of the others are replaced.
     pub(crate) fn replace_volumes(
         &self,
         block: &IscsiSettings,
         volumes: &[Volume],
     ) -> io::Result<()> {
         let (block, numbers) = self.with_volumes(block, volumes);
-        numbers.store(&self.state_dir)?;
+        let stored = numbers.store(self.state_files(), IfLate::Keep);
+        let block = if stored.is_ok() { block } else { numbers.without_new(block) };
         self.shared.iscsi.replace_followed(&block)?;
+        stored?;
         numbers.require_all()
     }
 

@@ -274,6 +274,7 @@ impl Runner {
             return wanted;
         }
         tracing::debug!(change = ?heard.change, "datasets may have changed");
+        self.follow.state().memory.looks.hurry();
         Some(Wanted::again(wanted, heard.since(&self.follow.searches)))
     }
 
@@ -431,8 +432,12 @@ impl Reconciler {
         if plan.bases().is_empty() {
             return Ok(Scanned::default());
         }
-        let found = self.find(&plan).map_err(|error| io::Error::other(error.to_string()))?;
+        let found = self.find(&plan);
         let mut state = self.state();
+        let found = found.map_err(|error| {
+            state.memory.looks.note(Instant::now(), false);
+            io::Error::other(error.to_string())
+        })?;
         let outcome = plan.apply(&mut state.memory, &found.inventory(Instant::now()));
         let shown = Shown::of(&outcome);
         let exports_differ =
@@ -465,6 +470,7 @@ impl Reconciler {
         let mut state = self.state();
         let before = std::mem::replace(&mut state.shown, shown);
         // The next search tries again.
+        state.leaves_zvols = zvols.is_some();
         if zvols.is_some() {
             state.shown.volumes = before.volumes;
         }

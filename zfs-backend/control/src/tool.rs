@@ -5,7 +5,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, mpsc};
 use std::thread;
@@ -16,6 +16,11 @@ use std::time::{Duration, Instant};
 pub const QUESTION_SECONDS: u64 = 30;
 /// Most output accepted from a program, in bytes.
 pub const MAX_OUTPUT_BYTES: u64 = 64 << 20;
+/// Time after the limit of a program for which what it has printed is still read: it may have
+/// ended just before the limit.
+const PIPE_PATIENCE: Duration = Duration::from_secs(2);
+/// Most bytes that are read of a pipe at once: those that Linux keeps in one.
+const PIPE_BYTES: usize = 64 << 10;
 
 /// Reason for which a program gave no usable answer.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +46,17 @@ pub enum ToolError {
     /// The program exceeded its time limit and was killed.
     #[error("{command}: no answer in {seconds} s; is the pool suspended? see `zpool status`")]
     TimedOut {
+        /// The command line.
+        command: String,
+        /// Time limit in seconds.
+        seconds: u64,
+    },
+    /// The program has ended, but not its output: a process that it has started keeps it open.
+    #[error(
+        "{command}: it has ended, but its output has not in {seconds} s: a process that it started \
+         keeps it open; end that process"
+    )]
+    HeldOpen {
         /// The command line.
         command: String,
         /// Time limit in seconds.
@@ -77,7 +93,7 @@ impl ToolError {
     /// Returns whether the storage has not answered in time.
     #[must_use]
     pub fn is_late(&self) -> bool {
-        matches!(self, Self::TimedOut { .. } | Self::Blocked { .. })
+        matches!(self, Self::TimedOut { .. } | Self::HeldOpen { .. } | Self::Blocked { .. })
     }
 
     /// Returns whether the pool, dataset or snapshot of the query does not
@@ -181,9 +197,10 @@ impl SystemTool {
             return Err(ToolError::Blocked { command, waiting });
         }
         let start = |source| ToolError::Start { program: program.to_owned(), source };
+        let limit = Instant::now() + Duration::from_secs(self.limit_seconds);
         // First: a program that nobody reads must not begin.
-        let output = Reader::start(threads()).map_err(start)?;
-        let errors = Reader::start(threads()).map_err(start)?;
+        let output = Reader::start(threads(), limit + PIPE_PATIENCE).map_err(start)?;
+        let errors = Reader::start(threads(), limit + PIPE_PATIENCE).map_err(start)?;
         let mut child = Command::new(program)
             .args(arguments)
             .env("LC_ALL", "C")
@@ -198,15 +215,18 @@ impl SystemTool {
         }
         let output = output.begin(child.stdout.take());
         let errors = errors.begin(child.stderr.take());
-        let limit = Instant::now() + Duration::from_secs(self.limit_seconds);
         let Some(status) = wait_until(&mut child, limit).map_err(start)? else {
-            // A process in an uninterruptible wait survives the signal; the
-            // readers of its pipes are left behind with it.
+            // A process in an uninterruptible wait survives the signal.
             LEFT_BEHIND.leave(storage, child);
             return Err(ToolError::TimedOut { command, seconds: self.limit_seconds });
         };
-        let bytes = |reader: thread::JoinHandle<Vec<u8>>| reader.join().unwrap_or_default();
-        let (output, errors) = (bytes(output), bytes(errors));
+        let taken = |reader: thread::JoinHandle<Taken>| reader.join().unwrap_or_default();
+        let (output, errors) = (taken(output), taken(errors));
+        if !output.is_all {
+            // More may come: without it, things that are there would be taken for gone.
+            return Err(ToolError::HeldOpen { command, seconds: self.limit_seconds });
+        }
+        let (output, errors) = (output.bytes, errors.bytes);
         if output.len() as u64 >= MAX_OUTPUT_BYTES {
             // Nobody has read the rest: without it, things that are there would be taken for gone.
             let reason = format!("{MAX_OUTPUT_BYTES} bytes of output or more");
@@ -229,34 +249,61 @@ impl SystemTool {
 /// A thread that reads a pipe to its end, once it has one.
 struct Reader<R> {
     pipe: mpsc::Sender<R>,
-    read: thread::JoinHandle<Vec<u8>>,
+    read: thread::JoinHandle<Taken>,
 }
 
-impl<R: Read + Send + 'static> Reader<R> {
-    /// Starts the thread.
+impl<R: Read + AsFd + Send + 'static> Reader<R> {
+    /// Starts the thread, which ends at the limit in any case.
     ///
     /// # Errors
     /// The system's: it may be out of threads.
-    fn start(threads: thread::Builder) -> io::Result<Self> {
+    fn start(threads: thread::Builder, limit: Instant) -> io::Result<Self> {
         let (pipe, given) = mpsc::channel::<R>();
-        let read = threads.spawn(move || {
-            let mut bytes = Vec::new();
+        let read = threads.spawn(move || match given.recv() {
+            Ok(mut pipe) => Taken::of(&mut pipe, limit),
             // A program that does not start has none.
-            if let Ok(pipe) = given.recv() {
-                let _ = pipe.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes);
-            }
-            bytes
+            Err(mpsc::RecvError) => Taken::default(),
         })?;
         Ok(Self { pipe, read })
     }
 
     /// Gives the thread its pipe; returns what becomes of it.
-    fn begin(self, pipe: Option<R>) -> thread::JoinHandle<Vec<u8>> {
+    fn begin(self, pipe: Option<R>) -> thread::JoinHandle<Taken> {
         if let Some(pipe) = pipe {
             // The thread waits for it.
             let _ = self.pipe.send(pipe);
         }
         self.read
+    }
+}
+
+/// Content of a pipe, as far as it was read.
+#[derive(Debug, Default)]
+struct Taken {
+    bytes: Vec<u8>,
+    /// Set if nothing more comes, or nothing more is wanted; not at the limit.
+    is_all: bool,
+}
+
+impl Taken {
+    /// Reads a pipe to its end, at most [`MAX_OUTPUT_BYTES`], and until the limit: whoever has
+    /// the other end may keep it open for ever.
+    fn of(pipe: &mut (impl Read + AsFd), limit: Instant) -> Self {
+        let (mut taken, mut chunk) = (Self::default(), vec![0; PIPE_BYTES]);
+        while (taken.bytes.len() as u64) < MAX_OUTPUT_BYTES {
+            if !await_ready(&*pipe, limit) || Instant::now() >= limit {
+                return taken;
+            }
+            match pipe.read(&mut chunk) {
+                Ok(0) => break,
+                Ok(read) => taken.bytes.extend_from_slice(&chunk[..read]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        taken.bytes.truncate(MAX_OUTPUT_BYTES as usize);
+        taken.is_all = true;
+        taken
     }
 }
 
@@ -272,12 +319,18 @@ fn wait_until(child: &mut Child, limit: Instant) -> io::Result<Option<ExitStatus
 /// Waits until the process of a pidfd has ended, at most until the limit: it is readable then
 /// (pidfd_open(2)).
 fn await_end(end: &OwnedFd, limit: Instant) {
+    await_ready(end, limit);
+}
+
+/// Waits until a read would not wait, at most until the limit; returns whether that is so.
+fn await_ready(file: &impl AsFd, limit: Instant) -> bool {
     loop {
         let left = limit.saturating_duration_since(Instant::now());
-        let Ok(left) = Timespec::try_from(left) else { return };
-        match poll(&mut [PollFd::new(end, PollFlags::IN)], Some(&left)) {
+        let Ok(left) = Timespec::try_from(left) else { return false };
+        match poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&left)) {
             Err(rustix::io::Errno::INTR) => {}
-            _ => return,
+            Ok(ready) => return ready > 0,
+            Err(_) => return false,
         }
     }
 }
@@ -423,6 +476,34 @@ mod tests {
         assert!(look_until(&mut stays, Instant::now()).unwrap().is_none());
         stays.kill().unwrap();
         assert!(!wait_until(&mut stays, far).unwrap().unwrap().success());
+    }
+
+    #[test]
+    fn a_process_that_keeps_the_output_open_keeps_nobody_waiting() {
+        let tool = SystemTool { limit_seconds: 1 };
+        let began = Instant::now();
+        // The shell ends at once; what it leaves has its output.
+        let error = tool.run("sh", &["-c", "echo found; sleep 20 & exit 0"]).unwrap_err();
+        assert!(began.elapsed() < Duration::from_secs(10));
+        assert!(error.is_late(), "{error}");
+        for part in ["sh -c", "keeps it open", "end that process"] {
+            assert!(error.to_string().contains(part), "{error}");
+        }
+        // What is kept open elsewhere is no reason to lose the answer.
+        let script = "echo found; sleep 20 >/dev/null & exit 0";
+        assert_eq!(tool.run("sh", &["-c", script]).unwrap(), "found\n");
+    }
+
+    #[test]
+    fn a_pipe_is_read_to_its_end_or_the_limit() {
+        let (mut ours, mut theirs) = io::pipe().unwrap();
+        theirs.write_all(b"some").unwrap();
+        let some = Taken::of(&mut ours, Instant::now() + Duration::from_millis(500));
+        assert!(some.bytes == b"some" && !some.is_all);
+        theirs.write_all(b"rest").unwrap();
+        drop(theirs);
+        let rest = Taken::of(&mut ours, Instant::now() + Duration::from_secs(3600));
+        assert!(rest.bytes == b"rest" && rest.is_all);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! identifier: while the storage of a unit that was served before is absent, initiators are
 //! told what it was.
 
+use super::state_files::StateFiles;
 use crate::state_dir::StateDir;
 use crate::state_writer::StateWriter;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -59,20 +60,20 @@ impl GeometryRecord {
 }
 
 /// Returns the geometry in the record of a unit; none if there is none, or it cannot be used.
-pub(super) fn recorded(dir: &StateDir, naa: NaaId) -> Option<BlockGeometry> {
-    decode(&dir.geometry(&naa.to_string()).ok()??)
+pub(super) fn recorded(files: &StateFiles, naa: NaaId) -> Option<BlockGeometry> {
+    decode(&files.geometry(&naa.to_string()).ok()??)
 }
 
 /// Returns the geometry that a unit had when it was served last; none if it never was, or the
 /// record cannot be used.
-pub(super) fn last_geometry(dir: &StateDir, naa: NaaId) -> Option<BlockGeometry> {
+pub(super) fn last_geometry(files: &StateFiles, naa: NaaId) -> Option<BlockGeometry> {
     let name = naa.to_string();
-    match dir.geometry(&name) {
+    match files.geometry(&name) {
         Ok(text) => {
             let text = text?;
             let geometry = decode(&text);
             if geometry.is_none() {
-                let path = dir.geometry_path(&name);
+                let path = files.dir.geometry_path(&name);
                 tracing::warn!(
                     path = %path.display(),
                     "damaged: the size of an absent LUN is not known until its storage is there"
@@ -172,7 +173,9 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         let (state, naa) = (StateDir::open(dir.path()).unwrap(), NaaId::Short([0x5E; 8]));
-        let read = || (last_geometry(&state, naa), recorded(&state, naa));
+        let state = Arc::new(state);
+        let files = StateFiles::start(Arc::clone(&state)).unwrap();
+        let read = || (last_geometry(&files, naa), recorded(&files, naa));
         assert_eq!(read(), (None, None), "it was never served");
         state.put_geometry(&naa.to_string(), "garbage").unwrap();
         assert_eq!(read(), (None, None));

@@ -8,6 +8,7 @@ mod geometry;
 pub(crate) mod late_flush;
 pub(crate) mod numbers;
 pub(crate) mod reservations;
+pub(crate) mod state_files;
 pub(crate) mod unit;
 pub(crate) mod volumes;
 mod watch;

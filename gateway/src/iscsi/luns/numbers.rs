@@ -2,10 +2,10 @@
 //! also when it is renamed or zgate restarts.
 
 use super::catalog::{Catalog, Target};
+use super::state_files::{IfLate, StateFiles};
 use super::zvol_identity::identity;
 use crate::exports::plan::Volume;
 use crate::iscsi::settings::{IscsiSettings, TargetSettings};
-use crate::state_dir::StateDir;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
@@ -21,22 +21,45 @@ type Numbers = BTreeMap<u64, u16>;
 /// Files of numbers that settings with zvols rely on.
 #[derive(Debug, Default)]
 pub(crate) struct NumberFiles {
-    /// Targets whose numbers have changed, with the new content of their files.
-    changed: Vec<(IscsiName, String)>,
+    /// Targets whose numbers have changed.
+    changed: Vec<ChangedNumbers>,
     /// Targets whose file cannot be used.
     faults: Vec<io::Error>,
+}
+
+/// Numbers of a target that have changed.
+#[derive(Debug)]
+struct ChangedNumbers {
+    target: IscsiName,
+    /// New content of its file.
+    text: String,
+    /// Numbers that a zvol has which had another one before, or none.
+    new: BTreeSet<u16>,
 }
 
 impl NumberFiles {
     /// Stores the numbers that have changed, of all targets or of none. It must have succeeded
     /// before the settings take effect, and settings that take no effect must change nothing:
-    /// the zvols in use would have other numbers at the next search.
+    /// the zvols in use would have other numbers at the next search. `if_late`: those that have
+    /// been given up because the disk has not answered in time.
     ///
     /// # Errors
     /// The file and the reason.
-    pub(crate) fn store(&self, state_dir: &StateDir) -> io::Result<()> {
-        let changed = self.changed.iter().map(|(target, text)| (target.as_str(), text.as_str()));
-        state_dir.put_lun_numbers(&changed.collect::<Vec<_>>())
+    pub(crate) fn store(&self, files: &StateFiles, if_late: IfLate) -> io::Result<()> {
+        let changed = self.changed.iter();
+        let texts = changed.map(|one| (one.target.as_str().to_owned(), one.text.clone()));
+        files.put_lun_numbers(texts.collect(), if_late)
+    }
+
+    /// Returns the settings without the zvols whose numbers are not stored.
+    pub(crate) fn without_new(&self, mut settings: IscsiSettings) -> IscsiSettings {
+        for ChangedNumbers { target: name, new, .. } in &self.changed {
+            for target in settings.targets.iter_mut().filter(|target| target.name == *name) {
+                target.followed.retain(|number| !new.contains(number));
+                target.luns.retain(|lun| !new.contains(&lun.number));
+            }
+        }
+        settings
     }
 
     /// Requires that all files can be used.
@@ -44,10 +67,15 @@ impl NumberFiles {
     /// # Errors
     /// The first target whose file cannot be used, the reason and the next step.
     pub(crate) fn require_all(&self) -> io::Result<()> {
-        match self.faults.first() {
-            None => Ok(()),
-            Some(fault) => Err(io::Error::new(fault.kind(), fault.to_string())),
-        }
+        again(self.faults.first())
+    }
+
+    /// Requires that the disk of the state directory has answered for all files.
+    ///
+    /// # Errors
+    /// The first target whose numbers are not known so, and the next step.
+    pub(crate) fn require_answers(&self) -> io::Result<()> {
+        again(self.faults.iter().find(|fault| fault.kind() == io::ErrorKind::TimedOut))
     }
 
     /// Logs the files that cannot be used.
@@ -56,6 +84,11 @@ impl NumberFiles {
             tracing::error!(%error, "no further zvol becomes a LUN of this target");
         }
     }
+}
+
+/// Returns a fault once more.
+fn again(fault: Option<&io::Error>) -> io::Result<()> {
+    fault.map_or(Ok(()), |fault| Err(io::Error::new(fault.kind(), fault.to_string())))
 }
 
 /// Adds the zvols to the settings as logical units. One without a device is one only
@@ -68,17 +101,21 @@ impl NumberFiles {
 pub(crate) fn with_volumes(
     settings: &IscsiSettings,
     volumes: &[Volume],
-    state_dir: &StateDir,
+    state_files: &StateFiles,
     present: &Catalog,
 ) -> (IscsiSettings, NumberFiles) {
     let (mut settings, mut files) = (settings.clone(), NumberFiles::default());
     for (index, target) in settings.targets.iter_mut().enumerate() {
         let mine: Vec<_> = volumes.iter().filter(|volume| volume.target == index).collect();
-        match stored(&target.name, state_dir) {
+        match stored(&target.name, state_files) {
             Ok(known) => {
                 let numbers = number(target, &mine, &known);
                 if numbers != known {
-                    files.changed.push((target.name.clone(), write(&numbers)));
+                    let (target, text) = (target.name.clone(), write(&numbers));
+                    let is_new = |guid: &u64, number: &u16| known.get(guid) != Some(number);
+                    let new = numbers.iter().filter(|&(guid, number)| is_new(guid, number));
+                    let new = new.map(|(_, number)| *number).collect();
+                    files.changed.push(ChangedNumbers { target, text, new });
                 }
             }
             Err(error) => {
@@ -96,18 +133,24 @@ pub(crate) fn with_volumes(
 ///
 /// # Errors
 /// The target, the file, the reason and the next step.
-fn stored(target: &IscsiName, state_dir: &StateDir) -> io::Result<Numbers> {
-    let numbers = state_dir.lun_numbers(target.as_str()).and_then(|text| {
+fn stored(target: &IscsiName, files: &StateFiles) -> io::Result<Numbers> {
+    let numbers = files.lun_numbers(target.as_str()).and_then(|text| {
         read(&text).map_err(|fault| {
-            let path = state_dir.luns_path(target.as_str());
+            let path = files.dir.luns_path(target.as_str());
             io::Error::new(io::ErrorKind::InvalidData, format!("{}: {fault}", path.display()))
         })
     });
     numbers.map_err(|error| {
-        let reason = format!(
-            "target {target}: the numbers of its zvols cannot be used: {error}; restore the file, \
-             or remove it if hosts may find these disks under other LUNs, then `zgate reload`"
-        );
+        let next_step = match error.kind() {
+            // The error has one of its own.
+            io::ErrorKind::TimedOut => "",
+            _ => {
+                "; restore the file, or remove it if hosts may find these disks under other LUNs, \
+                 then `zgate reload`"
+            }
+        };
+        let reason =
+            format!("target {target}: the numbers of its zvols cannot be used: {error}{next_step}");
         io::Error::new(error.kind(), reason)
     })
 }
@@ -243,6 +286,7 @@ mod tests {
     use crate::exports::open::Opening;
     use crate::iscsi::luns::catalog::LunMap;
     use crate::iscsi::tests::command;
+    use crate::state_dir::StateDir;
     use std::sync::Arc;
     use zgate_scsi::{Asc, LogicalUnits, Lun, Response};
     use zgate_store::Payload;
@@ -253,6 +297,10 @@ mod tests {
     const RECORD: &str = "capacity_bytes 1073741824\nphysical_block_bytes 16384\n\
         optimal_io_bytes 1048576\ndiscard_granularity_bytes 16384\ndiscard_zeroes true\n\
         write_cache true\nread_only false\n";
+
+    fn files(dir: &std::path::Path) -> StateFiles {
+        StateFiles::start(Arc::new(StateDir::open(dir).unwrap())).unwrap()
+    }
 
     fn volume(guid: u64, first_number: u16) -> Volume {
         let template = format!("dataset = \"llm/vm/*\"\nfirst_number = {first_number}\n");
@@ -285,7 +333,7 @@ mod tests {
     #[test]
     fn a_zvol_without_a_device_is_a_unit_if_initiators_know_it() {
         let dir = tempfile::tempdir().unwrap();
-        let state = StateDir::open(dir.path()).unwrap();
+        let state = files(dir.path());
         let found = |volume: &Volume| found(&state, std::slice::from_ref(volume));
         let missing = |guid| Volume { device: "/nosuch/zvol".into(), ..volume(guid, 4) };
         assert!(found(&missing(9)).is_empty());
@@ -311,10 +359,10 @@ mod tests {
     }
 
     /// Returns the logical units of the target with these zvols, whose numbers are stored.
-    fn found(state: &StateDir, volumes: &[Volume]) -> Vec<LunConfig> {
+    fn found(state: &StateFiles, volumes: &[Volume]) -> Vec<LunConfig> {
         let (settings, files) = with_volumes(&settings(), volumes, state, &Catalog::default());
         files.require_all().unwrap();
-        files.store(state).unwrap();
+        files.store(state, IfLate::Keep).unwrap();
         settings.targets[0].luns.clone()
     }
 
@@ -322,7 +370,7 @@ mod tests {
     fn after_restart(volumes: &[Volume], record: Option<&str>) -> Arc<Target> {
         let dir = tempfile::tempdir().unwrap();
         let gateway = crate::nfs::tcp::tests::gateway_with(dir.path(), "");
-        let state = StateDir::open(&dir.path().join("numbers")).unwrap();
+        let state = files(&dir.path().join("numbers"));
         found(&state, &[volume(9, 4)]);
         let (settings, _) = with_volumes(&settings(), volumes, &state, &Catalog::default());
         let iscsi = &gateway.shared.iscsi;
@@ -408,7 +456,7 @@ mod tests {
     #[test]
     fn numbers_are_kept_in_the_state_directory() {
         let dir = tempfile::tempdir().unwrap();
-        let state = StateDir::open(dir.path()).unwrap();
+        let state = files(dir.path());
         assert_eq!(found(&state, &[volume(9, 4)])[0].number, 4);
         let again = found(&state, &[volume(8, 0), volume(9, 0)]);
         let again: Vec<u16> = again.iter().map(|lun| lun.number).collect();
@@ -418,11 +466,39 @@ mod tests {
     #[test]
     fn numbers_change_only_when_they_are_stored() {
         let dir = tempfile::tempdir().unwrap();
-        let state = StateDir::open(dir.path()).unwrap();
+        let state = files(dir.path());
         let (_, files) = with_volumes(&settings(), &[volume(9, 4)], &state, &Catalog::default());
         assert_eq!(state.lun_numbers(TARGET).unwrap(), "");
-        files.store(&state).unwrap();
+        files.store(&state, IfLate::PutBack).unwrap();
         assert_eq!(state.lun_numbers(TARGET).unwrap(), "4 9\n");
+    }
+
+    #[test]
+    fn zvols_whose_numbers_are_not_stored_are_left_out_and_no_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = files(dir.path());
+        found(&state, &[volume(9, 4)]);
+        let all = [volume(8, 4), volume(9, 4)];
+        let (with, files) = with_volumes(&settings(), &all, &state, &Catalog::default());
+        let numbers = |of: &IscsiSettings| {
+            let target = &of.targets[0];
+            let luns: BTreeSet<u16> = target.luns.iter().map(|lun| lun.number).collect();
+            assert_eq!(target.followed, luns);
+            luns
+        };
+        assert_eq!(numbers(&with), BTreeSet::from([4, 5]));
+        assert_eq!(numbers(&files.without_new(with)), BTreeSet::from([4]));
+    }
+
+    #[test]
+    fn numbers_of_a_disk_that_does_not_answer_are_not_said_to_be_damaged() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = files(dir.path());
+        let _hangs = state.hang(false);
+        let (_, files) = with_volumes(&settings(), &[volume(9, 4)], &state, &Catalog::default());
+        let said = files.require_answers().unwrap_err().to_string();
+        assert!(said.contains("its disk has not answered"), "{said}");
+        assert!(said.contains(TARGET) && !said.contains("remove"), "{said}");
     }
 
     #[test]
@@ -447,16 +523,16 @@ mod tests {
     #[test]
     fn a_damaged_file_is_kept_and_its_target_gets_no_zvol() {
         let dir = tempfile::tempdir().unwrap();
-        let state = StateDir::open(dir.path()).unwrap();
+        let state = files(dir.path());
         for damaged in ["4 9\n4 10\n", "4 9 \n", "4"] {
-            state.put_lun_numbers(&[(TARGET, damaged)]).unwrap();
+            state.dir.put_lun_numbers(&[(TARGET, damaged)]).unwrap();
             let (settings, files) =
                 with_volumes(&settings(), &[volume(9, 4)], &state, &Catalog::default());
-            files.store(&state).unwrap();
+            files.store(&state, IfLate::Keep).unwrap();
             assert_eq!(state.lun_numbers(TARGET).unwrap(), damaged);
             assert!(settings.targets[0].luns.is_empty());
             let said = files.require_all().unwrap_err().to_string();
-            let path = state.luns_path(TARGET);
+            let path = state.dir.luns_path(TARGET);
             for part in [TARGET, path.to_str().unwrap(), "line ", "`zgate reload`"] {
                 assert!(said.contains(part), "{said}");
             }
@@ -468,13 +544,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let gateway = crate::nfs::tcp::tests::gateway_with(dir.path(), "");
         let iscsi = &gateway.shared.iscsi;
-        let (state, home) = (&iscsi.home.state_dir, &iscsi.home);
+        let (state, home) = (&iscsi.home.state_files, &iscsi.home);
         let (before, files) =
             with_volumes(&settings(), &[volume(9, 4)], state, &Catalog::default());
-        files.store(state).unwrap();
+        files.store(state, IfLate::Keep).unwrap();
         let catalog =
             Catalog::default().next(&before, home, &iscsi.volumes, Opening::Start).unwrap();
-        state.put_lun_numbers(&[(TARGET, "4")]).unwrap();
+        state.dir.put_lun_numbers(&[(TARGET, "4")]).unwrap();
         let (now, files) =
             with_volumes(&settings(), &[volume(8, 4), volume(9, 4)], state, &catalog);
         assert!(files.require_all().is_err());

@@ -3,6 +3,7 @@
 use super::geometry::{GeometryRecord, last_geometry, recorded};
 use super::late_flush::LateFlush;
 use super::reservations::DirReservations;
+use super::state_files::StateFiles;
 use super::watch::watch;
 use super::zvol_sizes::ZvolSizes;
 use super::zvol_spaces::ZvolSpaces;
@@ -48,6 +49,8 @@ pub(crate) struct UnitHome {
     pub engine: IoEngine,
     pub pool: BufferPool,
     pub state_dir: Arc<StateDir>,
+    /// The same for those whom others wait for.
+    pub(crate) state_files: Arc<StateFiles>,
     /// Writer of persistent reservations.
     writer: Arc<StateWriter>,
     /// Writer of geometries: hosts that reserve do not wait until those of all units are
@@ -85,13 +88,14 @@ impl UnitHome {
     pub(crate) fn new(
         engine: IoEngine,
         pool: BufferPool,
-        state_dir: Arc<StateDir>,
+        state_files: Arc<StateFiles>,
         settings: &IscsiSettings,
     ) -> io::Result<Self> {
         Ok(Self {
             engine,
             pool,
-            state_dir,
+            state_dir: Arc::clone(&state_files.dir),
+            state_files,
             writer: Arc::new(StateWriter::start("zgate-state")?),
             geometry_writer: Arc::new(StateWriter::start("zgate-sizes")?),
             groups: Arc::new(PortGroups::new(settings, is_local)),
@@ -151,11 +155,11 @@ impl UnitHome {
             }
         };
         if self.notes_file_of(&volume) {
-            self.state_dir.note_file(&naa.to_string(), &lun.path)?;
+            self.state_files.note_file(&naa.to_string(), &lun.path)?;
         }
         let config = self.disk_config(target, lun, &serial, naa);
         let reservations = Arc::new(DirReservations::new(
-            Arc::clone(&self.state_dir),
+            Arc::clone(&self.state_files),
             Arc::clone(&self.writer),
             naa.to_string(),
         ));
@@ -205,7 +209,7 @@ impl UnitHome {
         if !self.notes_file_of(&unit.volume) {
             return;
         }
-        let settled = self.state_dir.settle_file(&unit.naa.to_string(), &unit.config.path);
+        let settled = self.state_files.settle_file(&unit.naa.to_string(), &unit.config.path);
         if let Err(error) = settled {
             tracing::warn!(%error, "the note of a LUN's file still has the one before");
         }
@@ -294,7 +298,7 @@ impl UnitHome {
         let (serial, naa) = identity(target, lun);
         let config = self.disk_config(target, lun, &serial, naa);
         let served_here = !self.groups.standby;
-        let last = served_here.then(|| last_geometry(&self.state_dir, naa)).flatten();
+        let last = served_here.then(|| last_geometry(&self.state_files, naa)).flatten();
         // The record knows more than the sizes.
         let sizes = |of: &BlockGeometry| (of.capacity_bytes, of.physical_block_bytes);
         let is_as_told = |last: &BlockGeometry| told.is_none_or(|told| sizes(&told) == sizes(last));
@@ -307,7 +311,7 @@ impl UnitHome {
             return None;
         }
         let (serial, naa) = identity(target, lun);
-        let geometry = recorded(&self.state_dir, naa)?;
+        let geometry = recorded(&self.state_files, naa)?;
         let unit = AbsentUnit::new(self.disk_config(target, lun, &serial, naa), Some(geometry));
         unit.told_bytes().is_some().then_some(unit)
     }

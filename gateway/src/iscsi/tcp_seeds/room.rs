@@ -5,6 +5,7 @@ use super::draw::Plan;
 use super::initiator::TARGET;
 use crate::exports::attempts::Wake;
 use crate::exports::open::Opening;
+use crate::iscsi::luns::state_files::StateFiles;
 use crate::iscsi::luns::unit::UnitHome;
 use crate::iscsi::luns::volumes::Volumes;
 use crate::iscsi::service::IscsiService;
@@ -79,7 +80,8 @@ impl Room {
         let settings = settings(&config).unwrap();
         let (engine, pool) =
             (IoEngine::new(EngineChoice::Threads, 1).unwrap(), BufferPool::new(IDLE_BYTES));
-        let home = UnitHome::new(engine, pool.clone(), Arc::clone(state_dir), &settings).unwrap();
+        let files = Arc::new(StateFiles::start(Arc::clone(state_dir)).unwrap());
+        let home = UnitHome::new(engine, pool.clone(), files, &settings).unwrap();
         let volumes = Volumes::new(Wake::default());
         let service = IscsiService::new(&settings, home, volumes, Opening::StrictStart);
         Self { iscsi: Arc::new(service.unwrap()), pool, fault }

@@ -4,6 +4,7 @@
 use super::{HOST, PATIENCE, command};
 use crate::exports::attempts::Wake;
 use crate::exports::open::Opening;
+use crate::iscsi::luns::state_files::StateFiles;
 use crate::iscsi::luns::unit::{Unit, UnitHome};
 use crate::iscsi::luns::volumes::Volumes;
 use crate::iscsi::luns::zvol_sizes::ZvolSizes;
@@ -79,7 +80,8 @@ impl Machine {
     fn start_with(&self, change: impl FnOnce(&mut UnitHome)) -> IscsiService {
         let engine = IoEngine::new(EngineChoice::Threads, 2).unwrap();
         let (pool, state) = (BufferPool::new(1 << 20), Arc::clone(&self.state));
-        let mut home = UnitHome::new(engine, pool, state, &self.settings).unwrap();
+        let files = Arc::new(StateFiles::start(state).unwrap());
+        let mut home = UnitHome::new(engine, pool, files, &self.settings).unwrap();
         change(&mut home);
         IscsiService::new(&self.settings, home, Volumes::new(Wake::default()), Opening::Start)
             .unwrap()

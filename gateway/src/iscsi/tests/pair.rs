@@ -3,6 +3,7 @@
 use super::command;
 use crate::exports::attempts::Wake;
 use crate::exports::open::Opening;
+use crate::iscsi::luns::state_files::StateFiles;
 use crate::iscsi::luns::unit::{Unit, UnitHome};
 use crate::iscsi::luns::volumes::Volumes;
 use crate::iscsi::service::IscsiService;
@@ -46,7 +47,8 @@ fn home(dir: &Path, settings: &IscsiSettings) -> UnitHome {
     let engine = IoEngine::new(EngineChoice::Threads, 2).unwrap();
     std::fs::create_dir_all(dir.join("state")).unwrap();
     let state_dir = Arc::new(StateDir::open(&dir.join("state")).unwrap());
-    UnitHome::new(engine, BufferPool::new(1 << 20), state_dir, settings).unwrap()
+    let files = Arc::new(StateFiles::start(state_dir).unwrap());
+    UnitHome::new(engine, BufferPool::new(1 << 20), files, settings).unwrap()
 }
 
 fn name() -> IscsiName {

@@ -1,15 +1,17 @@
 //! Files of the state directory that are damaged, and reloads that are refused: no other
-//! disk is served in the place of one, and one file concerns one disk.
+//! disk is served in the place of one, and one file concerns one disk. A disk below it that hangs.
 
 use super::{Fixture, TARGET};
 use crate::exports::open::Opening;
 use crate::exports::plan::Volume;
 use crate::exports::settings::ExportSet;
+use crate::iscsi::change::NotKept;
 use crate::iscsi::luns::catalog::{Catalog, Target};
 use crate::iscsi::settings::{IscsiSettings, identity};
 use std::path::PathBuf;
 use std::slice;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use zgate_config::LunConfig;
 use zgate_iscsi::names::IscsiName;
 
@@ -99,6 +101,49 @@ fn a_refused_reload_leaves_disks_the_notes_of_their_files() {
     drop(gateway.replace(&ExportSet::default(), &moved, (&[], &[]), true).unwrap());
     assert_eq!(path_of(&fixture, 0), other);
     assert!(knows(&other) && !knows(&path));
+}
+
+#[test]
+fn a_disk_that_hangs_takes_nothing_but_what_needs_it() {
+    let fixture = Fixture::start();
+    let (gateway, iscsi) = (&fixture.gateway, &fixture.gateway.shared.iscsi);
+    let block = settings(&fixture);
+    let [a, goes, new] = [70, 71, 72].map(|guid| zvol(&fixture, guid));
+    gateway.replace_volumes(&block, &[a.clone(), goes.clone()]).unwrap();
+    let now = [a.clone(), new.clone()];
+    let (state, files) = (&iscsi.home.state_dir, &iscsi.home.state_files);
+    let has = |number: u16| target(&fixture).has_lun(number);
+    let late = |result: std::io::Result<()>, path: PathBuf| {
+        let said = result.unwrap_err().to_string();
+        for part in [path.to_str().unwrap(), "its disk has not answered", "; check that disk"] {
+            assert!(said.contains(part), "{said}");
+        }
+    };
+    let hangs = files.hang(false);
+    let begun = Instant::now();
+    let all = [a.clone(), goes, new.clone()];
+    late(gateway.replace_volumes(&block, &all), state.luns_path(TARGET));
+    assert!(has(4) && has(5) && !has(6), "a number is on the disk before initiators see it");
+    late(gateway.replace_volumes(&block, &now), state.luns_path(TARGET));
+    assert!(has(4) && !has(5) && !has(6), "what needs no number is in effect");
+    let exports = ExportSet::default();
+    let reload = gateway.replace(&exports, &block, (now.as_slice(), &[]), true);
+    late(reload.map(drop), state.luns_path(TARGET));
+    let path = fixture._dir.path().join("other.img");
+    std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+    let lun = format!("number = 9\npath = {path:?}\ndirect = \"never\"\n");
+    let lun: LunConfig = toml::from_str(&lun).unwrap();
+    let naa = identity(&IscsiName::parse(TARGET).unwrap(), &lun).1.to_string();
+    late(iscsi.add_lun(TARGET, &lun, &mut NotKept), state.file_note(&naa));
+    iscsi.remove_lun(TARGET, 0, &mut NotKept).unwrap();
+    assert!(!has(9) && !has(0) && begun.elapsed() < Duration::from_secs(30));
+    assert_eq!(state.lun_numbers(TARGET).unwrap(), "4 70\n5 71\n");
+    drop(hangs);
+    fixture.until("the disk answers", || files.forget_file("none").is_ok());
+    gateway.replace_volumes(&block, &now).unwrap();
+    assert_eq!((path_of(&fixture, 4), path_of(&fixture, 6)), (a.device, new.device));
+    iscsi.add_lun(TARGET, &lun, &mut NotKept).unwrap();
+    assert_eq!(path_of(&fixture, 9), path);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Tests of searches that requests and the thread that follows datasets share.
 
 use super::*;
+use crate::exports::limits::{FIRST_LOOK, LONGEST_LOOK};
 use crate::nfs::tcp::tests::gateway_with;
 use crate::server::mount_table::MountTable;
 use crate::server::volumes::serving::{LiveServing, Serving};
@@ -267,6 +268,28 @@ fn datasets_are_listed_for_display_with_pauses_while_they_go_on_changing() {
     assert!(rig.runner.is_display_old, "they were listed a moment ago");
     rig.runner.refresh_display(listed + DISPLAY_PAUSE);
     assert!(!rig.runner.is_display_old && rig.runner.displayed.unwrap() >= listed);
+}
+
+#[test]
+fn what_is_left_is_searched_for_with_pauses_that_an_event_shortens() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rig = Rig::new(dir.path());
+    let begin = Instant::now();
+    assert!(!rig.follow.is_due(begin + LONGEST_LOOK), "nothing is left");
+    rig.follow.state().leaves_zvols = true;
+    // One that fails is a look, too.
+    rig.tool.is_broken.store(true, Ordering::SeqCst);
+    rig.apply().unwrap_err();
+    let is_due = |rig: &Rig, after: Duration| rig.follow.is_due(begin + after);
+    assert!(!is_due(&rig, FIRST_LOOK));
+    let later = Duration::from_secs(3600);
+    rig.follow.state().memory.looks.note(begin + later, false);
+    assert!(!is_due(&rig, later + LONGEST_LOOK / 2) && is_due(&rig, later + LONGEST_LOOK));
+    rig.changes.send(granted());
+    assert!(rig.hear().is_some() && is_due(&rig, later + FIRST_LOOK));
+    rig.tool.is_broken.store(false, Ordering::SeqCst);
+    rig.apply().unwrap();
+    assert!(!rig.follow.state().leaves_zvols);
 }
 
 #[test]

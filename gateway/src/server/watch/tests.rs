@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::exports::granted::GrantedDisk;
+use crate::exports::limits::LONGEST_LOOK;
 use crate::exports::open::Opening;
 use crate::exports::plan::Volume;
 use crate::iscsi::luns::catalog::Catalog;
@@ -167,11 +168,13 @@ fn numbers_that_cannot_be_read_keep_no_access_from_being_withdrawn() {
         let said = follow.scan(&gateway).unwrap_err().to_string();
         assert!(said.contains(numbers.to_str().unwrap()), "{said}");
         assert!(has(target) && !has(disk));
+        assert!(follow.is_due(Instant::now() + LONGEST_LOOK), "the zvol is still to be served");
     }
     // The API does not ask for zvols of patterns.
     follow.scan_but_zvols(&gateway).unwrap().require(&"tank".parse().unwrap()).unwrap();
     std::fs::remove_dir(&numbers).unwrap();
     follow.scan(&gateway).unwrap();
+    assert!(!follow.is_due(Instant::now() + LONGEST_LOOK));
 }
 
 #[test]

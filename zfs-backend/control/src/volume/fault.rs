@@ -95,7 +95,7 @@ impl From<ToolError> for VolumeError {
                     (known.1, known.2)
                 })
             }
-            ToolError::TimedOut { .. } | ToolError::Blocked { .. } => {
+            ToolError::TimedOut { .. } | ToolError::HeldOpen { .. } | ToolError::Blocked { .. } => {
                 (Fault::Storage, "when the pool answers again, send the same request")
             }
             ToolError::Start { .. } => (Fault::Storage, "install zfsutils-linux"),
