@@ -231,6 +231,16 @@ impl MemoryReservation {
         may
     }
 
+    /// The same for a connection whose receives are buffers, too, for as long as it lives. Where
+    /// these fill the memory, and not requests, no end of a request makes room: each client may
+    /// have one such message.
+    pub(crate) fn may_pull(&self, bytes: usize) -> bool {
+        let (part, of) = FOR_ALL;
+        let of_requests = self.all.held().saturating_add(bytes);
+        let is_first = !self.client_holds_any() && of_requests <= self.all.budget_bytes / of * part;
+        is_first || self.may_receive(bytes)
+    }
+
     fn has_room(&self, bytes: usize) -> bool {
         let budget_bytes = self.all.budget_bytes;
         let (part, of) = FOR_ALL;
@@ -475,6 +485,24 @@ mod tests {
         let _rest: Vec<_> = (0..6).map(|_| pool.take(4 * MIB)).collect();
         assert!(!all.connect(address(98), 1).may_receive(1));
         assert!(all.connect(address(98), 1).may_begin(), "small requests wait for nobody");
+    }
+
+    #[test]
+    fn receives_that_fill_the_memory_leave_each_client_one_message() {
+        let pool = BufferPool::new(0);
+        let all = MemoryQuota::new(64 * MIB, true, pool.clone());
+        let _receives: Vec<_> = (0..15).map(|_| pool.take(4 * MIB)).collect();
+        let mut one = all.connect(address(1), 1);
+        assert!(!one.may_receive(4 * MIB) && one.may_pull(4 * MIB));
+        one.set(4 * MIB);
+        assert!(!one.may_pull(4 * MIB) && !all.connect(address(1), 1).may_pull(4 * MIB));
+        let mut others: Vec<_> = (2..20).map(|host| all.connect(address(host), 1)).collect();
+        for other in &mut others {
+            if other.may_pull(4 * MIB) {
+                other.set(4 * MIB);
+            }
+        }
+        assert_eq!(all.held(), 40 * MIB, "two thirds are for requests of this size");
     }
 
     #[test]

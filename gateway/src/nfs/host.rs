@@ -56,6 +56,11 @@ impl Host {
     pub(crate) fn may_take_request(&self) -> bool {
         self.held.may_take()
     }
+
+    /// Returns whether so much data of a call may be read from the client's memory now.
+    pub(crate) fn may_pull(&self, bytes: usize) -> bool {
+        self.held.may_pull(bytes)
+    }
 }
 
 impl Allowance for Host {

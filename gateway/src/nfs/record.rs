@@ -15,7 +15,7 @@ use zgate_xdr::{Message, Segment};
 /// Buffer size for small records, in bytes.
 const STREAM_BYTES: usize = 64 << 10;
 /// Length from which a record is examined before it is received, in bytes.
-const BULK_BYTES: usize = 32 << 10;
+pub(crate) const BULK_BYTES: usize = 32 << 10;
 /// Bytes read first after a large record: the head of the next one. Only the
 /// part of its body within this read is ever copied.
 const HEAD_BYTES: usize = 512;

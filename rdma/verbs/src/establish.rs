@@ -152,6 +152,17 @@ pub(crate) fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<Box<dy
     Ok(Box::new(VerbsListener { link, address }))
 }
 
+/// Returns the error of a listener that gets no more requests after this event.
+fn end_of_listener(event: u32) -> Option<io::Error> {
+    let text = match event {
+        sys::CM_DEVICE_REMOVAL => "the device of the listener was removed",
+        // As a bond changes its port: the identifier stays with the device of the old one.
+        sys::CM_ADDR_CHANGE => "the interface of the listener has another port now",
+        _ => return None,
+    };
+    Some(io::Error::new(io::ErrorKind::NotConnected, text))
+}
+
 #[derive(Debug)]
 struct VerbsListener {
     link: Link,
@@ -167,9 +178,7 @@ impl Listener for VerbsListener {
         Box::pin(std::future::poll_fn(|task| {
             loop {
                 let notice = std::task::ready!(self.link.poll_notice(task))?;
-                if notice.event == sys::CM_DEVICE_REMOVAL {
-                    let text = "the device of the listener was removed";
-                    let gone = io::Error::new(io::ErrorKind::NotConnected, text);
+                if let Some(gone) = end_of_listener(notice.event) {
                     return std::task::Poll::Ready(Err(gone));
                 }
                 if notice.event != sys::CM_CONNECT_REQUEST {
@@ -268,6 +277,16 @@ fn accept_now(connection: &VerbsConnection, setup: &Setup, depths: (u8, u8)) -> 
 mod tests {
     use super::*;
     use std::thread;
+
+    #[test]
+    fn a_listener_whose_device_or_port_changes_ends_and_a_request_ends_none() {
+        for event in [sys::CM_DEVICE_REMOVAL, sys::CM_ADDR_CHANGE] {
+            assert_eq!(end_of_listener(event).unwrap().kind(), io::ErrorKind::NotConnected);
+        }
+        for event in [sys::CM_CONNECT_REQUEST, sys::CM_TIMEWAIT_EXIT] {
+            assert!(end_of_listener(event).is_none());
+        }
+    }
 
     #[tokio::test]
     async fn what_is_not_known_is_opened_beside_the_thread_of_connections() {

@@ -62,7 +62,7 @@ pub use cached::{forget_pages, is_resident};
 pub use descriptors::close_all;
 pub use engine::{EngineChoice, EngineKind, IoEngine};
 #[cfg(feature = "interfaces")]
-pub use own_addresses::own_addresses;
+pub use own_addresses::{interface_of, own_addresses};
 pub use pipes::{FilledPipe, Pipes, max_pipes};
 pub use set_id::SetIdBits;
 pub use store_name::StoreName;

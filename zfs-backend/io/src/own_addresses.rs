@@ -1,7 +1,7 @@
 //! Addresses of this machine's network interfaces.
 
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
-use nix::net::if_::InterfaceFlags;
+use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use std::io;
 use std::net::IpAddr;
 
@@ -11,6 +11,24 @@ use std::net::IpAddr;
 /// The error of the operating system.
 pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
     Ok(of_those_up(getifaddrs()?).collect())
+}
+
+/// Returns the number of the interface of this machine that has the address, up or not;
+/// `None` if none has it.
+///
+/// # Errors
+/// The error of the operating system.
+pub fn interface_of(address: IpAddr) -> io::Result<Option<u32>> {
+    let address = address.to_canonical();
+    let found = getifaddrs()?.find(|one| ip_of(one) == Some(address));
+    Ok(found.and_then(|one| number_of(&one.interface_name)))
+}
+
+/// Returns the number of an interface. Addresses of IPv4 may have a label in place of its
+/// name: the name, a colon, and more.
+fn number_of(name: &str) -> Option<u32> {
+    let name = name.split(':').next()?;
+    if_nametoindex(name).ok()
 }
 
 fn of_those_up(
@@ -55,6 +73,15 @@ mod tests {
         ];
         let expected: [IpAddr; 2] = ["10.0.0.1", "fd00::1"].map(|ip| ip.parse().unwrap());
         assert_eq!(of_those_up(interfaces).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn an_address_has_the_number_of_its_interface() {
+        let loopback = number_of("lo");
+        assert!(loopback.is_some());
+        assert_eq!(interface_of(IpAddr::from([127, 0, 0, 1])).unwrap(), loopback);
+        assert_eq!(number_of("lo:other"), loopback, "a label");
+        assert_eq!(interface_of(IpAddr::from([192, 0, 2, 1])).unwrap(), None);
     }
 
     #[test]

@@ -10,33 +10,78 @@ use crate::net::core::Network;
 use crate::net::peer::Peer;
 use crate::observe::audit::refused;
 use crate::observe::throttle::warn_seldom;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use zgate_fabric::{Fabric, Listener};
+use zgate_fabric::{Fabric, Listener, Request};
+use zgate_io::interface_of;
 
 /// Time between two attempts to listen on an address without a device.
 const LISTEN_PERIOD: Duration = Duration::from_secs(2);
+/// Interval at which the interface of a listener's address is looked up.
+const LOOK_PERIOD: Duration = Duration::from_secs(2);
 /// Placeholder for the port of every client: the connection manager chooses a
 /// new port for each reconnect, and a retry must be recognized.
 const NO_PORT: u16 = 0;
 
+/// Number of the interface that has an address.
+type Place = Option<u32>;
+
+fn place_of(address: IpAddr) -> Place {
+    interface_of(address).unwrap_or_default()
+}
+
+/// Waits until the address is not at its place any more.
+async fn moved(address: IpAddr, place: Place) {
+    if address.is_unspecified() {
+        // Such a listener has all devices, those that come later, too.
+        std::future::pending::<()>().await;
+    }
+    loop {
+        tokio::time::sleep(LOOK_PERIOD).await;
+        if interface_of(address).is_ok_and(|now| now != place) {
+            return;
+        }
+    }
+}
+
+/// Waits for the next request. Fails, too, once the address has another place: the
+/// listener stays with the device of the first one, where requests arrive no more, and the
+/// connection manager does not tell.
+async fn next_request(
+    listener: &mut dyn Listener,
+    address: IpAddr,
+    place: Place,
+) -> io::Result<Box<dyn Request>> {
+    tokio::select! {
+        biased;
+        accepted = listener.accept() => accepted,
+        () = moved(address, place) => {
+            let text = "the address was deleted, or moved to another interface";
+            Err(io::Error::new(io::ErrorKind::AddrNotAvailable, text))
+        }
+    }
+}
+
 /// Waits until it can listen on the address: its device may be absent. Each
-/// reason is logged once; TCP is not affected.
+/// reason is logged once; TCP is not affected. Returns the address's place, too.
 async fn listen(
     fabric: &dyn Fabric,
     address: SocketAddr,
     protocol: Protocol,
     state: &RdmaState,
-) -> Box<dyn Listener> {
+) -> (Box<dyn Listener>, Place) {
     loop {
+        // Before it listens, so that no move is missed.
+        let place = place_of(address.ip());
         match fabric.listen(address) {
             Ok(listener) => {
                 state.set_portal(address, None);
                 let address = listener.local_address();
                 tracing::info!(%address, ?protocol, "listening for RDMA");
-                return listener;
+                return (listener, place);
             }
             Err(error) => {
                 if state.set_portal(address, Some(error.to_string())) {
@@ -57,17 +102,17 @@ pub(crate) async fn accept_loop(
     cores: Vec<mpsc::UnboundedSender<NewConnection>>,
 ) {
     let state = Arc::clone(&network.rdma);
-    let mut listener = listen(&*fabric, address, protocol, &state).await;
+    let (mut listener, mut place) = listen(&*fabric, address, protocol, &state).await;
     let mut next = 0;
     loop {
-        let request = match listener.accept().await {
+        let request = match next_request(&mut *listener, address.ip(), place).await {
             Ok(request) => request,
             Err(error) => {
                 tracing::warn!(%address, %error, "listening for RDMA ended");
                 state.set_portal(address, Some(error.to_string()));
                 drop(listener);
                 tokio::time::sleep(Duration::from_millis(100)).await;
-                listener = listen(&*fabric, address, protocol, &state).await;
+                (listener, place) = listen(&*fabric, address, protocol, &state).await;
                 continue;
             }
         };
@@ -95,5 +140,29 @@ pub(crate) async fn accept_loop(
             return;
         }
         next += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zgate_fabric::EmulatedFabric;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_listener_whose_address_moves_ends() {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut listener = EmulatedFabric::new().listen(any).unwrap();
+        let here = place_of(any.ip());
+        assert!(here.is_some());
+        let waits = next_request(&mut *listener, any.ip(), here);
+        assert!(tokio::time::timeout(LOOK_PERIOD * 10, waits).await.is_err());
+        // It was on another interface, or on none.
+        for elsewhere in [here.map(|place| place + 1), None] {
+            let error = next_request(&mut *listener, any.ip(), elsewhere).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
+        }
+        // A listener of all addresses stays.
+        let waits = next_request(&mut *listener, IpAddr::from([0, 0, 0, 0]), here);
+        assert!(tokio::time::timeout(LOOK_PERIOD * 10, waits).await.is_err());
     }
 }

@@ -23,12 +23,15 @@ pub(super) struct Callbacks {
 
 impl Callbacks {
     pub(super) fn push(&mut self, call: CallbackCall) {
+        self.forget_abandoned();
         if self.queued.len() < MAX_QUEUED {
             self.queued.push_back(call);
         }
     }
 
-    /// Returns the next message to send, if there is a credit for it.
+    /// Returns the next message to send, if there is a credit for it. A callback that
+    /// timed out holds its credit until the client answers it, or the connection ends:
+    /// no more may be outstanding than were granted (RFC 8166 §3.3.1, RFC 8167 §4.1).
     pub(super) fn next(&mut self, send_bytes: u32) -> Option<SendPart> {
         self.forget_abandoned();
         while self.credits.in_use() < MAX_OUTSTANDING {
@@ -72,11 +75,9 @@ impl Callbacks {
         }
     }
 
+    /// Forgets callbacks that timed out before they were sent.
     fn forget_abandoned(&mut self) {
-        let abandoned =
-            |(_, (waiting, _)): &(&u32, &(oneshot::Sender<Bytes>, Credit))| waiting.is_closed();
-        let gone: Vec<u32> = self.sent.iter().filter(abandoned).map(|(xid, _)| *xid).collect();
-        gone.into_iter().for_each(|xid| self.failed(Xid(xid)));
+        self.queued.retain(|call| !call.reply.is_closed());
     }
 }
 
@@ -108,9 +109,45 @@ mod tests {
         assert!(callbacks.next(1024).is_some());
         assert!(callbacks.next(1024).is_some());
         assert!(callbacks.next(1024).is_none());
-        // A callback that timed out makes room.
-        waiting.remove(1);
+    }
+
+    #[test]
+    fn one_that_timed_out_holds_its_credit_until_the_client_answers() {
+        let mut callbacks = Callbacks::default();
+        let (first, waiting) = call(1, 40);
+        callbacks.push(first);
         assert!(callbacks.next(1024).is_some());
+        drop(waiting);
+        let (second, second_waiting) = call(2, 40);
+        callbacks.push(second);
+        assert!(callbacks.next(1024).is_none(), "one is granted, and one is outstanding");
+        // The second one times out, too: it is never sent.
+        drop(second_waiting);
+        let (third, mut third_waiting) = call(3, 40);
+        callbacks.push(third);
+        assert!(callbacks.next(1024).is_none());
+        callbacks.answered(Xid(1), 1, b"late");
+        assert!(callbacks.next(1024).is_some());
+        callbacks.answered(Xid(3), 1, b"reply");
+        assert_eq!(third_waiting.try_recv().unwrap(), b"reply"[..]);
+        assert_eq!(callbacks.credits.in_use(), 0);
+    }
+
+    #[test]
+    fn those_that_timed_out_take_no_place_of_others() {
+        let mut callbacks = Callbacks::default();
+        let (first, _first_waiting) = call(0, 40);
+        callbacks.push(first);
+        assert!(callbacks.next(1024).is_some());
+        for xid in 1..=MAX_QUEUED as u32 {
+            callbacks.push(call(xid, 40).0);
+        }
+        let (last, mut waiting) = call(1000, 40);
+        callbacks.push(last);
+        callbacks.answered(Xid(0), 1, b"reply");
+        assert!(callbacks.next(1024).is_some());
+        callbacks.answered(Xid(1000), 1, b"reply");
+        assert_eq!(waiting.try_recv().unwrap(), b"reply"[..]);
     }
 
     #[test]

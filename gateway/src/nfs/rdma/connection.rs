@@ -13,7 +13,7 @@ use crate::nfs::back_channels::{CallbackCall, Registration};
 use crate::nfs::dispatch::Answer;
 use crate::nfs::host::Host;
 use crate::nfs::limits::MEMORY_RETRY;
-use crate::nfs::record::{Allowance, Received};
+use crate::nfs::record::{Allowance, BULK_BYTES, Received};
 use crate::nfs::service::{CallSource, Protected, Service};
 use crate::observe::data_path::{DataDirection, Transport};
 use crate::observe::throttle::warn_seldom;
@@ -92,6 +92,8 @@ struct Connection {
     running: InFlight<(Asked, Answer)>,
     /// Bytes of the calls whose parts are being read from the client.
     pulling_bytes: usize,
+    /// The first waiting call is a large one that must wait for memory.
+    lacks_room: bool,
     callbacks: Callbacks,
     draining: bool,
     host: Host,
@@ -150,6 +152,7 @@ async fn accept(
         incomplete: VecDeque::new(),
         running: InFlight::default(),
         pulling_bytes: 0,
+        lacks_room: false,
         callbacks: Callbacks::default(),
         draining: false,
         host: Host::new(service, source.peer.address),
@@ -342,16 +345,30 @@ impl Connection {
             && self.endpoint.sends() < MAX_REPLIES_IN_FLIGHT
     }
 
-    /// Returns whether a first call waits for memory that others hold.
+    /// Returns whether there is memory for all data of a call, which is taken before the
+    /// first byte of it is read. A call with little data waits for nobody's memory.
+    fn has_room_for(&self, call: &Incomplete) -> bool {
+        let bytes = call.plan.total_bytes();
+        call.plan.rdma_reads().is_empty() || bytes < BULK_BYTES || self.host.may_pull(bytes)
+    }
+
+    /// Returns whether a call waits for memory that others hold.
     fn awaits_memory(&self) -> bool {
-        !self.incomplete.is_empty() && self.is_idle() && !self.host.may_begin()
+        let is_first = !self.incomplete.is_empty() && self.is_idle();
+        self.lacks_room || (is_first && !self.host.may_begin())
     }
 
     /// Begins waiting calls while there are buffers.
     async fn begin_calls(&mut self) -> Result<(), ConnectionEnd> {
         self.host.holds(self.bytes_in_flight());
+        self.lacks_room = false;
         while self.may_begin() {
             let Some(call) = self.incomplete.pop_front() else { break };
+            if !self.has_room_for(&call) {
+                self.incomplete.push_front(call);
+                self.lacks_room = true;
+                break;
+            }
             self.begin(call).await?;
             self.host.holds(self.bytes_in_flight());
         }
