@@ -1,6 +1,7 @@
 //! LOCK, LOCKT, LOCKU and RELEASE_LOCKOWNER (RFC 8881 §18.10-§18.12,
 //! RFC 7530 §16.37).
 
+use zgate_nfs::limits::MAX_STATES_PER_SLICE;
 use zgate_test_harness::nfs::{Ops, Fixture, OpenRequest, each, every_minor};
 use zgate_nfs_wire::v4::op::Lock;
 use zgate_nfs_wire::v4::op::lock::{Denied, Locker, self};
@@ -268,5 +269,36 @@ fn lock_owners_are_released_when_they_hold_nothing() {
         s.c.owners.borrow_mut().remove("a");
         s.c.check("released", unlock(s, held.stateid), Status::BadStateid);
         assert!(s.c.lock(&opened, "a", LockType::Read, (0, 1)).is_ok(), "starts anew");
+    });
+}
+
+/// It takes a slice of them at a time, and others are served in between.
+#[test]
+fn a_lock_owner_of_many_files_is_released_in_slices() {
+    each([0], |s| {
+        let mut held: Vec<_> = (0..=MAX_STATES_PER_SLICE)
+            .map(|n| {
+                let opened = s.c.create(&format!("many{n}"));
+                s.c.lock(&opened, "a", LockType::Write, (0, 1)).unwrap()
+            })
+            .collect();
+        let args = release_lockowner::Args { owner: s.c.owner("a") };
+        let release = || Ops::new().op::<ReleaseLockowner>(&args);
+        for locked in &mut held[1..] {
+            s.c.unlock(locked, (0, 1)).unwrap();
+        }
+        s.c.check("one is held", release(), Status::LocksHeld);
+        for locked in &mut held {
+            assert_eq!(s.c.unlock(locked, (0, 1)), Ok(()), "nothing was released");
+        }
+        let pending = s.c.begin_bare(release());
+        s.harness.simulation.settle();
+        assert_eq!(*pending.borrow(), None, "not in one step");
+        s.harness.pass_seconds(1);
+        assert_eq!(pending.borrow().as_deref().map(|reply| &reply[..4]), Some(&[0; 4][..]));
+        s.c.owners.borrow_mut().remove("a");
+        for locked in [&held[0], &held[MAX_STATES_PER_SLICE]] {
+            s.c.check("released", unlock(s, locked.stateid), Status::BadStateid);
+        }
     });
 }
