@@ -302,3 +302,30 @@ fn a_lock_owner_of_many_files_is_released_in_slices() {
         }
     });
 }
+
+/// RFC 8881 §8.2.1: locks of one owner under different opens of a file have a stateid for each.
+#[test]
+fn a_lock_owner_has_a_stateid_for_each_open() {
+    every_minor(|s| {
+        let wish = OpenRequest::name(&s.root, "file");
+        let reader = s.c.open(&wish.clone().owner("reader").access(1)).unwrap();
+        let writer = s.c.open(&wish.owner("writer")).unwrap();
+        let read = s.c.lock(&reader, "a", LockType::Read, (0, 1)).unwrap();
+        let mut written = s.c.lock(&writer, "a", LockType::Write, (0, 5)).unwrap();
+        assert_ne!(read.stateid.other, written.stateid.other);
+        let again = s.c.lock(&writer, "a", LockType::Read, (20, 1)).unwrap();
+        assert_eq!(again.stateid.other, written.stateid.other);
+        written.stateid = again.stateid;
+        // By the rights of its own open.
+        assert_eq!(s.c.lock_more(&mut written, LockType::Write, (5, 5)), Ok(()));
+        assert_eq!(s.c.write(&s.file, written.stateid, 0, b"x"), Ok(1));
+        assert_eq!(s.c.write(&s.file, read.stateid, 0, b"x"), Err(Status::Openmode));
+        // It does not end with the other open.
+        s.c.close(&reader).unwrap();
+        assert_eq!(s.c.lockt(&s.file, "b", LockType::Read, (0, 10)), Err(Status::Denied));
+        assert_eq!(s.c.unlock(&mut written, (1, 9)), Ok(()));
+        assert_eq!(s.c.lockt(&s.file, "b", LockType::Write, (1, 9)), Ok(()));
+        s.c.close(&writer).unwrap();
+        assert_eq!(s.c.lockt(&s.file, "b", LockType::Write, (0, ALL)), Ok(()));
+    });
+}
