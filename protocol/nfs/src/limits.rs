@@ -71,8 +71,8 @@ pub const LEASES_OF_UNHEEDED_REVOCATIONS: u64 = 8;
 pub const MAX_RANGES_PER_FILE: usize = 16_384;
 /// Most lock stateids of one open: they are removed with it in one step.
 pub const MAX_LOCK_STATES_PER_OPEN: usize = 4096;
-/// Most opens, lock stateids and delegations of an expired client that are
-/// removed under one lock: a few milliseconds.
+/// Most opens, lock stateids and delegations of an expired client, or lock stateids
+/// of an owner, that are removed under one lock: a few milliseconds.
 pub const MAX_STATES_PER_SLICE: usize = 1024;
 /// Most of these slices in one tick.
 pub const MAX_SLICES_PER_TICK: usize = 16;

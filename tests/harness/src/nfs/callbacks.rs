@@ -4,8 +4,8 @@ use bytes::Bytes;
 use std::collections::HashMap;
 use zgate_nfs::runtime::{CallbackFailure, CallbackPath};
 use zgate_nfs_wire::v4::callback::{
-    Body, CB_NULL, CallHead, CallbackNum, CallbackOp, OpResult, Reply, Sequence, SequenceRes,
-    VERSION,
+    Body, CB_NULL, CallHead, CallbackNum, CallbackOp, OpResult, ReferringCalls, Reply, Sequence,
+    SequenceRes, VERSION,
 };
 use zgate_nfs_wire::v4::{Fattr, SessionId, Status};
 use zgate_rpc::CallHeader;
@@ -41,6 +41,8 @@ pub struct CallbackInbox {
     pub nulls: usize,
     /// Number of calls, answered or not.
     pub calls: usize,
+    /// Referring calls of the latest one in a session that has operations.
+    pub referring: Vec<ReferringCalls>,
     sequences: HashMap<(SessionId, u32), u32>,
 }
 
@@ -128,8 +130,13 @@ impl CallbackInbox {
     /// CB_SEQUENCE: the numbers of a slot must be consecutive (RFC 8881
     /// §20.9.3). A call without other operations may repeat the latest number.
     fn sequence(&mut self, args: Sequence, alone: bool, behavior: &CallbackBehavior) -> OpResult {
-        assert!(!args.cache_this && args.referring.is_empty());
+        assert!(!args.cache_this);
         assert!(args.slot <= args.highest_slot);
+        if alone {
+            assert_eq!(args.referring, []);
+        } else {
+            self.referring = args.referring;
+        }
         let last = self.sequences.entry((args.session, args.slot)).or_default();
         let refused = match behavior {
             CallbackBehavior::KnowsNoSession => Some(Status::Badsession),

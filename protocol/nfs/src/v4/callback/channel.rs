@@ -1,7 +1,7 @@
 //! Paths to clients: back channels of sessions, and the callback address of
 //! minor version 0.
 
-use super::message::{decode_reply, encode_call, encode_null};
+use super::message::{decode_reply, encode_call, encode_null, encode_within};
 use crate::limits::MAX_BACK_SLOTS;
 use crate::runtime::{BoxedFuture, CallbackFailure, CallbackPath, Runtime};
 use crate::v4::tables::Tables;
@@ -10,7 +10,7 @@ use crate::v4::tables::session::{CallbackHeader, Session};
 use ahash::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use zgate_nfs_wire::v4::callback::{CallbackOp, Reply, Sequence};
+use zgate_nfs_wire::v4::callback::{CallbackOp, ReferringCall, ReferringCalls, Reply, Sequence};
 use zgate_nfs_wire::v4::{ClientId, SessionId};
 
 /// Poll interval of a busy back channel, in milliseconds.
@@ -60,6 +60,23 @@ impl Drop for SlotUse {
     }
 }
 
+/// The request that made what a callback is about.
+pub(crate) struct MadeBy {
+    pub(crate) session: Arc<Session>,
+    pub(crate) call: ReferringCall,
+}
+
+impl MadeBy {
+    /// The request, for the client to wait for its answer, as long as that may be under way: the
+    /// callback may overtake it (RFC 8881 §2.10.6.3, §20.9.3).
+    fn referring(&self) -> Vec<ReferringCalls> {
+        if !self.session.is_latest(&self.call) {
+            return Vec::new();
+        }
+        vec![ReferringCalls { session: self.session.id, calls: vec![self.call] }]
+    }
+}
+
 /// Callback path of a client at the time of the request.
 pub(crate) struct CallbackTarget {
     channels: BackChannels,
@@ -74,6 +91,15 @@ enum To {
 impl CallbackTarget {
     /// Sends `ops` and waits for the answer.
     pub(crate) async fn send(&self, ops: &[CallbackOp]) -> CallbackOutcome {
+        self.send_after(ops, None).await
+    }
+
+    /// Sends `ops` about what a request has made, and waits for the answer.
+    pub(crate) async fn send_after(
+        &self,
+        ops: &[CallbackOp],
+        made_by: Option<&MadeBy>,
+    ) -> CallbackOutcome {
         let channels = &self.channels;
         match &self.to {
             To::Address(callback) => {
@@ -88,7 +114,7 @@ impl CallbackTarget {
             }
             To::Sessions(sessions) => {
                 for session in sessions {
-                    if let Ok(reply) = channels.send(session, ops).await {
+                    if let Ok(reply) = channels.send(session, ops, made_by).await {
                         return Ok(reply);
                     }
                 }
@@ -175,7 +201,12 @@ impl BackChannels {
         Some(CallbackTarget { channels: self.clone(), to })
     }
 
-    async fn send(&self, session: &Arc<Session>, ops: &[CallbackOp]) -> CallbackOutcome {
+    async fn send(
+        &self,
+        session: &Arc<Session>,
+        ops: &[CallbackOp],
+        made_by: Option<&MadeBy>,
+    ) -> CallbackOutcome {
         let mut slot = self.acquire(session).await?;
         if slot.in_doubt {
             // A call with the uncertain number would be a false retry if the
@@ -187,6 +218,7 @@ impl BackChannels {
             }
             slot.advance();
         }
+        slot.at.referring = made_by.map(MadeBy::referring).unwrap_or_default();
         self.exchange(session, &mut slot, ops).await
     }
 
@@ -205,11 +237,11 @@ impl BackChannels {
                 continue;
             }
             let xid = self.next_xid();
-            let call = encode_call(xid, &header, 0, Some(&slot.at), ops);
-            // The client would refuse it.
-            if call.len() > session.back.max_request_bytes as usize {
+            let max_bytes = session.back.max_request_bytes;
+            let Some(call) = encode_within(max_bytes, xid, &header, &mut slot.at, ops) else {
+                // The client would refuse it.
                 return Err(failure);
-            }
+            };
             slot.in_doubt = true;
             let answer =
                 self.runtime.callback(CallbackPath::Connection(connection), xid, call).await;

@@ -54,8 +54,26 @@ pub(super) fn encode_call(
     e.finish()
 }
 
+/// Encodes a call in a session for which the client has room: without its referring calls if
+/// these make it too long. `None`: it is too long without them.
+pub(super) fn encode_within(
+    max_bytes: u32,
+    xid: u32,
+    to: &CallbackHeader,
+    at: &mut Sequence,
+    ops: &[CallbackOp],
+) -> Option<Message> {
+    let has_room = |call: &Message| call.len() <= max_bytes as usize;
+    let call = encode_call(xid, to, 0, Some(&*at), ops);
+    if has_room(&call) {
+        return Some(call);
+    }
+    at.referring.clear();
+    Some(encode_call(xid, to, 0, Some(&*at), ops)).filter(has_room)
+}
+
 /// Length of the longest recall in a session, with its RPC header, as ca_maxrequestsize counts
-/// (RFC 8881 §18.36.3).
+/// (RFC 8881 §18.36.3). It has no referring calls: they are left out where they have no room.
 pub(crate) fn longest_recall_bytes(to: &CallbackHeader) -> usize {
     let slot = Sequence {
         session: SessionId::default(),
@@ -83,4 +101,38 @@ pub(super) fn decode_reply(raw: &[u8]) -> Result<Reply, XdrError> {
         return Ok(Reply { status: Status::Ok, tag: Opaque::default(), results: Vec::new() });
     }
     Reply::decode(&mut d)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zgate_nfs_wire::v4::callback::{ReferringCall, ReferringCalls};
+
+    #[test]
+    fn referring_calls_are_left_out_where_they_have_no_room() {
+        let to = CallbackHeader { minor: 1, program: 7, credential: OpaqueAuth::none() };
+        let bare = Sequence {
+            session: SessionId::default(),
+            sequence: 1,
+            slot: 0,
+            highest_slot: 0,
+            cache_this: false,
+            referring: Vec::new(),
+        };
+        let calls = vec![ReferringCall { sequence: 9, slot: 3 }];
+        let referring = vec![ReferringCalls { session: SessionId::default(), calls }];
+        let least = encode_call(1, &to, 0, Some(&bare), &[]).len() as u32;
+        for (max_bytes, is_sent, are_named) in [
+            (least - 1, false, false),
+            (least, true, false),
+            (least + 27, true, false),
+            (least + 28, true, true),
+        ] {
+            let mut at = Sequence { referring: referring.clone(), ..bare.clone() };
+            let call = encode_within(max_bytes, 1, &to, &mut at, &[]);
+            assert_eq!(call.is_some(), is_sent, "{max_bytes}");
+            assert!(call.is_none_or(|call| call.len() as u32 <= max_bytes));
+            assert_eq!(!at.referring.is_empty(), are_named, "{max_bytes}");
+        }
+    }
 }

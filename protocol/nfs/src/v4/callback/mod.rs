@@ -8,6 +8,6 @@ mod probe;
 pub use channel::BackChannels;
 #[cfg(test)]
 pub(in crate::v4) use channel::tests::Silence;
-pub(crate) use channel::{CallbackOutcome, CallbackTarget};
+pub(crate) use channel::{CallbackOutcome, CallbackTarget, MadeBy};
 pub(crate) use message::longest_recall_bytes;
 pub use message::recall_call;

@@ -37,7 +37,8 @@ fn close(cx: &Cx<'_>, stateid: Stateid) -> Result<Res, Status> {
     let open = tables.opens.get(&key).ok_or(Status::BadStateid)?;
     let (client, owner, seqid) = (open.client, Arc::clone(&open.owner), open.seqid);
     // Locks under the open are released with it (RFC 8881 §18.2.3 leaves the
-    // choice to the server; clients that care unlock first).
+    // choice to the server; clients that care unlock first), but those of an owner that
+    // has locked under another open, too.
     state.remove_open(&mut tables, key, now);
     state.wake_waiters(&mut tables, &file.id);
     if let Some(record) = tables.clients.get_mut(&client) {

@@ -132,7 +132,7 @@ fn first_lock(
     check_room(cx, &mut tables, &id, open_key, &file)?;
     grant(cx, args, &mut tables, &file, &id, range)?;
     let key = enter_lock_state(state, &mut tables, open_key, &id, &file)?;
-    count_ranges(&mut tables, key);
+    tables.count_ranges(key);
     if cx.minor == 0 {
         record_first_seqid(cx, &mut tables, &id, key, lock_seqid);
     }
@@ -154,7 +154,9 @@ fn check_room(
     if is_new {
         client.room_for_owner()?;
     }
-    let known = tables.files.get(&file.id).is_some_and(|file| file.lock_states.contains_key(id));
+    let of_open = (id.clone(), open);
+    let states = tables.files.get(&file.id).map(|file| &file.lock_states);
+    let known = states.is_some_and(|states| states.contains_key(&of_open));
     let made = tables.opens.get(&open).map_or(0, |open| open.locks.len());
     if !known && made >= MAX_LOCK_STATES_PER_OPEN {
         return Err(client.too_much());
@@ -165,14 +167,6 @@ fn check_room(
         state.need_room(tables, id.client, (Quota::Owners, 1), now)?;
     }
     state.need_room(tables, id.client, (Quota::LockStates, 1), now)
-}
-
-/// Charges the owner's host for the ranges that the owner has locked in the
-/// file.
-pub(super) fn count_ranges(tables: &mut Tables, key: StateKey) {
-    let Some(lock) = tables.locks.get_mut(&key) else { return };
-    let held = tables.files.get(&lock.file.id).map_or(0, |file| file.ranges.held_by(&lock.owner));
-    lock.ranges.set(held);
 }
 
 /// A known lock owner may not start again with another number (RFC 7530
@@ -241,7 +235,7 @@ fn next_lock(cx: &Cx<'_>, args: &Args, stateid: Stateid) -> Result<Res, Failure>
     let (open, owner) = (lock.open, lock.owner.clone());
     let range = check(cx, args, &tables, open)?;
     grant(cx, args, &mut tables, &file, &owner, range)?;
-    count_ranges(&mut tables, key);
+    tables.count_ranges(key);
     bump(state, &mut tables, key).map(|stateid| Res { stateid }).map_err(Failure::from)
 }
 
@@ -302,7 +296,7 @@ fn grant(
     }
 }
 
-/// The lock owner's stateid for the file; created if there is none.
+/// The lock owner's stateid for the open; created if there is none.
 fn enter_lock_state(
     state: &State,
     tables: &mut Tables,
@@ -310,7 +304,8 @@ fn enter_lock_state(
     id: &LockOwnerId,
     file: &FileKey,
 ) -> Result<StateKey, Status> {
-    let known = tables.files.get(&file.id).and_then(|file| file.lock_states.get(id)).copied();
+    let of_open = (id.clone(), open);
+    let known = tables.files.get(&file.id).and_then(|file| file.lock_states.get(&of_open)).copied();
     let client = tables.clients.get_mut(&id.client).ok_or(Status::StaleClientid)?;
     let owner = client.lock_owners.entry(Arc::clone(&id.name)).or_insert_with(|| LockOwner {
         charge: Some(client.host.charge(Quota::Owners, 1)),
@@ -329,7 +324,7 @@ fn enter_lock_state(
     let record = tables.opens.get_mut(&open).ok_or(Status::BadStateid)?;
     record.locks.insert(key);
     state.index.publish(key, 1, &record.core);
-    tables.files.entry(file.id).or_default().lock_states.insert(id.clone(), key);
+    tables.files.entry(file.id).or_default().lock_states.insert(of_open, key);
     let lock = LockState { key, seqid: 1, owner: id.clone(), open, file: *file, charge, ranges };
     tables.locks.insert(key, lock);
     Ok(key)

@@ -40,7 +40,7 @@ fn unlock(cx: &Cx<'_>, args: &Args, stateid: Stateid) -> Result<Res, Status> {
         }
         record.ranges.clear(&range, &owner);
     }
-    super::lock::count_ranges(&mut tables, key);
+    tables.count_ranges(key);
     state.wake_waiters(&mut tables, &file.id);
     super::lock::bump(state, &mut tables, key).map(|stateid| Res { stateid })
 }

@@ -10,6 +10,7 @@ use crate::v4::tables::index::{Granted, IoCore};
 use crate::v4::tables::owner::FileClient;
 use crate::v4::tables::pending_work::PendingWork;
 use crate::v4::tables::quota::{Bound, Quota};
+use crate::v4::tables::session::RequestId;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use zgate_nfs_wire::v4::{ClientId, Status};
@@ -31,6 +32,8 @@ pub(crate) struct NewDelegation<'a> {
     pub times: GrantTimes,
     pub change: u64,
     pub opened: &'a OpenFile,
+    /// The request; `None` in minor version 0.
+    pub granted_by: Option<RequestId>,
 }
 
 impl State {
@@ -115,6 +118,7 @@ impl State {
             recalled_seconds: None,
             returns_after_grace: false,
             recall: Arc::default(),
+            granted_by: new.granted_by,
             core,
             fh: FileHandle::Node(file.export, new.object.node).to_fh(),
             charge,

@@ -238,13 +238,19 @@ impl State {
         tables.released.add(open.core);
     }
 
-    /// Removes a lock stateid and releases its locks.
+    /// Removes a lock stateid. With the last one of its owner in the file it releases the
+    /// owner's locks: under which open of several each was taken is not known, and one that the
+    /// client still relies on must not be lost.
     pub(crate) fn remove_lock_state(&self, tables: &mut Tables, key: StateKey) {
         let Some(lock) = tables.locks.remove(&key) else { return };
         self.index.remove(key);
         if let Some(file) = tables.files.get_mut(&lock.file.id) {
-            file.ranges.clear_owner(&lock.owner);
-            file.lock_states.remove(&lock.owner);
+            file.lock_states.remove(&(lock.owner.clone(), lock.open));
+            let other = file.lock_states_of(&lock.owner).next();
+            match other {
+                Some(other) => tables.count_ranges(other),
+                None => file.ranges.clear_owner(&lock.owner),
+            }
         }
         if let Some(open) = tables.opens.get_mut(&lock.open) {
             open.locks.remove(&key);

@@ -2,6 +2,7 @@
 //! §10.2.1, §20.2). Its return is monitored separately (expiry.rs).
 
 use super::State;
+use crate::v4::callback::{MadeBy, recall_call};
 use crate::v4::tables::Tables;
 use crate::v4::tables::delegation::{Delegation, RECALL_AGAIN_SECONDS};
 use crate::v4::tables::ids::StateKey;
@@ -32,14 +33,18 @@ impl State {
         let Some(delegation) = tables.delegations.get(&key) else { return };
         delegation.recall.sent_seconds.store(now_seconds, Ordering::Release);
         let Some(target) = self.back.target(tables, delegation.client) else { return };
-        let ops = [crate::v4::callback::recall_call(delegation)];
+        let ops = [recall_call(delegation)];
+        let made_by = delegation.granted_by.and_then(|request| {
+            let session = self.sessions.get(request.session)?;
+            Some(MadeBy { session, call: request.call })
+        });
         let in_flight = delegation.recall.begin();
         self.runtime.spawn(Box::pin(async move {
             for turn in 0..QUICK_TRIES {
                 if in_flight.0.is_settled() {
                     return;
                 }
-                match target.send(&ops).await {
+                match target.send_after(&ops, made_by.as_ref()).await {
                     Ok(reply) if reply.status == Status::Ok => return in_flight.0.settle(),
                     Ok(_) => target.sleep(FIRST_PAUSE_MILLISECONDS << turn).await,
                     // No answer: it is sent again on a new back channel, and

@@ -4,6 +4,7 @@ use super::ids::StateKey;
 use super::index::IoCore;
 use super::owner::FileClient;
 use super::quota::Charge;
+use super::session::RequestId;
 use crate::namespace::FileKey;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -44,6 +45,8 @@ pub struct Delegation {
     pub returns_after_grace: bool,
     /// State of its recall.
     pub recall: Arc<Recall>,
+    /// The request whose answer brings it to the client; `None` in minor version 0.
+    pub granted_by: Option<RequestId>,
     /// Its open files.
     pub core: Arc<IoCore>,
     /// The file handle, for callbacks.

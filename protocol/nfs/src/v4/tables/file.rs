@@ -42,8 +42,9 @@ pub struct FileState {
     pub held: Vec<(ExportId, Charge)>,
     /// Byte-range locks.
     pub ranges: RangeTable<LockOwnerId>,
-    /// Its lock stateids.
-    pub lock_states: BTreeMap<LockOwnerId, StateKey>,
+    /// Its lock stateids, by owner and open: what an owner locks under one open has one
+    /// (RFC 8881 §8.2.1).
+    pub lock_states: BTreeMap<(LockOwnerId, StateKey), StateKey>,
     /// Blocked locks, in order of arrival.
     pub waiters: Vec<Waiter>,
     /// No delegations before this second: one was recalled recently.
@@ -65,6 +66,12 @@ impl FileState {
         if next.is_none_or(|(holder, _)| holder.export != export) {
             self.held.retain(|(other, _)| *other != export);
         }
+    }
+
+    /// The lock stateids of an owner, in the order of its opens.
+    pub fn lock_states_of(&self, owner: &LockOwnerId) -> impl Iterator<Item = StateKey> {
+        let all = (owner.clone(), StateKey::LEAST)..=(owner.clone(), StateKey::GREATEST);
+        self.lock_states.range(all).map(|(_, key)| *key)
     }
 
     /// True if a client holds it through the export.

@@ -16,6 +16,11 @@ use zgate_nfs_wire::v4::{ClientId, SessionId, Stateid};
 pub struct StateKey(pub [u8; 12]);
 
 impl StateKey {
+    /// The first in their order.
+    pub const LEAST: Self = Self([0; 12]);
+    /// The last in their order.
+    pub const GREATEST: Self = Self([0xff; 12]);
+
     /// The stateid with this version.
     #[must_use]
     pub fn stateid(self, seqid: u32) -> Stateid {

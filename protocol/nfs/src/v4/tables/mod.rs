@@ -158,6 +158,22 @@ impl Tables {
         Ok(())
     }
 
+    /// Charges the host of a lock stateid's owner for the ranges that the owner has locked in
+    /// the file. It is charged once, with the first of the owner's stateids there. To be called
+    /// after each change of those.
+    pub fn count_ranges(&mut self, key: StateKey) {
+        let Some(lock) = self.locks.get(&key) else { return };
+        let owner = lock.owner.clone();
+        let Some(file) = self.files.get(&lock.file.id) else { return };
+        let held = file.ranges.held_by(&owner);
+        // The second may have been the first until now.
+        for (at, of_owner) in file.lock_states_of(&owner).take(2).enumerate() {
+            if let Some(lock) = self.locks.get_mut(&of_owner) {
+                lock.ranges.set(if at == 0 { held } else { 0 });
+            }
+        }
+    }
+
     /// True if the client of this delegation hears of revocations by SEQUENCE: one with
     /// sessions.
     #[must_use]

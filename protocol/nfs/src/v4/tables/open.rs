@@ -50,7 +50,7 @@ impl Open {
     }
 }
 
-/// One lock owner's stateid for one file.
+/// One lock owner's stateid for one open.
 pub struct LockState {
     /// Its stateid.
     pub key: StateKey,
@@ -64,6 +64,7 @@ pub struct LockState {
     pub file: FileKey,
     /// Its part of its host's quota.
     pub charge: Charge,
-    /// The part for the ranges that its owner has locked in the file.
+    /// The part for the ranges that its owner has locked in the file, if it is the owner's first
+    /// stateid there.
     pub ranges: Charge,
 }

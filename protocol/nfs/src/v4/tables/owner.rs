@@ -80,7 +80,7 @@ pub struct OpenOwner {
 pub struct LockOwner {
     /// Sequence number and replay (minor version 0).
     pub seq: OwnerSeq,
-    /// Its lock stateids, one per file.
+    /// Its lock stateids, one per open under which it has locked.
     pub states: BTreeSet<StateKey>,
     /// Its part of its host's quota.
     pub charge: Option<Charge>,

@@ -6,6 +6,7 @@ use crate::runtime::ConnectionId;
 use dashmap::DashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use zgate_nfs_wire::v4::callback::ReferringCall;
 use zgate_nfs_wire::v4::{ClientId, SessionId, Status};
 use zgate_rpc::auth::OpaqueAuth;
 use zgate_xdr::Message;
@@ -92,6 +93,15 @@ pub enum SlotVerdict {
     RanBefore,
 }
 
+/// A request that has run, by its place in its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestId {
+    /// The session.
+    pub session: SessionId,
+    /// Slot and sequence number.
+    pub call: ReferringCall,
+}
+
 /// A slot in use by a COMPOUND. Dropping it without [`SlotUse::finish`]
 /// releases the slot as if the request had not arrived.
 #[derive(Debug)]
@@ -102,6 +112,8 @@ pub struct SlotUse {
     pub client: ClientId,
     /// The slot.
     pub slot: u32,
+    /// Its sequence number.
+    pub sequence: u32,
     /// The client requested that the reply be cached.
     pub cache_this: bool,
     finished: bool,
@@ -180,10 +192,21 @@ impl Session {
             session: Arc::clone(self),
             client: self.client,
             slot,
+            sequence: seqid,
             cache_this,
             finished: false,
             _running: RunningRequest::of(&self.lease),
         }))
+    }
+
+    /// Returns whether the client has sent no other request in the slot since: it may not have
+    /// the answer yet.
+    #[must_use]
+    pub fn is_latest(&self, call: &ReferringCall) -> bool {
+        self.slots.get(call.slot as usize).is_some_and(|slot| {
+            let state = slot.lock().unwrap_or_else(PoisonError::into_inner);
+            state.used && state.seqid == call.sequence
+        })
     }
 
     /// Stores the session's share of the reply memory until the session ends.
@@ -303,6 +326,13 @@ impl Session {
 }
 
 impl SlotUse {
+    /// The request's place.
+    #[must_use]
+    pub fn request(&self) -> RequestId {
+        let call = ReferringCall { sequence: self.sequence, slot: self.slot };
+        RequestId { session: self.session.id, call }
+    }
+
     /// Ends the request; `reply` answers a retry.
     pub fn finish(mut self, reply: Option<&Message>) {
         // A cached reply must not change later, nor keep buffers of the data that was
@@ -401,6 +431,20 @@ pub(in crate::v4) mod tests {
         let Ok(SlotVerdict::Run(used)) = session.take(0, 2, false, 9) else { panic!() };
         used.finish(None);
         assert!(matches!(session.take(0, 2, false, 9), Ok(SlotVerdict::RanBefore)));
+    }
+
+    #[test]
+    fn the_answer_may_not_have_come_until_the_next_request() {
+        let session = session();
+        let Ok(SlotVerdict::Run(used)) = session.take(1, 1, true, 9) else { panic!() };
+        let first = used.request();
+        assert_eq!((first.call.slot, first.call.sequence), (1, 1));
+        assert!(session.is_latest(&first.call), "it runs");
+        used.finish(None);
+        assert!(session.is_latest(&first.call));
+        assert!(!session.is_latest(&ReferringCall { slot: 0, sequence: 0 }), "a slot not used yet");
+        let Ok(SlotVerdict::Run(_next)) = session.take(1, 2, true, 9) else { panic!() };
+        assert!(!session.is_latest(&first.call));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! LOCK, LOCKT, LOCKU and RELEASE_LOCKOWNER (RFC 8881 §18.10-§18.12,
 //! RFC 7530 §16.37).
 
+use zgate_nfs::limits::MAX_STATES_PER_SLICE;
 use zgate_test_harness::nfs::{Ops, Fixture, OpenRequest, each, every_minor};
 use zgate_nfs_wire::v4::op::Lock;
 use zgate_nfs_wire::v4::op::lock::{Denied, Locker, self};
@@ -268,5 +269,63 @@ fn lock_owners_are_released_when_they_hold_nothing() {
         s.c.owners.borrow_mut().remove("a");
         s.c.check("released", unlock(s, held.stateid), Status::BadStateid);
         assert!(s.c.lock(&opened, "a", LockType::Read, (0, 1)).is_ok(), "starts anew");
+    });
+}
+
+/// It takes a slice of them at a time, and others are served in between.
+#[test]
+fn a_lock_owner_of_many_files_is_released_in_slices() {
+    each([0], |s| {
+        let mut held: Vec<_> = (0..=MAX_STATES_PER_SLICE)
+            .map(|n| {
+                let opened = s.c.create(&format!("many{n}"));
+                s.c.lock(&opened, "a", LockType::Write, (0, 1)).unwrap()
+            })
+            .collect();
+        let args = release_lockowner::Args { owner: s.c.owner("a") };
+        let release = || Ops::new().op::<ReleaseLockowner>(&args);
+        for locked in &mut held[1..] {
+            s.c.unlock(locked, (0, 1)).unwrap();
+        }
+        s.c.check("one is held", release(), Status::LocksHeld);
+        for locked in &mut held {
+            assert_eq!(s.c.unlock(locked, (0, 1)), Ok(()), "nothing was released");
+        }
+        let pending = s.c.begin_bare(release());
+        s.harness.simulation.settle();
+        assert_eq!(*pending.borrow(), None, "not in one step");
+        s.harness.pass_seconds(1);
+        assert_eq!(pending.borrow().as_deref().map(|reply| &reply[..4]), Some(&[0; 4][..]));
+        s.c.owners.borrow_mut().remove("a");
+        for locked in [&held[0], &held[MAX_STATES_PER_SLICE]] {
+            s.c.check("released", unlock(s, locked.stateid), Status::BadStateid);
+        }
+    });
+}
+
+/// RFC 8881 §8.2.1: locks of one owner under different opens of a file have a stateid for each.
+#[test]
+fn a_lock_owner_has_a_stateid_for_each_open() {
+    every_minor(|s| {
+        let wish = OpenRequest::name(&s.root, "file");
+        let reader = s.c.open(&wish.clone().owner("reader").access(1)).unwrap();
+        let writer = s.c.open(&wish.owner("writer")).unwrap();
+        let read = s.c.lock(&reader, "a", LockType::Read, (0, 1)).unwrap();
+        let mut written = s.c.lock(&writer, "a", LockType::Write, (0, 5)).unwrap();
+        assert_ne!(read.stateid.other, written.stateid.other);
+        let again = s.c.lock(&writer, "a", LockType::Read, (20, 1)).unwrap();
+        assert_eq!(again.stateid.other, written.stateid.other);
+        written.stateid = again.stateid;
+        // By the rights of its own open.
+        assert_eq!(s.c.lock_more(&mut written, LockType::Write, (5, 5)), Ok(()));
+        assert_eq!(s.c.write(&s.file, written.stateid, 0, b"x"), Ok(1));
+        assert_eq!(s.c.write(&s.file, read.stateid, 0, b"x"), Err(Status::Openmode));
+        // It does not end with the other open.
+        s.c.close(&reader).unwrap();
+        assert_eq!(s.c.lockt(&s.file, "b", LockType::Read, (0, 10)), Err(Status::Denied));
+        assert_eq!(s.c.unlock(&mut written, (1, 9)), Ok(()));
+        assert_eq!(s.c.lockt(&s.file, "b", LockType::Write, (1, 9)), Ok(()));
+        s.c.close(&writer).unwrap();
+        assert_eq!(s.c.lockt(&s.file, "b", LockType::Write, (0, ALL)), Ok(()));
     });
 }

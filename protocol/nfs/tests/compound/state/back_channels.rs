@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use zgate_nfs_wire::v4::Status;
+use zgate_nfs_wire::v4::callback::{ReferringCall, ReferringCalls};
 use zgate_nfs_wire::v4::op::bind_conn_to_session::{self, Direction};
 use zgate_nfs_wire::v4::op::create_session::{self, BACK_CHANNEL, CallbackSecurity};
 use zgate_nfs_wire::v4::op::open::Delegated;
@@ -114,6 +115,38 @@ fn a_call_needs_a_slot_and_two_operations() {
             let c = harness.stranger("narrow", minor);
             let flags = begin(&c, &|args| (args.back.max_ops, args.back.slots) = (ops, slots));
             has_none(&c, flags.unwrap());
+        }
+    }
+}
+
+/// RFC 8881 §2.10.6.3: the recall may overtake the answer that brings the delegation, until the
+/// client sends the next request in the slot.
+#[test]
+fn a_recall_names_the_open_whose_answer_may_be_under_way() {
+    for minor in 1..=2 {
+        let (harness, other) = with_file();
+        let c = harness.reachable("holder", minor);
+        let wish = OpenRequest::name(&c.export(), "f");
+        type Then = fn(&Client);
+        let thens: [(Then, bool); 3] = [
+            (|_| (), true),
+            (|c| c.mkdir_elsewhere("other slot"), true),
+            (|c| c.check("the same slot", Ops::new().root(), Status::Ok), false),
+        ];
+        for (then, is_named) in thens {
+            // After a recall no delegation is granted for a while.
+            harness.pass_seconds(15);
+            c.check("the lease", Ops::new().root(), Status::Ok);
+            other.check("the lease", Ops::new().root(), Status::Ok);
+            let opened = c.open(&wish.clone().access(1)).unwrap();
+            let (session, sequence) = (c.session.get(), c.slots.borrow()[0]);
+            then(&c);
+            assert_eq!(other.open(&wish.clone().access(2)).unwrap_err(), Status::Delay);
+            let calls = vec![ReferringCall { sequence, slot: 0 }];
+            let named = if is_named { vec![ReferringCalls { session, calls }] } else { vec![] };
+            assert_eq!(harness.simulation.inbox().referring, named);
+            c.delegreturn(&opened.fh, opened.delegation()).unwrap();
+            c.close(&opened).unwrap();
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::v4::request::Cx;
 use crate::v4::state::delegation::NewDelegation;
 use crate::v4::tables::delegation::GrantTimes;
 use crate::v4::tables::ids::StateKey;
+use crate::v4::tables::session::SlotUse;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zgate_nfs_wire::v4::ClientId;
@@ -105,6 +106,7 @@ pub(super) async fn decide(
         times: GrantTimes { now: cx.now.wall, mtime: attr.mtime },
         change: attr.change,
         opened: &opened,
+        granted_by: cx.slot.as_ref().map(SlotUse::request),
     };
     let (key, recall) = match grant(cx, &new, begun, (reclaimed.is_some(), may_stay)) {
         Ok(granted) => granted,
