@@ -188,3 +188,23 @@ fn the_attacher_has_many_calls_and_the_driver_takes_them() {
         assert!((100..=MAX_CONCURRENT_CALLS).contains(&threads), "{file}: {threads}");
     }
 }
+
+/// `Recreate` holds for updates only: the pod of a node that is drained or lost may still run when
+/// its successor does, and the sidecars of both would act.
+#[test]
+fn one_pod_acts_at_a_time() {
+    for file in ["base/controller.yaml", "chart/templates/controller.yaml"] {
+        let text = read(file);
+        assert!(text.contains("\n  replicas: 1\n  strategy:\n    type: Recreate\n"), "{file}");
+        let elections = text.matches("--leader-election").count();
+        assert_eq!(elections, 4 + text.matches("hence --leader-election.").count(), "{file}");
+    }
+    for file in ["base/rbac.yaml", "chart/templates/rbac.yaml"] {
+        let text = read(file);
+        let leases = text.split_once("resources: [leases]\n").unwrap().1;
+        let verbs = leases.lines().next().unwrap();
+        for verb in ["get", "list", "watch", "create", "update", "patch"] {
+            assert!(verbs.contains(verb), "{file}: {verb}");
+        }
+    }
+}

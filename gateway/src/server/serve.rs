@@ -395,9 +395,7 @@ fn answer(
     Ok(match request {
         Request::Status => {
             let silent = silent_cores(&gateway.shared, http::ANSWER_TIMEOUT);
-            let mut status = serde_json::to_value(status::status(&gateway.shared, &silent))?;
-            status["silent_cores"] = silent.into();
-            status
+            serde_json::to_value(status::status(&gateway.shared, &silent))?
         }
         Request::Alive { seconds } => {
             let limit = Duration::from_secs(seconds.min(admin::MAX_ALIVE_SECONDS));

@@ -28,6 +28,8 @@ pub(crate) struct Status {
     pub(super) version: &'static str,
     pub(super) pid: u32,
     pub(super) health: HealthReport,
+    /// Cores that have not answered in time.
+    pub(super) silent_cores: Vec<usize>,
     /// Items that are configured, but absent.
     pub(super) absent: Vec<AbsentView>,
     pub(super) started_unix_seconds: u32,
@@ -206,6 +208,7 @@ pub(crate) fn status(shared: &Shared, silent_cores: &[usize]) -> Status {
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
         health: health(shared, &exports, silent_cores),
+        silent_cores: silent_cores.to_vec(),
         absent: shared.absent.views(),
         started_unix_seconds: shared.started_unix_seconds,
         uptime_seconds: shared.started.elapsed().as_secs(),

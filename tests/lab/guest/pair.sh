@@ -433,6 +433,35 @@ watched() {
     pool_once
 }
 
+# reset_rounds N: the pair moves to B as planned, B is reset, A takes over, under loads.
+reset_rounds() {
+    local n
+    for n in $(seq "$1"); do
+        step "round $n of $1: planned to B, reset of B, A takes over" reset_round "$n"
+        # Not `step || break`, for the reason that `need` has.
+        [ $? -eq 0 ] || break
+    done
+}
+reset_round() {
+    local began version
+    pair_move $NODE_B
+    goes_on
+    began=$(now)
+    power reset
+    pair_serves $NODE_A
+    figure "round $1: reset to address" "$(since "$began")" s
+    goes_on
+    figure "round $1: reset to the last writer" "$(since "$began")" s
+    # The other machine boots meanwhile.
+    for version in $VERSIONS 3; do
+        figure "round $1: v$version longest fsync" "$(longest "$version")" s
+        load_check "$version" /mnt/other
+    done
+    pair_rejoins
+    on_b node_watch
+    loads
+}
+
 # pauses SERVER ROUNDS: planned switches and resets under writers; each writer's
 # longest fsync, and its part after the address was there, as figures. The client that
 # reads what they have written is there for that only: one that is idle notices a switch

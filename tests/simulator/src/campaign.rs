@@ -106,13 +106,13 @@ pub fn campaign(campaign: &Campaign) -> Result {
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..campaign.jobs.max(1)).map(|_| scope.spawn(worker)).collect();
         let (mut told, mut looked) = (Instant::now(), Instant::now());
-        while campaign.progress && workers.iter().any(|worker| !worker.is_finished()) {
+        while workers.iter().any(|worker| !worker.is_finished()) {
             std::thread::sleep(LOOK_PERIOD);
             let now = *lock(&awake) + looked.elapsed().min(LONGEST_LOOK);
             *lock(&awake) = now;
             looked = Instant::now();
             end_if_endless(&lock(&running), now);
-            if told.elapsed() >= PROGRESS_PERIOD {
+            if campaign.progress && told.elapsed() >= PROGRESS_PERIOD {
                 told = Instant::now();
                 progress(done.load(Ordering::Acquire), began.elapsed());
             }

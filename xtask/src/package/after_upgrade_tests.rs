@@ -46,6 +46,7 @@ impl Machine {
         let text = fs::read_to_string(script).unwrap();
         let text = text
             .replace("PROGRAM=/usr/bin/zgate", &format!("PROGRAM={}", program.display()))
+            .replace("CHECK_SECONDS=60", "CHECK_SECONDS=1")
             .replace("/run/systemd/system", &root.to_string())
             .replace("/usr/bin/deb-systemd-invoke", "/nonexistent");
         let path = std::env::var("PATH").unwrap();
@@ -74,4 +75,13 @@ fn the_same_program_is_not_restarted() {
     let (restarted, said) = machine.upgraded(&std::env::current_exe().unwrap());
     assert_eq!(restarted, "", "{said}");
     assert_eq!(said.matches("has not changed").count(), 3, "{said}");
+}
+
+#[test]
+fn a_check_that_hangs_is_ended_and_nothing_is_restarted() {
+    let machine = Machine::new();
+    machine.program("zgate", "exec sleep 600");
+    let (restarted, said) = machine.upgraded(&machine.dir.path().join("zgate"));
+    assert_eq!(restarted, "", "{said}");
+    assert_eq!(said.matches("did not end within 1 s").count(), 3, "{said}");
 }

@@ -44,7 +44,13 @@ pub(crate) struct CopyArgs {
     #[arg(long)]
     json: bool,
     /// Seconds a request may take while the server cannot be reached or restarts
-    #[arg(long, alias = "patience", value_name = "SECONDS", default_value_t = 150)]
+    #[arg(
+        long,
+        alias = "patience",
+        value_name = "SECONDS",
+        default_value_t = 150,
+        value_parser = clap::value_parser!(u64).range(..=super::remote::MAX_SECONDS),
+    )]
     timeout: u64,
     #[command(flatten)]
     wait: WaitArgs,

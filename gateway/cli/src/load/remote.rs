@@ -16,6 +16,10 @@ const MAX_GROUPS: usize = 16;
 /// Time for which `--wait` waits if no number is given, in seconds.
 const WAIT_SECONDS: &str = "3600";
 
+/// Longest time limit, in seconds: a year. A moment that is further away may not exist for the
+/// clock.
+pub(super) const MAX_SECONDS: u64 = 365 * 24 * 3600;
+
 /// Time limits of a command.
 #[derive(Args, Debug)]
 pub(super) struct WaitArgs {
@@ -39,9 +43,13 @@ impl WaitArgs {
 }
 
 fn seconds(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| {
+    let seconds: u64 = text.parse().map_err(|_| {
         "not a number of seconds; write --wait=SECONDS, or --wait behind the address".to_owned()
-    })
+    })?;
+    if seconds > MAX_SECONDS {
+        return Err(format!("{seconds} is not in 0..={MAX_SECONDS}"));
+    }
+    Ok(seconds)
 }
 
 /// A connected server and a path on it.
@@ -110,4 +118,17 @@ fn own_credential() -> Credential {
         groups: groups.iter().take(MAX_GROUPS).map(|group| group.as_raw()).collect(),
         ..AuthSys::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_bounded() {
+        assert_eq!(seconds("31536000"), Ok(MAX_SECONDS));
+        let error = seconds("18446744073709551615").unwrap_err();
+        assert!(error.ends_with("is not in 0..=31536000"), "{error}");
+        assert!(seconds("soon").unwrap_err().contains("not a number"));
+    }
 }

@@ -61,3 +61,14 @@ impl Overview {
         Self { status, totals }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+
+    #[test]
+    fn cores_without_an_answer_are_in_the_status() {
+        let value = serde_json::to_value(sample::overview(1, 1, 1)).unwrap();
+        assert_eq!(value["silent_cores"], serde_json::json!([1]));
+    }
+}

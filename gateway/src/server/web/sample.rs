@@ -173,6 +173,7 @@ pub(super) fn overview(clients: usize, luns: usize, sessions: usize) -> Overview
         version: "0.1.0",
         pid: 1,
         health: HealthReport { verdict: Verdict::Failing, problems: vec![problem] },
+        silent_cores: vec![1],
         absent: Vec::new(),
         started_unix_seconds: 1,
         uptime_seconds: 90_000,

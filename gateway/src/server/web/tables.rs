@@ -1,4 +1,5 @@
-//! Tables of the page. Text is escaped by the template, and cut if it is long.
+//! Tables of the page. Text is escaped by the template, and cut if it is long, except for what the
+//! doctor says.
 
 use super::doctor::Examination;
 use super::latest::Collected;
@@ -18,13 +19,15 @@ const MAX_INDENT: usize = 4;
 /// Contents of a cell.
 enum Cell {
     Text(String),
+    /// Text that is never cut.
+    Whole(String),
     /// Aligned at the right.
     Number(String),
     /// Text in a colour: `good`, `warn` or `bad`.
     Mark(&'static str, String),
 }
 
-use Cell::{Mark, Number, Text};
+use Cell::{Mark, Number, Text, Whole};
 
 /// A table.
 struct Table<'a> {
@@ -68,6 +71,7 @@ impl Table<'_> {
                 @for (column, cell) in self.columns.iter().zip(row) {
                     @match cell {
                         Text(text) => td data-label=(column) { (short(text)) },
+                        Whole(text) => td data-label=(column) { (text) },
                         Number(text) => td class="number" data-label=(column) { (short(text)) },
                         Mark(class, text) => td data-label=(column) {
                             span class={ "mark " (class) } { (short(text)) }
@@ -333,9 +337,9 @@ pub(super) fn doctor(last: Option<&Collected<Examination>>) -> Markup {
         vec![
             Text(format!("{} {}", finding.group, finding.check)),
             Mark(class, finding.level.clone()),
-            Text(finding.what.clone()),
-            Text(finding.why.clone()),
-            Text(finding.fix.clone()),
+            Whole(finding.what.clone()),
+            Whole(finding.why.clone()),
+            Whole(finding.fix.clone()),
         ]
     });
     table.draw(rows)
