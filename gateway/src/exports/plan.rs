@@ -555,10 +555,11 @@ impl Memory {
     /// Returns whether an evaluation is due at `now` although nothing has happened, if datasets
     /// may be away for so long.
     pub(crate) fn is_due(&self, now: Instant, away: Duration) -> bool {
-        let holds = self.holds.values().map(|hold| hold.until);
-        let mut ends = holds.chain(self.away().map(|(_, since)| since + away));
-        ends.any(|end| self.looks.has_passed(end, now))
-            || self.away().next().is_some() && self.looks.is_due(now)
+        let holds = || self.holds.values().map(|hold| hold.until);
+        let mut ends = holds().chain(self.away().map(|(_, since)| since + away));
+        // A look that failed has ended no hold.
+        let is_left = || self.away().next().is_some() || holds().any(|until| until <= now);
+        ends.any(|end| self.looks.has_passed(end, now)) || is_left() && self.looks.is_due(now)
     }
 
     /// Ends holds whose time is over, and holds of datasets that have moved,

@@ -1,7 +1,7 @@
 //! Plans against datasets that come and go.
 
 use super::*;
-use crate::exports::limits::FIRST_LOOK;
+use crate::exports::limits::{FIRST_LOOK, LONGEST_LOOK};
 use zgate_control::OutputForm;
 use zgate_control::volume::{Grant, VolumeKind};
 use zgate_iscsi::names::IscsiName;
@@ -164,8 +164,17 @@ fn a_hold_ends_when_the_dataset_moves_or_time_is_up() {
     assert_eq!(fixture.see(&lines), ["/m/a /z/a away"]);
     assert_eq!(fixture.see(&["zfast/models/n 2 /z/n"]), ["/m/n /z/n"]);
     fixture.memory.hold(&name, &datasets(&["zfast/models/n 2 /z/n"]), until);
+    let is_due = |fixture: &Fixture, seconds: u64| {
+        let now = until + Duration::from_secs(seconds);
+        fixture.memory.is_due(now, fixture.plan.away)
+    };
+    assert!(!fixture.memory.is_due(fixture.now, fixture.plan.away) && is_due(&fixture, 0));
+    // A search that fails ends no hold: another one is due after a pause.
+    fixture.memory.looks.note(until, false);
+    assert!(!is_due(&fixture, 1) && is_due(&fixture, LONGEST_LOOK.as_secs()));
     fixture.now = until;
     assert_eq!(fixture.see(&["zfast/models/n 2 /z/n"]), ["/m/n /z/n"]);
+    assert!(!is_due(&fixture, 3600), "nothing is left");
     fixture.memory.hold(&name, &datasets(&lines), until + Duration::from_secs(9));
     fixture.memory.resume(&name);
     assert_eq!(fixture.see(&lines), ["/m/a /z/a"]);
