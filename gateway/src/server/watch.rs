@@ -442,7 +442,8 @@ impl Reconciler {
         let shown = Shown::of(&outcome);
         let exports_differ =
             shown.exports != state.shown.exports || shown.incomplete != state.shown.incomplete;
-        let volumes_differ = shown.volumes != state.shown.volumes;
+        // A search that could not store all numbers has put a part of its zvols into effect.
+        let volumes_differ = state.leaves_zvols || shown.volumes != state.shown.volumes;
         let granted_differ = shown.granted != state.shown.granted;
         if exports_differ {
             report(&state.shown, &shown);
