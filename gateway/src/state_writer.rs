@@ -11,6 +11,11 @@ use tokio::sync::oneshot;
 /// Longest wait for the disk of the state directory of searches, reloads and live commands, for
 /// which others wait.
 pub(crate) const STATE_PATIENCE: Duration = Duration::from_secs(4);
+/// The same of a start, which keeps nobody waiting who is served: the disk of a machine that
+/// boots, or of a pool that was just imported, may be slow.
+pub(crate) const START_STATE_PATIENCE: Duration = Duration::from_secs(20);
+
+const _: () = assert!(STATE_PATIENCE.as_secs() < START_STATE_PATIENCE.as_secs());
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -19,7 +24,7 @@ type Job = Box<dyn FnOnce() + Send>;
 pub(crate) struct StateWriter {
     jobs: Mutex<Sender<Job>>,
     busy: Arc<Busy>,
-    patience: Duration,
+    patience: Mutex<Duration>,
 }
 
 /// Begin of what the thread does now; none while it has nothing to do.
@@ -61,7 +66,16 @@ impl StateWriter {
         std::thread::Builder::new()
             .name(thread.to_owned())
             .spawn(move || incoming.iter().for_each(|job| of_thread.run(job)))?;
-        Ok(Self { jobs: jobs.into(), busy, patience: STATE_PATIENCE })
+        Ok(Self { jobs: jobs.into(), busy, patience: STATE_PATIENCE.into() })
+    }
+
+    /// Has others wait for so long from now on.
+    pub(crate) fn set_patience(&self, patience: Duration) {
+        *self.patience.lock().unwrap_or_else(PoisonError::into_inner) = patience;
+    }
+
+    fn patience(&self) -> Duration {
+        *self.patience.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has the thread do `work`, after all earlier work, and does not wait for it. If the
@@ -72,8 +86,9 @@ impl StateWriter {
     }
 
     /// Runs `work` on the thread, after all earlier work, and waits for it for
-    /// [`STATE_PATIENCE`] at most. Work that has not begun by then is not done; the result of
-    /// work that has is for `late`, on the thread. While the thread hangs, this fails at once.
+    /// [`STATE_PATIENCE`] at most, unless [`Self::set_patience`] sets another limit. Work that
+    /// has not begun by then is not done; the result of work that has is for `late`, on the
+    /// thread. While the thread hangs, this fails at once.
     ///
     /// # Errors
     /// The disk has not answered in time, or the thread has ended.
@@ -96,7 +111,7 @@ impl StateWriter {
                 late(result);
             }
         });
-        let outcome = result.recv_timeout(self.patience);
+        let outcome = result.recv_timeout(self.patience());
         drop(wanted);
         self.in_time(outcome)
     }
@@ -110,7 +125,7 @@ impl StateWriter {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
-        let patience = if self.hangs() { Duration::ZERO } else { self.patience };
+        let patience = if self.hangs() { Duration::ZERO } else { self.patience() };
         let (done, result) = channel();
         self.begin(move || {
             // Nobody may wait any more.
@@ -121,7 +136,7 @@ impl StateWriter {
 
     /// Returns whether the thread has not ended its work in the time for which others wait.
     fn hangs(&self) -> bool {
-        self.busy.lock().is_some_and(|since| since.elapsed() >= self.patience)
+        self.busy.lock().is_some_and(|since| since.elapsed() >= self.patience())
     }
 
     fn in_time<T>(&self, outcome: Result<T, RecvTimeoutError>) -> io::Result<T> {
@@ -132,7 +147,7 @@ impl StateWriter {
     }
 
     fn no_answer(&self) -> io::Error {
-        let reason = format!("its disk has not answered for {} s", self.patience.as_secs());
+        let reason = format!("its disk has not answered for {} s", self.patience().as_secs());
         io::Error::new(io::ErrorKind::TimedOut, reason)
     }
 
@@ -159,14 +174,15 @@ impl StateWriter {
     /// Has others wait for so long.
     #[cfg(test)]
     pub(crate) fn with_patience(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+        self.set_patience(patience);
+        self
     }
 
     /// Lets the thread hang until what this returns is dropped, as if it had for long.
     #[cfg(test)]
     pub(crate) fn hang(&self) -> Sender<()> {
         let ((end, ends), (begins, begun)) = (channel::<()>(), channel::<()>());
-        let (busy, patience) = (Arc::clone(&self.busy), self.patience);
+        let (busy, patience) = (Arc::clone(&self.busy), self.patience());
         self.begin(move || {
             *busy.lock() = Instant::now().checked_sub(patience);
             begins.send(()).unwrap();
@@ -224,7 +240,7 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         begun.recv_timeout(LIMIT).unwrap();
         // Nobody waits for it again, and the rest is done when it has ended.
-        *writer.busy.lock() = Instant::now().checked_sub(writer.patience);
+        *writer.busy.lock() = Instant::now().checked_sub(writer.patience());
         assert!(writer.hangs());
         let given_up = writer.within(|| panic!("done"), |()| ());
         assert_eq!(given_up.unwrap_err().kind(), io::ErrorKind::TimedOut);

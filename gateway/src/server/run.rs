@@ -45,6 +45,7 @@ use crate::net::memory_quota::MemoryQuota;
 use crate::net::rdma::state::RdmaState;
 use crate::nfs::service::{Nfs, NfsOptions};
 use crate::state_dir::{StateDir, random_bytes};
+use crate::state_writer::{START_STATE_PATIENCE, STATE_PATIENCE};
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
@@ -119,6 +120,7 @@ impl Gateway {
         let state_dir = Arc::new(StateDir::open(&settings.state_dir)?);
         let strict = how == Opening::StrictStart;
         let state_files = Arc::new(StateFiles::start(Arc::clone(&state_dir))?);
+        state_files.set_patience(START_STATE_PATIENCE);
         let (block, numbers) = with_volumes(block, volumes, &state_files, &Catalog::default());
         numbers.require_answers()?;
         if strict {
@@ -196,6 +198,7 @@ impl Gateway {
         shared.absent.update(Source::Addresses, awaited.absent());
         // Last of what may fail: a start that ends leaves zvols the numbers that are stored.
         numbers.store(&state_files, IfLate::PutBack)?;
+        state_files.set_patience(STATE_PATIENCE);
         let (background, units) = mpsc::unbounded_channel();
         shared.iscsi.set_background(background);
         // Set only here.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Numbers of zvols: the names of targets, with the content of their files.
 pub(super) type NumberTexts = Vec<(String, String)>;
@@ -49,6 +50,13 @@ impl StateFiles {
     pub(crate) fn start(dir: Arc<StateDir>) -> io::Result<Self> {
         let [writer, reader] = ["zgate-luns", "zgate-reads"].map(StateWriter::start);
         Ok(Self { dir, writer: writer?, reader: reader?, known: Mutex::default() })
+    }
+
+    /// Has those who need the files wait for so long from now on.
+    pub(crate) fn set_patience(&self, patience: Duration) {
+        for thread in [&self.writer, &self.reader] {
+            thread.set_patience(patience);
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -192,7 +200,7 @@ fn put(dir: &StateDir, numbers: &[(String, String)]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     /// Time limit for expected events.
     const LIMIT: Duration = Duration::from_secs(30);
@@ -248,12 +256,28 @@ mod tests {
     }
 
     #[test]
+    fn a_start_waits_longer_for_a_slow_disk() {
+        use crate::state_writer::START_STATE_PATIENCE;
+        let dir = tempfile::tempdir().unwrap();
+        let files = files(&dir);
+        // It seems to hang for those who wait for as long as a search.
+        let hangs = files.hang(false);
+        assert_eq!(files.lun_numbers("a").unwrap_err().kind(), io::ErrorKind::TimedOut);
+        files.set_patience(START_STATE_PATIENCE);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| files.lun_numbers("a"));
+            std::thread::sleep(Duration::from_millis(50));
+            drop(hangs);
+            assert_eq!(waits.join().unwrap().unwrap(), "");
+        });
+    }
+
+    #[test]
     fn numbers_of_settings_that_take_no_effect_are_put_back() {
         use rustix::fs::{CWD, Mode, mkfifoat};
         let dir = tempfile::tempdir().unwrap();
-        let mut files = files(&dir);
-        let writer = StateWriter::start("zgate-test").unwrap();
-        files.writer = writer.with_patience(Duration::from_millis(500));
+        let files = files(&dir);
+        files.set_patience(Duration::from_millis(500));
         let path = files.dir.luns_path("a");
         // The file, which is read when somebody writes it.
         mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
@@ -262,6 +286,8 @@ mod tests {
         std::fs::write(&path, "1 7\n").unwrap();
         eventually(|| std::fs::metadata(&path).is_ok_and(|found| found.is_file()));
         eventually(|| files.dir.lun_numbers("a").unwrap() == "1 7\n");
+        // It is not busy with what was late any more, and a disk may be slow.
+        files.set_patience(LIMIT);
         files.put_lun_numbers(numbers("1 8\n"), IfLate::PutBack).unwrap();
         assert_eq!(files.lun_numbers("a").unwrap(), "1 8\n");
     }
