@@ -53,6 +53,8 @@ impl Disk {
     /// turns it off: with WCE=0, GOOD means that data is on the medium (SBC-4 §6.5.6). After a
     /// sync that fails, each host is told of the loss by its next write, which is stable then.
     pub(crate) async fn empty_cache(&self) {
+        // Most of it while commands run: it may be gigabytes, and hosts give up after 30 s.
+        let _ = self.sync_store(None).await;
         let _alone = self.shared.ranges.exclude(BlockRange::WHOLE).await;
         if !self.state().empties_cache {
             return;

@@ -1,7 +1,7 @@
 //! Processes that are not the gateway of a resource: another one that answers at its admin socket, one
-//! that the agent cannot remember, and what outlives the gateway.
+//! that the agent cannot remember, what outlives the gateway, and a slow check before it.
 
-use super::{ERR_GENERIC, NOT_RUNNING, SUCCESS, Setup};
+use super::{ERR_GENERIC, NOT_RUNNING, SUCCESS, Setup, matches};
 use std::fs;
 use std::io;
 use std::process::Command;
@@ -65,5 +65,18 @@ impl Setup<'_> {
         gateway.kill().and_then(|()| gateway.wait()).map_err(text)?;
         stopped?;
         if is_over { Ok(()) } else { Err("the stop has not waited for zfs".to_owned()) }
+    }
+
+    /// The check of a configuration waits for names and for storage that hangs, and the gateway
+    /// starts without them: only the operation limits its time. A program stands in for it.
+    pub(super) fn slow_check(&self) -> Result<(), String> {
+        let resource = self.resource("slow-check")?.with("check_seconds", 1);
+        let text = |error: io::Error| error.to_string();
+        let does = "case \"$*\" in 'config check '*) exec sleep 3 ;; esac";
+        resource.stub("zgate", does).map_err(text)?;
+        let slow = resource.with("binary", resource.stubs().join("zgate").display());
+        slow.expect("validate-all", SUCCESS, "")?;
+        let done = slow.act("validate-all", Some(Duration::from_secs(3))).map_err(text)?;
+        matches("validate-all", &done, ERR_GENERIC, "did not end in time")
     }
 }

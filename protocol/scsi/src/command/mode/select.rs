@@ -228,15 +228,34 @@ mod tests {
         for _ in 0..4 {
             assert!(background.as_mut().poll(&mut context).is_pending(), "the write goes on");
         }
-        assert_eq!(after.store.syncs(), 0);
+        assert_eq!(after.store.syncs(), 1, "of what is in it by now");
         assert_eq!(current(&after, 0x08)[6] & 0x04, 0x04);
         assert_eq!(bench.block_on(running).status, ScsiStatus::Good);
-        poll_until(background.as_mut(), || after.store.syncs() == 1);
+        poll_until(background.as_mut(), || after.store.syncs() == 2);
         let told = after.run(&[0; 6], b"").sense.unwrap();
         assert_eq!(told.asc, Asc::MODE_PARAMETERS_CHANGED);
         assert_eq!(current(&after, 0x08)[6] & 0x04, 0);
         assert_eq!(after.run(&write, &[2; 512]).status, ScsiStatus::Good);
         assert_eq!(after.store.stable_writes(), 1);
+    }
+
+    #[test]
+    fn commands_run_while_a_cache_that_is_turned_off_is_emptied() {
+        let bench = Bench::new();
+        let after = bench.reopened_with(|config| config.write_cache = Some(false));
+        after.settle(&after.nexus);
+        after.store.pause_calls(true);
+        let mut background = pin!(after.disk.run_background(&Unpaced));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(background.as_mut().poll(&mut context).is_pending());
+        let write = [0x2A, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+        let write = after.command(&after.nexus, &write, &[1; 512]);
+        let mut write = pin!(after.disk.execute(write));
+        assert!((0..4).any(|_| write.as_mut().poll(&mut context).is_ready()), "it waits");
+        assert_eq!(after.store.syncs(), 0);
+        poll_until(background.as_mut(), || after.store.syncs() == 2);
+        after.settle(&after.nexus);
+        assert_eq!(current(&after, 0x08)[6] & 0x04, 0);
     }
 
     #[test]
@@ -246,7 +265,7 @@ mod tests {
         after.settle(&after.nexus);
         after.store.fail_writes(Some(StoreError::Io));
         let mut background = pin!(after.disk.run_background(&Unpaced));
-        poll_until(background.as_mut(), || after.store.syncs() == 1);
+        poll_until(background.as_mut(), || after.store.syncs() == 2);
         after.store.fail_writes(None);
         after.settle(&after.nexus);
         assert_eq!(current(&after, 0x08)[6] & 0x04, 0);
@@ -266,7 +285,7 @@ mod tests {
         bench.settle(&bench.nexus);
         assert_eq!(current(&bench, 0x08)[6] & 0x04, 0x04);
         let mut background = pin!(bench.disk.run_background(&Unpaced));
-        poll_until(background.as_mut(), || bench.store.syncs() == 1);
+        poll_until(background.as_mut(), || bench.store.syncs() == 2);
         bench.settle(&bench.nexus);
         assert_eq!(current(&bench, 0x08)[6] & 0x04, 0);
     }
