@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
-use zgate_fabric::Event;
+use zgate_fabric::{ConnectError, EmulatedFabric, Event, Fabric as _, Setup};
 use zgate_loader::compound::Ops;
 use zgate_nfs_wire::v4::OpNum;
 use zgate_rpc::Credential;
@@ -449,4 +449,19 @@ async fn more_calls_than_credits_end_the_connection() {
     let mut fresh = rdma_client(address).await;
     let (xid, message) = fixture.request(fixture.read_ops(0, 8));
     assert!(fresh.call(xid, &message, &Offer::default()).await.is_ok());
+}
+
+/// On a connection of a gateway that is handed over nothing would be served.
+#[tokio::test]
+async fn a_gateway_that_is_handed_over_accepts_nobody_until_it_serves_again() {
+    let (fixture, address) = Fixture::new().await;
+    let hand_over = |args: &[&str]| {
+        let output = fixture.gateway.command(&[&["handover"], args].concat());
+        assert!(output.status.success(), "{output:?}");
+    };
+    let connect = || EmulatedFabric::new().connect(address, Setup::default());
+    hand_over(&["--seconds", "300"]);
+    assert!(matches!(connect().await, Err(ConnectError::Rejected(_))));
+    hand_over(&["--cancel"]);
+    connect().await.unwrap();
 }

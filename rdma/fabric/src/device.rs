@@ -29,13 +29,19 @@ pub enum DeviceEvent {
         /// Port number.
         port: u8,
     },
+    /// Addresses of the device (GIDs) came or went.
+    AddressesChanged {
+        /// Name of the device.
+        device: String,
+    },
     /// Any other event, as text.
     Other(String),
 }
 
 impl DeviceEvent {
     /// Names of the kinds, for counters.
-    pub const KINDS: [&'static str; 5] = ["arrived", "gone", "port_up", "port_down", "other"];
+    pub const KINDS: [&'static str; 6] =
+        ["arrived", "gone", "port_up", "port_down", "addresses_changed", "other"];
 
     /// Returns the index in [`Self::KINDS`].
     #[must_use]
@@ -45,7 +51,8 @@ impl DeviceEvent {
             Self::Gone { .. } => 1,
             Self::PortUp { .. } => 2,
             Self::PortDown { .. } => 3,
-            Self::Other(_) => 4,
+            Self::AddressesChanged { .. } => 4,
+            Self::Other(_) => 5,
         }
     }
 }
@@ -67,6 +74,7 @@ impl fmt::Display for DeviceEvent {
                 "{device}: port {port} is down; its clients reconnect when it is up again, or \
                  over TCP"
             ),
+            Self::AddressesChanged { device } => write!(f, "{device}: its addresses have changed"),
             Self::Other(text) => f.write_str(text),
         }
     }
@@ -82,5 +90,8 @@ mod tests {
         let down = DeviceEvent::PortDown { device, port: 1 };
         assert!(down.to_string().starts_with("rxe0: port 1 is down"));
         assert_eq!(DeviceEvent::KINDS[down.kind()], "port_down");
+        let moved = DeviceEvent::AddressesChanged { device: "rxe0".to_owned() };
+        assert_eq!(moved.to_string(), "rxe0: its addresses have changed");
+        assert_eq!(DeviceEvent::KINDS[moved.kind()], "addresses_changed");
     }
 }

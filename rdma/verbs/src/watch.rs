@@ -115,6 +115,7 @@ impl DeviceWatch {
             sys::EVENT_PORT_ACTIVE => DeviceEvent::PortUp { device, port },
             sys::EVENT_PORT_ERR => DeviceEvent::PortDown { device, port },
             sys::EVENT_DEVICE_FATAL => DeviceEvent::Gone { device },
+            sys::EVENT_GID_CHANGE => DeviceEvent::AddressesChanged { device },
             number => DeviceEvent::Other(format!("{device}: event {number}")),
         })
     }

@@ -6,6 +6,7 @@ use crate::iscsi::login::LoginWire;
 use crate::net::arrival::RdmaArrival;
 use crate::net::connection_end::{Bug, ConnectionEnd, Misbehaved};
 use crate::net::core::Core;
+use crate::net::rdma::establish::establish;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io;
@@ -91,7 +92,7 @@ impl IserWire {
             receives: receives(&core.network.pool, LOGIN_RECEIVES, RECEIVE_BYTES),
             private_data: own.encode().to_vec(),
         };
-        let verbs = request.accept(setup).await?;
+        let verbs = establish(request, setup, &core.network.drain).await?;
         Ok(Self {
             endpoint: Endpoint::new(verbs),
             core,

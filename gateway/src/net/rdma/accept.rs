@@ -7,6 +7,7 @@ use crate::net::arrival::RdmaArrival;
 use crate::net::arrival::{Arrival, NewConnection, Protocol};
 use crate::net::connections::Standing;
 use crate::net::core::Network;
+use crate::net::drain::Phase;
 use crate::net::peer::Peer;
 use crate::observe::audit::refused;
 use crate::observe::throttle::warn_seldom;
@@ -117,6 +118,12 @@ pub(crate) async fn accept_loop(
             }
         };
         let (from, local) = (request.peer_address(), listener.local_address());
+        if network.drain.phase() != Phase::Serving {
+            // Nothing would be served on it. Clients try again, by themselves.
+            tracing::debug!(peer = %from, "refused: the gateway is handed over, or stops");
+            request.reject(Vec::new()).await;
+            continue;
+        }
         let standing = standing(&network, protocol, from.ip());
         if standing == Standing::Unnamed {
             // Checked before a receive is posted for it.

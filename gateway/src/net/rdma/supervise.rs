@@ -63,7 +63,9 @@ async fn tell_of_devices(fabric: Arc<dyn Fabric>, state: Arc<RdmaState>) {
     while let Some(event) = events.next().await {
         state.event(&event);
         match event {
-            DeviceEvent::Arrived { .. } | DeviceEvent::PortUp { .. } => {
+            DeviceEvent::Arrived { .. }
+            | DeviceEvent::PortUp { .. }
+            | DeviceEvent::AddressesChanged { .. } => {
                 tracing::info!("RDMA: {event}");
             }
             _ => tracing::warn!("RDMA: {event}"),

@@ -8,6 +8,7 @@ use crate::net::connections::Slot;
 use crate::net::event_loop::{self, Connection as _, Event};
 use crate::net::in_flight::InFlight;
 use crate::net::peer::Peer;
+use crate::net::rdma::establish::establish;
 use crate::nfs::answer::answer;
 use crate::nfs::back_channels::{CallbackCall, Registration};
 use crate::nfs::dispatch::Answer;
@@ -138,7 +139,8 @@ async fn accept(
     let posted = endpoint::receives(pool, receives.depth(), PREFERRED_INLINE_BYTES as usize);
     let options = QueueOptions { receives: receives.depth(), ..QueueOptions::default() };
     let private_data = own.encode().to_vec();
-    let verbs = request.accept(Setup { options, receives: posted, private_data }).await?;
+    let setup = Setup { options, receives: posted, private_data };
+    let verbs = establish(request, setup, &service.core.network.drain).await?;
     (0..receives.depth()).for_each(|_| receives.posted());
     let inline = InlineBytes::negotiate(&own, &offer);
     tracing::debug!(peer = %source.peer.address, ?inline, ?offer, "RDMA connection");

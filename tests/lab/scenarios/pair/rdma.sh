@@ -28,6 +28,33 @@ client_mounts() {
     done
 }
 other_mount() { service_mount 4.2 /mnt/other; }
+# Shows, too, what the devices and the kernel's client of this machine do if writers do not go on.
+eval "$(declare -f goes_on | sed '1s/.*/goes_on_or_not ()/')"
+goes_on() {
+    local code=0
+    (
+        set -e
+        goes_on_or_not
+    ) &
+    wait $! || code=$?
+    [ $code -eq 0 ] || rdma_state || true
+    return $code
+}
+rdma_state() {
+    devices
+    on_b devices
+    ip neighbour show $SERVICE
+    [ -d /sys/kernel/debug/sunrpc ] || mount -t debugfs none /sys/kernel/debug
+    head -n 60 /sys/kernel/debug/sunrpc/rpc_xprt/*/info /sys/kernel/debug/sunrpc/rpc_clnt/*/tasks
+    echo w >/proc/sysrq-trigger
+    dmesg | tail -n 200
+}
+devices() {
+    hostname
+    rdma resource show cm_id
+    rdma resource show qp
+    zgate status --socket /run/zgate/$POOL.sock
+}
 trap 'pair_ends; capture_stop' EXIT
 need "the pair serves at A, with clients" pair_with_clients
 need "writers and locks" loads
