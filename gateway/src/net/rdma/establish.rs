@@ -47,7 +47,10 @@ mod tests {
             &[]
         }
 
-        fn accept(self: Box<Self>, _: Setup) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
+        fn accept(
+            self: Box<Self>,
+            _: Setup,
+        ) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
             Box::pin(std::future::pending())
         }
 

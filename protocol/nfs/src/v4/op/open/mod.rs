@@ -18,8 +18,8 @@ use std::sync::Arc;
 use target::Target;
 use zgate_nfs_wire::v4::op::Open;
 use zgate_nfs_wire::v4::op::open::{
-    Args, Claim, Delegated, How, RESULT_CONFIRM, RESULT_LOCKTYPE_POSIX, RESULT_MAY_NOTIFY_LOCK, Res,
-    WANT_CANCEL, WANT_MASK,
+    Args, Claim, Delegated, How, RESULT_CONFIRM, RESULT_LOCKTYPE_POSIX, RESULT_MAY_NOTIFY_LOCK,
+    Res, WANT_CANCEL, WANT_MASK,
 };
 use zgate_nfs_wire::v4::{ClientId, Status};
 use zgate_store::SetAttr;
