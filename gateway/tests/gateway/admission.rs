@@ -249,16 +249,21 @@ async fn an_rdma_connection_of_a_host_that_is_not_named_any_more_ends_with_its_n
 
 const TARGET: &str = "iqn.2026-11.test.zgate:disk";
 
-/// Incomplete logins make room for a genuine one.
-#[test]
-fn idle_logins_of_many_hosts_keep_nobody_out() {
-    let port = free_port();
+/// Starts a gateway with one disk at a portal.
+fn with_target(port: u16) -> Gateway {
     let more = format!(
         "[iscsi]\nlisten = [\"127.0.0.1:{port}\"]\n\
          [[target]]\nname = \"{TARGET}\"\nallow_any_initiator = true\n\
          [[target.lun]]\nnumber = 0\npath = \"{{dir}}/disk.img\"\nsize = \"8MiB\"\n"
     );
-    let gateway = Gateway::start_with(60, &more);
+    Gateway::start_with(60, &more)
+}
+
+/// Incomplete logins make room for a genuine one.
+#[test]
+fn idle_logins_of_many_hosts_keep_nobody_out() {
+    let port = free_port();
+    let gateway = with_target(port);
     let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let idle: Vec<_> = (0..320_u16)
         .map(|n| {
@@ -281,12 +286,7 @@ fn idle_logins_of_many_hosts_keep_nobody_out() {
 #[test]
 fn the_connections_of_a_host_are_bounded_over_iscsi_too() {
     let port = free_port();
-    let more = format!(
-        "[iscsi]\nlisten = [\"127.0.0.1:{port}\"]\n\
-         [[target]]\nname = \"{TARGET}\"\nallow_any_initiator = true\n\
-         [[target.lun]]\nnumber = 0\npath = \"{{dir}}/disk.img\"\nsize = \"8MiB\"\n"
-    );
-    let gateway = Gateway::start_with(60, &more);
+    let gateway = with_target(port);
     let gateway = with_server_keys(gateway, "max_connections_per_client = 4\n");
     let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     wait_for_listener(to);

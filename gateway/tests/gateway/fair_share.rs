@@ -18,26 +18,27 @@ const SLOW: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const LATE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
 const SLOW_CONNECTIONS: usize = 6;
 
-/// READ of NFSv3 (RFC 1813 §3.3.6): no session limits its size.
-fn read_v3(xid: u32, fh: &[u8]) -> Message {
+/// Begins a call of NFSv3 for a file, at its first byte.
+fn call_v3(xid: u32, procedure: u32, fh: &[u8]) -> Encoder {
     let mut e = Encoder::new();
-    [xid, 0, 2, 100_003, 3, 6].into_iter().for_each(|word| e.u32(word));
+    [xid, 0, 2, 100_003, 3, procedure].into_iter().for_each(|word| e.u32(word));
     own_credential().to_opaque().encode(&mut e);
     Credential::None.to_opaque().encode(&mut e);
     e.opaque(fh);
     e.u64(0);
+    e
+}
+
+/// READ of NFSv3 (RFC 1813 §3.3.6): no session limits its size.
+fn read_v3(xid: u32, fh: &[u8]) -> Message {
+    let mut e = call_v3(xid, 6, fh);
     e.u32(EACH as u32);
     e.finish()
 }
 
 /// WRITE of NFSv3 (RFC 1813 §3.3.7).
 fn write_v3(xid: u32, fh: &[u8], len: usize) -> Message {
-    let mut e = Encoder::new();
-    [xid, 0, 2, 100_003, 3, 7].into_iter().for_each(|word| e.u32(word));
-    own_credential().to_opaque().encode(&mut e);
-    Credential::None.to_opaque().encode(&mut e);
-    e.opaque(fh);
-    e.u64(0);
+    let mut e = call_v3(xid, 7, fh);
     [len as u32, 0].into_iter().for_each(|word| e.u32(word));
     e.bulk(Payload::Bytes(Bytes::from(vec![7; len])));
     e.finish()

@@ -49,7 +49,7 @@ pub(crate) struct CopyArgs {
         alias = "patience",
         value_name = "SECONDS",
         default_value_t = 150,
-        value_parser = clap::value_parser!(u64).range(..=super::remote::MAX_SECONDS),
+        value_parser = super::remote::time_limit(),
     )]
     timeout: u64,
     #[command(flatten)]

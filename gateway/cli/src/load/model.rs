@@ -72,7 +72,7 @@ pub(crate) struct LoadArgs {
         alias = "patience",
         value_name = "SECONDS",
         default_value_t = 150,
-        value_parser = clap::value_parser!(u64).range(..=super::remote::MAX_SECONDS),
+        value_parser = super::remote::time_limit(),
     )]
     timeout: u64,
     #[command(flatten)]

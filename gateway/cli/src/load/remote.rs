@@ -1,6 +1,7 @@
 //! Resolution of a URL to a server, a path and a transport.
 
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use rustix::process::{getegid, geteuid, getgroups};
 use std::error::Error;
 use std::sync::Arc;
@@ -18,7 +19,12 @@ const WAIT_SECONDS: &str = "3600";
 
 /// Longest time limit, in seconds: a year. A moment that is further away may not exist for the
 /// clock.
-pub(super) const MAX_SECONDS: u64 = 365 * 24 * 3600;
+const MAX_SECONDS: u64 = 365 * 24 * 3600;
+
+/// Returns the parser of a request's time limit, in seconds.
+pub(super) fn time_limit() -> RangedU64ValueParser<u64> {
+    clap::value_parser!(u64).range(..=MAX_SECONDS)
+}
 
 /// Time limits of a command.
 #[derive(Args, Debug)]

@@ -376,7 +376,7 @@ mod tests {
         let iscsi = &gateway.shared.iscsi;
         let (home, opened) = (&iscsi.home, &iscsi.volumes);
         if let Some(record) = record {
-            home.state_dir.put_geometry(&identity(9).1.to_string(), record).unwrap();
+            home.state_files.dir.put_geometry(&identity(9).1.to_string(), record).unwrap();
         }
         let catalog = Catalog::default().next(&settings, home, opened, Opening::Start).unwrap();
         Arc::clone(catalog.targets.values().next().unwrap())

@@ -25,7 +25,8 @@ pub(crate) enum IfLate {
 /// The files, and the threads that read and write them.
 #[derive(Debug)]
 pub(crate) struct StateFiles {
-    pub(super) dir: Arc<StateDir>,
+    /// The directory, for those whom nobody waits for.
+    pub(crate) dir: Arc<StateDir>,
     /// Reads and writes numbers and notes: each finds what was written before it.
     writer: StateWriter,
     /// Reads the rest, also while a write hangs.

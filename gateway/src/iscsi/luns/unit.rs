@@ -48,9 +48,7 @@ const STAND_IN_STEP: &str = "put state_dir on a file system that has files of th
 pub(crate) struct UnitHome {
     pub engine: IoEngine,
     pub pool: BufferPool,
-    pub state_dir: Arc<StateDir>,
-    /// The same for those whom others wait for.
-    pub(crate) state_files: Arc<StateFiles>,
+    pub state_files: Arc<StateFiles>,
     /// Writer of persistent reservations.
     writer: Arc<StateWriter>,
     /// Writer of geometries: hosts that reserve do not wait until those of all units are
@@ -94,7 +92,6 @@ impl UnitHome {
         Ok(Self {
             engine,
             pool,
-            state_dir: Arc::clone(&state_files.dir),
             state_files,
             writer: Arc::new(StateWriter::start("zgate-state")?),
             geometry_writer: Arc::new(StateWriter::start("zgate-sizes")?),
@@ -191,7 +188,7 @@ impl UnitHome {
             thin_warning_percent: self.thin_warning_percent,
             zvol_spaces: Arc::clone(&self.zvol_spaces),
             geometry: GeometryRecord::new(
-                Arc::clone(&self.state_dir),
+                Arc::clone(&self.state_files.dir),
                 Arc::clone(&self.geometry_writer),
                 naa,
             ),
@@ -224,7 +221,7 @@ impl UnitHome {
         naa: NaaId,
         error: &zgate_scsi::OpenError,
     ) -> io::Error {
-        let path = self.state_dir.reservations_path(&naa.to_string());
+        let path = self.state_files.dir.reservations_path(&naa.to_string());
         let reason = format!("target {target} lun {}: {}: {error}", lun.number, path.display());
         io::Error::new(io::ErrorKind::InvalidData, reason)
     }
@@ -238,11 +235,11 @@ impl UnitHome {
         let (mut lun, (_, naa)) = (lun.clone(), identity(target, lun));
         let standby = self.groups.standby;
         if standby {
-            lun.path = self.state_dir.standby_file(&naa.to_string());
+            lun.path = self.state_files.dir.standby_file(&naa.to_string());
             // It has to be made; the disk's configuration tells hosts what they may do.
             lun.read_only = false;
         }
-        let (state_dir, engine) = (Arc::clone(&self.state_dir), self.engine.clone());
+        let (state_dir, engine) = (Arc::clone(&self.state_files.dir), self.engine.clone());
         let options = BlockOptions {
             read_only: lun.read_only,
             direct: direct_io(lun.direct),

@@ -259,7 +259,7 @@ fn a_lun_that_comes_tells_a_size_that_it_has_not_told_before() {
                  discard_granularity_bytes 4096\ndiscard_zeroes true\nwrite_cache true\n\
                  read_only false\n"
             );
-            iscsi.home.state_dir.put_geometry(&naa.to_string(), &record).unwrap();
+            iscsi.home.state_files.dir.put_geometry(&naa.to_string(), &record).unwrap();
         }
         iscsi.replace_followed(&settings).unwrap();
         let mut host = fixture.host(Over::Tcp, "one");

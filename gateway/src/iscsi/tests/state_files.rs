@@ -52,7 +52,7 @@ fn a_refused_reload_leaves_zvols_their_numbers() {
     let (block, a, b) = (settings(&fixture), zvol(&fixture, 70), zvol(&fixture, 71));
     gateway.replace_volumes(&block, slice::from_ref(&a)).unwrap();
     assert_eq!(path_of(&fixture, 4), a.device);
-    let numbers = || gateway.shared.iscsi.home.state_dir.lun_numbers(TARGET).unwrap();
+    let numbers = || gateway.shared.iscsi.home.state_files.dir.lun_numbers(TARGET).unwrap();
     assert_eq!(numbers(), "4 70\n");
     // LUN 4 is to be something else, which cannot be opened.
     let mut wrong = block.clone();
@@ -80,7 +80,7 @@ fn a_refused_reload_leaves_zvols_their_numbers() {
 fn a_refused_reload_leaves_disks_the_notes_of_their_files() {
     let fixture = Fixture::start();
     let gateway = &fixture.gateway;
-    let state = &gateway.shared.iscsi.home.state_dir;
+    let state = &gateway.shared.iscsi.home.state_files.dir;
     let (block, path) = (settings(&fixture), path_of(&fixture, 0));
     let naa = target(&fixture).units[&0].naa.to_string();
     let knows = |path: &PathBuf| state.knows_file(&naa, path).unwrap();
@@ -111,7 +111,7 @@ fn a_disk_that_hangs_takes_nothing_but_what_needs_it() {
     let [a, goes, new] = [70, 71, 72].map(|guid| zvol(&fixture, guid));
     gateway.replace_volumes(&block, &[a.clone(), goes.clone()]).unwrap();
     let now = [a.clone(), new.clone()];
-    let (state, files) = (&iscsi.home.state_dir, &iscsi.home.state_files);
+    let (state, files) = (&iscsi.home.state_files.dir, &iscsi.home.state_files);
     let has = |number: u16| target(&fixture).has_lun(number);
     let late = |result: std::io::Result<()>, path: PathBuf| {
         let said = result.unwrap_err().to_string();
@@ -165,7 +165,7 @@ fn damaged_reservations_of_one_disk_keep_no_other_one_from_being_served() {
     let settings = crate::iscsi::settings::settings(&config).unwrap();
     let name = IscsiName::parse(TARGET).unwrap();
     let naa = identity(&name, &config.targets[0].luns[1]).1.to_string();
-    let state = &iscsi.home.state_dir;
+    let state = &iscsi.home.state_files.dir;
     state.put_reservations(&naa, b"garbage").unwrap();
     let catalog =
         Catalog::default().next(&settings, &iscsi.home, &iscsi.volumes, Opening::Start).unwrap();
@@ -198,7 +198,7 @@ fn a_file_of_which_nobody_knows_whether_it_was_served_is_not_made_anew() {
         Arc::clone(&catalog.unwrap().targets[&name])
     };
     // A note that cannot be read: its disk has an error.
-    let note = iscsi.home.state_dir.file_note(&naa);
+    let note = iscsi.home.state_files.dir.file_note(&naa);
     std::fs::create_dir(&note).unwrap();
     let reason = open().absent[&0].fault.reason.clone();
     let said = reason.contains("may have been served") && reason.contains(note.to_str().unwrap());

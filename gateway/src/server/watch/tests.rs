@@ -162,7 +162,7 @@ fn numbers_that_cannot_be_read_keep_no_access_from_being_withdrawn() {
     follow.state().shown.granted = vec![(granted, true)];
     let has = |name| has_target(&gateway, name);
     assert!(has(target) && has(disk));
-    let numbers = iscsi.home.state_dir.luns_path(target);
+    let numbers = iscsi.home.state_files.dir.luns_path(target);
     std::fs::create_dir(&numbers).unwrap();
     for _ in 0..2 {
         let said = follow.scan(&gateway).unwrap_err().to_string();
